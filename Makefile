@@ -1,0 +1,33 @@
+# Two commands do everything, set-up included: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin
+
+.PHONY: setup demo test lint clean help
+
+help:
+	@echo "make demo   compile ResNet-50 for the stcp920, run the machine code on the simulator, compare with onnxruntime"
+	@echo "make test   ruff, strict mypy and all tests"
+	@echo "make clean  remove the virtual environment and caches"
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: setup.py pyproject.toml
+	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed, this is %s (set PYTHON=python3.12, say)" % sys.version.split()[0]'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+demo: setup
+	$(RUN)/dsa-sched verify resnet50 --chip stcp920
+
+lint: setup
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+test: lint
+	$(RUN)/python -m pytest -n 2 -m 'not slow'
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Kernel templates: the instructions that one tile of a layer becomes, one file a family of operators."""

@@ -1,0 +1,1 @@
+"""ONNX file -> checked, simplified -> Graph with access maps."""

@@ -1,0 +1,1 @@
+"""Networks by name: the topologies that the onnx wheel ships, with seeded and calibrated weights."""

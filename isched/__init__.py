@@ -1,0 +1,1 @@
+"""From a plan to per-core instruction streams with addresses: tiling, allocation, ordering, verification."""

@@ -1,0 +1,56 @@
+"""Packaging of dsa-sched: five top-level packages with exactly these names, and one console script."""
+
+from setuptools import setup
+
+setup(
+    name="dsa-sched",
+    version="0.1.0",
+    description="Compiler and simulator for bringing up deep-learning accelerators",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.14",
+    packages=[
+        "dsa_sched",
+        "dsa_sched.frontend",
+        "dsa_sched.report",
+        "dsa_sched.zoo",
+        "hw_models",
+        "partitioner",
+        "isched",
+        "codegen",
+        "codegen.neuralscale",
+        "codegen.neuralscale.simulator",
+        "codegen.neuralscale.templates",
+    ],
+    package_data={
+        "dsa_sched": ["py.typed"],
+        "hw_models": ["py.typed", "chips/*.yaml"],
+        "partitioner": ["py.typed"],
+        "isched": ["py.typed"],
+        "codegen": ["py.typed"],
+        "codegen.neuralscale.simulator": ["*.bin"],
+    },
+    # Exact pins: TVM's API and binary interface move at every minor release, and equal input must give equal bytes.
+    install_requires=[
+        "apache-tvm==0.27.0.post1",  # access maps come from the TensorIR of its LegalizeOps
+        "apache-tvm-ffi==0.1.14.post1",  # later ones crash in tvm.ir.save_json
+        "onnx==1.23.2",  # model files, their checker and shape inference
+        "onnxruntime==1.31.1",  # the reference that verify judges by
+        "numpy==2.4.6",
+        "sympy==1.14.0",  # closed forms of footprints
+        "pydantic==2.14.3",  # chip files: errors that name the field
+        "ruamel.yaml==0.19.1",  # a YAML reader that knows line numbers
+        "click==8.5.1",  # command line without further dependencies
+        "rich==15.0.0",  # tables and progress
+        "numba==0.68.1",  # compiled inner loops of the simulator
+    ],
+    extras_require={
+        "test": [
+            "pytest==9.2.0",
+            "pytest-xdist==3.8.0",  # two workers on the usual two cores
+            "hypothesis==6.170.15",
+            "ruff==0.17.5",
+            "mypy==2.4.1",
+        ],
+    },
+    entry_points={"console_scripts": ["dsa-sched=dsa_sched.cli:main"]},
+)
