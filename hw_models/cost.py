@@ -1,0 +1,77 @@
+"""Cycles of a piece of work on one engine or link of a chip, alone and without waiting.
+
+In: a chip and the size of the work. Out: cycles of the chip's clock, as float (latencies may be fractions). Contention,
+issue and stalls belong to the timing model, which is built from these. Work of size zero takes no time.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from hw_models.chip import Chip, Link
+
+__all__ = ["dma_cycles", "matrix_cycles", "matrix_tiles", "transfer_cycles", "vector_cycles"]
+
+
+def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:
+    """Array tiles that `pixels` x `channels` outputs take; ragged tiles cost as much as full ones."""
+    return ceil(pixels / chip.matrix.array_pixels) * ceil(channels / chip.matrix.array_channels)
+
+
+def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype: str = "float16") -> float:
+    """One matrix instruction: `pixels` x `channels` outputs, each a sum of `reduction` products.
+
+    Each array tile walks the reduction, `per_unit_per_cycle` products of a cell a cycle, plus `matrix_tile_cycles` of
+    fill. With the published start latency `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles.
+    """
+    if min(pixels, channels, reduction) <= 0:
+        return 0.0
+    engine = chip.matrix
+    per_cell = engine.macs_per_cycle(dtype) // (engine.array_pixels * engine.array_channels)
+    tile_cycles = ceil(reduction / per_cell) + chip.assumed.matrix_tile_cycles
+    return engine.start_latency_cycles + matrix_tiles(chip, pixels, channels) * tile_cycles
+
+
+def vector_cycles(chip: Chip, elements: int, passes: int = 1, dtype: str = "float16") -> float:
+    """`passes` vector instructions over `elements` each; one element on the stcp920 takes the 11 published for `mov.m`."""
+    if elements <= 0:
+        return 0.0
+    engine = chip.vector
+    work = ceil(elements / engine.elements_per_cycle(dtype))
+    return passes * (engine.start_latency_cycles + chip.assumed.vector_pass_cycles + work)
+
+
+def transfer_cycles(
+    chip: Chip,
+    source: str,
+    destination: str,
+    size_bytes: int,
+    rows: int = 1,
+    *,
+    sharers: int = 1,
+    engine: str | None = None,
+) -> float:
+    """One move of `size_bytes` in `rows` equal rows between two memories, `sharers` users of the link at a time.
+
+    Dense data is one row. ChipError when the chip has no such link.
+    """
+    link = chip.link(source, destination, engine)
+    return _link_cycles(link, size_bytes, rows, sharers)
+
+
+def dma_cycles(
+    chip: Chip, source: str, destination: str, size_bytes: int, rows: int = 1, *, descriptors: int = 1, sharers: int = 1
+) -> float:
+    """One chain of `descriptors` that the DMA moves; with 16 bytes LLB to DDR the stcp920 takes its published 67."""
+    link = chip.link(source, destination, chip.dma.engine)
+    if size_bytes <= 0:
+        return 0.0
+    return _link_cycles(link, size_bytes, rows, sharers) + descriptors * chip.assumed.dma_descriptor_cycles
+
+
+def _link_cycles(link: Link, size_bytes: int, rows: int, sharers: int) -> float:
+    if size_bytes <= 0:
+        return 0.0
+    row_bytes = ceil(size_bytes / rows)
+    moved_bytes = rows * ceil(row_bytes / link.burst_bytes) * link.burst_bytes
+    return link.latency_cycles + ceil(moved_bytes / link.available_bytes_per_cycle(sharers))

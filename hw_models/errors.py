@@ -1,0 +1,105 @@
+"""The one shape of an error that a user can cause: who, what is needed, what there is, what to change.
+
+Every stage raises these classes and nothing else for wrong input, so that the command line can print one clear message
+and exit 1 without a traceback. They live in the lowest package because every package uses them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ChipError", "DoesNotFit", "ModelError", "PlanError", "Problem", "TargetError", "UserError", "size_text"]
+
+
+class UserError(Exception):
+    """A problem in what the user gave: a file, a field, an operator, an option.
+
+    `who` names the user's own thing (file and line, operator, tensor, option), never a lowered one. `needs` says what
+    is needed, `has` what there is, `change` what to do about it; each is a clause without a full stop, or empty.
+    """
+
+    def __init__(self, who: str, *, needs: str = "", has: str = "", change: str = "") -> None:
+        super().__init__(who, needs, has, change)
+        self.who = who
+        self.needs = needs
+        self.has = has
+        self.change = change
+
+    def __str__(self) -> str:
+        parts = (f"needs {self.needs}" if self.needs else "", f"has {self.has}" if self.has else "", self.change)
+        said = "; ".join(part for part in parts if part)
+        return f"{self.who}: {said}" if said else self.who
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding in a user's file: line (from 1, 0 when unknown), field path, what is wrong, what is allowed."""
+
+    line: int
+    field: str
+    wrong: str
+    allowed: str = ""
+
+    def text(self, file: str) -> str:
+        place = f"{file}:{self.line}" if self.line else file
+        field = f"{self.field}: " if self.field else ""
+        allowed = f"; {self.allowed}" if self.allowed else ""
+        return f"{place}: {field}{self.wrong}{allowed}"
+
+
+class ChipError(UserError):
+    """A chip file that cannot be used, or a question about a part that the chip does not have.
+
+    `problems` holds every finding of a file, in the order of its lines.
+    """
+
+    def __init__(
+        self, who: str, *, needs: str = "", has: str = "", change: str = "", problems: tuple[Problem, ...] = ()
+    ) -> None:
+        super().__init__(who, needs=needs, has=has, change=change)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return super().__str__()
+        lines = tuple(problem.text(self.who) for problem in self.problems)
+        if len(lines) == 1:
+            return lines[0]
+        return "\n".join((f"{self.who}: {len(lines)} problems", *(f"  {line}" for line in lines)))
+
+
+class ModelError(UserError):
+    """A model file, an operator of it or an option about it that cannot be compiled."""
+
+
+class PlanError(UserError):
+    """A plan that the chip or the rules of planning do not allow."""
+
+
+class DoesNotFit(PlanError):
+    """A demand for memory above its bound; `levers` are the changes that would lower the demand or raise the bound."""
+
+    def __init__(self, who: str, *, demand_bytes: int, bound_bytes: int, where: str, levers: tuple[str, ...]) -> None:
+        super().__init__(
+            who,
+            needs=f"{size_text(demand_bytes)} of {where}",
+            has=f"{size_text(bound_bytes)} ({size_text(demand_bytes - bound_bytes)} too few)",
+            change="change one of: " + ", ".join(levers) if levers else "",
+        )
+        self.demand_bytes = demand_bytes
+        self.bound_bytes = bound_bytes
+        self.where = where
+        self.levers = levers
+
+
+class TargetError(UserError):
+    """A code generator, runner or machine program that cannot do what was asked."""
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for a reader: exact below 1 KiB or when a whole number of units, else two decimals (`1.61 MiB`)."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(size_bytes) >= unit:
+            whole, rest = divmod(size_bytes, unit)
+            return f"{whole} {name}" if rest == 0 else f"{size_bytes / unit:.2f} {name}"
+    return f"{size_bytes} bytes"

@@ -1,0 +1,102 @@
+"""From a chip file to a `Chip`, or to one error that lists every problem of the file with its line.
+
+    stcp920 | path/to/chip.yaml  -->  bytes  -->  YAML values with lines  -->  fields  -->  Chip
+
+The file is untrusted: its size is bounded here, its YAML in `yaml_nodes`; nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from importlib import resources
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from hw_models.chip import Chip
+from hw_models.chip_rules import contradictions
+from hw_models.errors import ChipError, Problem
+from hw_models.field_problems import field_problems
+from hw_models.yaml_nodes import read_document
+
+__all__ = ["MAX_FILE_BYTES", "builtin_chips", "load_chip", "parse_chip", "read_chip"]
+
+MAX_FILE_BYTES = 1 << 20
+
+
+def builtin_chips() -> tuple[str, ...]:
+    """Names of the chips that come with the package, sorted."""
+    folder = resources.files("hw_models") / "chips"
+    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def load_chip(name_or_path: str | Path) -> Chip:
+    """A built-in chip by name, or a chip file by path. There is no default chip.
+
+    A text is a path when it has a folder separator or ends in .yaml or .yml. Raises ChipError.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml")):
+        return read_chip(Path(name_or_path))
+    names = builtin_chips()
+    if text not in names:
+        close = difflib.get_close_matches(text, names, 1)
+        guess = f"did you mean {close[0]!r}? Otherwise " if close else ""
+        raise ChipError(
+            f"chip {text!r}",
+            needs="the name of a built-in chip or the path of a chip file",
+            has=f"built-in chips {', '.join(names)}",
+            change=f"{guess}give a path such as ./{text or 'chip'}.yaml",
+        )
+    source = resources.files("hw_models") / "chips" / f"{text}.yaml"
+    return parse_chip(source.read_text(encoding="utf-8"), f"{text}.yaml (built-in)")
+
+
+def read_chip(path: Path) -> Chip:
+    """Read, check and build the chip of a file; ChipError with every problem of the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise ChipError(str(path), needs="a chip file", has="no such file", change=_suggestion(path)) from None
+    except IsADirectoryError:
+        raise ChipError(str(path), needs="a chip file", has="a folder", change=_suggestion(path)) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ChipError(str(path), needs="a readable chip file", has=reason.lower()) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ChipError(
+            str(path), needs="a chip file of at most 1 MiB", has="a larger file", change="a chip file has a few KiB"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        wrong = f"byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8 text"
+        raise ChipError(str(path), problems=(Problem(line, "", wrong, "save the file as UTF-8"),)) from None
+    return parse_chip(text, str(path))
+
+
+def parse_chip(text: str, file: str) -> Chip:
+    """Build the chip that a YAML text describes; `file` is what the messages call it. Raises ChipError."""
+    document = read_document(text)
+    if document.problems:
+        raise _error(file, document.problems)
+    try:
+        chip = Chip.model_validate_json(json.dumps(document.value))
+    except ValidationError as error:
+        raise _error(file, field_problems(error, document)) from None
+    found = tuple(document.problem(*finding) for finding in contradictions(chip))
+    if found:
+        raise _error(file, found)
+    return chip
+
+
+def _error(file: str, problems: tuple[Problem, ...]) -> ChipError:
+    return ChipError(file, problems=tuple(sorted(problems, key=lambda problem: problem.line)))
+
+
+def _suggestion(path: Path) -> str:
+    known = ", ".join(builtin_chips())
+    return f"built-in chips are given by name alone: {known}" if path.stem in builtin_chips() else "check the path"

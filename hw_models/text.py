@@ -1,0 +1,72 @@
+"""The text form of a chip: one item a line, the same for equal chips. In: Chip. Out: what `chip show` prints."""
+
+from __future__ import annotations
+
+from hw_models.chip import Chip, Engine, Link, MatrixEngine, Memory, SyncEngine, VectorEngine
+from hw_models.errors import size_text
+
+__all__ = ["chip_text"]
+
+SIDES = {
+    "source": "source dense",
+    "destination": "destination dense",
+    "both": "both sides dense",
+    "none": "both sides strided",
+}
+
+
+def chip_text(chip: Chip) -> str:
+    """The chip as lines: head, memories, engines, links, DMA, assumed costs."""
+    dma = chip.dma
+    sides = ", ".join(word for word, on in (("gather", dma.gather), ("scatter", dma.scatter)) if on) or "linear only"
+    lines = (
+        f"chip {chip.name}: {chip.description}",
+        f"  isa {chip.isa}, {chip.clock_hz / 1e6:g} MHz, {chip.clusters} clusters x {chip.cores_per_cluster} cores",
+        f"  hash {chip.hash}",
+        *(f"  memory {_memory(memory)}" for memory in chip.memories),
+        *(f"  engine {_engine(engine)}" for engine in chip.engines),
+        *(f"  link {_link(link)}" for link in chip.links),
+        f"  dma {dma.engine}: {dma.engines_per_cluster} engines x {dma.channels_per_engine} channels a cluster, "
+        f"{dma.max_descriptors} descriptors, up to {size_text(dma.max_linear_bytes)} each, {sides}",
+        *(f"  assumed {field} {value:g}" for field, value in chip.assumed),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _memory(memory: Memory) -> str:
+    buffers = " + ".join(f"{buffer.name} {size_text(buffer.size_bytes)}" for buffer in memory.buffers)
+    enforced = "enforced" if memory.buffers_enforced else "not enforced"
+    bandwidth = memory.bandwidth_bytes_per_cycle
+    return (
+        f"{memory.name}: {size_text(memory.size_bytes)} per {memory.scope}, aligned to {memory.alignment_bytes}"
+        + (f", {bandwidth:g} B/cycle" if bandwidth is not None else "")
+        + (f", buffers {buffers} ({enforced})" if buffers else "")
+        + f", read by {', '.join(memory.read_by)}, written by {', '.join(memory.written_by)}"
+    )
+
+
+def _engine(engine: Engine) -> str:
+    match engine:
+        case MatrixEngine():
+            rates = ", ".join(f"{rate.dtype} {engine.macs_per_cycle(rate.dtype)} MAC/cycle" for rate in engine.rates)
+            shape = f"{engine.array_pixels} pixels x {engine.array_channels} channels"
+            detail = f", {shape}, {rates}, start {engine.start_latency_cycles:g} cycles"
+        case VectorEngine():
+            rates = ", ".join(f"{rate.dtype} {engine.elements_per_cycle(rate.dtype)}/cycle" for rate in engine.rates)
+            detail = f", {rates}, start {engine.start_latency_cycles:g} cycles"
+        case SyncEngine():
+            detail = f", {engine.groups} groups"
+        case _:
+            detail = ""
+    return f"{engine.name}: {engine.kind}{detail}"
+
+
+def _link(link: Link) -> str:
+    core = link.core_bandwidth_bytes_per_cycle
+    return (
+        f"{link.name}: {link.source} -> {link.destination} by {link.engine}, "
+        f"{link.bandwidth_bytes_per_cycle:g} B/cycle per {link.shared_by}"
+        + (f", at most {core:g} a core" if core is not None else "")
+        + f", latency {link.latency_cycles:g} cycles, {SIDES[link.dense_side]}"
+        + (", broadcast" if link.broadcast else "")
+    )
