@@ -36,6 +36,7 @@ __all__ = [
 SCHEMA_VERSION = 1
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=64)]
+Line = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Count = Annotated[int, Field(ge=1, le=1 << 20)]
 Limit = Annotated[int, Field(ge=0, le=1 << 50)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
@@ -231,7 +232,7 @@ class Chip(Part):
 
     schema_version: Literal[1]
     name: Name
-    description: Annotated[str, Field(min_length=1, max_length=400)]
+    description: Line
     isa: Name
     clock_hz: Annotated[int, Field(ge=1, le=10**12)]
     clusters: Count

@@ -54,8 +54,8 @@ def _memory(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
     if total > memory.size_bytes:
         yield (
             (*path, "buffers"),
-            f"the buffers take {size_text(total)} together",
-            f"memory {memory.name} has {size_text(memory.size_bytes)}",
+            f"the buffers take {total} bytes together",
+            f"memory {memory.name} has {memory.size_bytes} ({size_text(memory.size_bytes)})",
         )
     if memory.size_bytes % memory.alignment_bytes:
         yield ((*path, "alignment_bytes"), f"{memory.size_bytes} bytes are no multiple of it", "a divisor of the size")

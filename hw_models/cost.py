@@ -33,7 +33,7 @@ def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype:
 
 
 def vector_cycles(chip: Chip, elements: int, passes: int = 1, dtype: str = "float16") -> float:
-    """`passes` vector instructions over `elements` each; one element on the stcp920 takes the 11 published for `mov.m`."""
+    """`passes` vector instructions over `elements` each; one element on the stcp920 takes the 11 of `mov.m`."""
     if elements <= 0:
         return 0.0
     engine = chip.vector

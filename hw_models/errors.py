@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 __all__ = ["ChipError", "DoesNotFit", "ModelError", "PlanError", "Problem", "TargetError", "UserError", "size_text"]
 
+SHOWN_PROBLEMS = 40
+
 
 class UserError(Exception):
     """A problem in what the user gave: a file, a field, an operator, an option.
@@ -50,7 +52,7 @@ class Problem:
 class ChipError(UserError):
     """A chip file that cannot be used, or a question about a part that the chip does not have.
 
-    `problems` holds every finding of a file, in the order of its lines.
+    `problems` holds every finding of a file, in the order of its lines; the message shows the first of them.
     """
 
     def __init__(
@@ -62,10 +64,13 @@ class ChipError(UserError):
     def __str__(self) -> str:
         if not self.problems:
             return super().__str__()
-        lines = tuple(problem.text(self.who) for problem in self.problems)
-        if len(lines) == 1:
-            return lines[0]
-        return "\n".join((f"{self.who}: {len(lines)} problems", *(f"  {line}" for line in lines)))
+        if len(self.problems) == 1:
+            return self.problems[0].text(self.who)
+        lines = [f"{self.who}: {len(self.problems)} problems"]
+        lines += [f"  {problem.text(self.who)}" for problem in self.problems[:SHOWN_PROBLEMS]]
+        if len(self.problems) > SHOWN_PROBLEMS:
+            lines.append(f"  and {len(self.problems) - SHOWN_PROBLEMS} more")
+        return "\n".join(lines)
 
 
 class ModelError(UserError):

@@ -83,6 +83,8 @@ def _words(details: ErrorDetails, path: Path, document: Document) -> tuple[str, 
             return f"{given} is not a list", "write one item a line, each after '- '"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{given} has no fields", "write fields as 'name: value'"
+        case "string_pattern_mismatch" if path == ("description",):
+            return f"{given} is not one line of text", "write it without line breaks and control characters"
         case "string_pattern_mismatch":
             return f"{given} is not a name", "a letter, then letters, digits, '_' and '-'"
         case _:

@@ -129,6 +129,7 @@ class _Reader:
         try:
             match str(node.tag).rpartition(":")[2]:
                 case "str":
+                    text.encode()  # refuses halves of surrogate pairs
                     return text
                 case "int":
                     return int(text.replace("_", ""), 0)
@@ -141,7 +142,7 @@ class _Reader:
                 case _:
                     return self._refused(node, path, f"{_short(text)} is not a number, a text or true/false")
         except ValueError:
-            return self._refused(node, path, f"{_short(text)} is not a number that chip files can hold")
+            return self._refused(node, path, f"{_short(text)} cannot be held by a chip file")
 
     def _refused(self, node: Node, path: Path, wrong: str) -> Value:
         self._refuse(node, path, wrong)

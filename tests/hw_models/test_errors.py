@@ -1,0 +1,56 @@
+"""The one shape of user errors: the words that the command line prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw_models.errors import ChipError, DoesNotFit, ModelError, PlanError, Problem, TargetError, UserError, size_text
+
+
+def test_a_full_message_has_all_four_parts_in_order() -> None:
+    error = ModelError("Conv 'conv1'", needs="static shapes", has="dimension N", change="give --shape x=1,3,224,224")
+    assert str(error) == "Conv 'conv1': needs static shapes; has dimension N; give --shape x=1,3,224,224"
+
+
+def test_empty_parts_leave_no_separators() -> None:
+    assert str(UserError("chip.yaml")) == "chip.yaml"
+    assert str(UserError("chip.yaml", change="check the path")) == "chip.yaml: check the path"
+
+
+def test_does_not_fit_states_demand_bound_gap_and_levers() -> None:
+    error = DoesNotFit(
+        "Conv 'conv1'", demand_bytes=3 << 19, bound_bytes=1 << 20, where="L1 per core", levers=("--batch", "split")
+    )
+    assert str(error) == (
+        "Conv 'conv1': needs 1.50 MiB of L1 per core; has 1 MiB (512 KiB too few); change one of: --batch, split"
+    )
+    assert (error.demand_bytes, error.bound_bytes, error.where) == (3 << 19, 1 << 20, "L1 per core")
+
+
+def test_does_not_fit_is_a_plan_error_and_all_are_user_errors() -> None:
+    assert issubclass(DoesNotFit, PlanError)
+    assert all(issubclass(kind, UserError) for kind in (ChipError, ModelError, PlanError, TargetError))
+
+
+def test_many_problems_are_counted_and_cut() -> None:
+    problems = tuple(Problem(line, "name", "used twice") for line in range(1, 101))
+    lines = str(ChipError("a.yaml", problems=problems)).splitlines()
+    assert lines[0] == "a.yaml: 100 problems"
+    assert lines[1] == "  a.yaml:1: name: used twice"
+    assert lines[-1] == "  and 60 more"
+    assert len(lines) == 42
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (1 << 20, "1 MiB"),
+        (1_310_720, "1.25 MiB"),
+        (3 << 30, "3 GiB"),
+    ],
+)
+def test_sizes_read_well(size_bytes: int, text: str) -> None:
+    assert size_text(size_bytes) == text
