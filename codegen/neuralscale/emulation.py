@@ -1,0 +1,145 @@
+"""The chip's half-precision arithmetic in plain numpy float64: slow, obvious, independent of the simulator's kernels.
+
+Two uses: the oracle of the simulator's tests, and `verify`, which recomputes sampled outputs of every layer and
+compares them bit for bit with what the emitted machine code stored. Written from the instruction set's description;
+it shares no code with the simulator, only the three recorded tables of the approximate functions.
+
+Values are float64 arrays that hold halves; `from_bits` and `to_bits` convert. float64 holds every sum and every
+product of two halves exactly, so each operation is "compute exactly, then round once": to nearest, ties away from
+zero, with denormals, overflow to infinity. A NaN is just NaN here; in bits it is 0x7c01.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import numpy.typing as npt
+
+Halves = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.uint16]
+
+_LARGEST = 65504.0
+_PRODUCTS_AT_A_TIME = 1 << 20
+
+
+def from_bits(bits: Bits) -> Halves:
+    """fp16 bit patterns -> their values."""
+    with np.errstate(invalid="ignore"):
+        return bits.astype(np.uint16).view(np.float16).astype(np.float64)
+
+
+def to_bits(values: Halves) -> Bits:
+    """Values that are halves -> fp16 bit patterns, NaN as 0x7c01."""
+    with np.errstate(invalid="ignore"):
+        bits = np.asarray(values, np.float64).astype(np.float16).view(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7C01), bits)
+
+
+def round16(exact: Halves) -> Halves:
+    """Rounds to binary16: nearest, ties away, gradual underflow, overflow to infinity; keeps the sign of zero."""
+    magnitude = np.abs(exact)
+    exponent = np.frexp(magnitude)[1] - 1  # magnitude is in [2**exponent, 2**(exponent + 1))
+    place = np.maximum(exponent, -14) - 10  # a half has ten fraction bits, and none below 2**-24
+    rounded = np.ldexp(np.floor(np.ldexp(magnitude, -place) + 0.5), place)
+    return np.copysign(np.where(rounded > _LARGEST, np.inf, rounded), exact)
+
+
+def add(a: Halves, b: Halves) -> Halves:
+    """a + b, rounded."""
+    with np.errstate(invalid="ignore"):  # inf - inf
+        return round16(np.add(a, b))
+
+
+def sub(a: Halves, b: Halves) -> Halves:
+    """a - b, rounded."""
+    return add(a, np.negative(b))
+
+
+def mul(a: Halves, b: Halves) -> Halves:
+    """a * b, rounded."""
+    with np.errstate(invalid="ignore"):  # 0 * inf
+        return round16(np.multiply(a, b))
+
+
+def maximum(a: Halves, b: Halves) -> Halves:
+    """Element-wise maximum: NaN if either is, b if they are equal."""
+    return np.where(np.isnan(a) | np.isnan(b), np.nan, np.where(np.greater(a, b), a, b))
+
+
+def minimum(a: Halves, b: Halves) -> Halves:
+    """Element-wise minimum: NaN if either is, b if they are equal."""
+    return np.where(np.isnan(a) | np.isnan(b), np.nan, np.where(np.less(a, b), a, b))
+
+
+def dot(a: Halves, b: Halves) -> Halves:
+    """Dot products of the rows of a[S, K] and b[S, K] -> [S], as the matrix engine computes one output.
+
+    Two accumulators start at +0, one for even k and one for odd k; each product is rounded, then added with rounding,
+    in increasing k; the result is their rounded sum.
+    """
+    samples, depth = a.shape
+    pairs = -(-depth // 2)
+    accumulators = np.zeros((samples, 2))
+    step = max(1, _PRODUCTS_AT_A_TIME // max(1, samples))
+    for first in range(0, pairs, step):
+        block = slice(2 * first, 2 * (first + step))
+        products = mul(a[:, block], b[:, block])
+        for k in range(0, products.shape[1], 2):
+            some = products[:, k : k + 2]
+            accumulators[:, : some.shape[1]] = add(accumulators[:, : some.shape[1]], some)
+    return add(accumulators[:, 0], accumulators[:, 1])
+
+
+def matmul(a: Halves, b: Halves) -> Halves:
+    """a[M, K] times b[K, N] -> [M, N]: a `dot` for each output."""
+    rows, columns = np.indices((a.shape[0], b.shape[1])).reshape(2, -1)
+    return dot(a[rows], b.T[columns]).reshape(a.shape[0], b.shape[1])
+
+
+def conv(
+    x: Halves, w: Halves, kernel: tuple[int, int], stride: int, dilation: int, padding: tuple[int, int, int, int]
+) -> Halves:
+    """Convolution of x[H, W, C] with w[KH*KW*C, N] -> [OH, OW, N]; padding is (top, bottom, left, right), of +0.
+
+    The padded taps take part: zero times an infinite weight is NaN.
+    """
+    top, bottom, left, right = padding
+    padded = np.pad(x, ((top, bottom), (left, right), (0, 0)))
+    reach = [dilation * (size - 1) + 1 for size in kernel]
+    rows = range(0, padded.shape[0] - reach[0] + 1, stride)
+    columns = range(0, padded.shape[1] - reach[1] + 1, stride)
+    patches = [
+        padded[y : y + reach[0] : dilation, z : z + reach[1] : dilation].reshape(-1) for y in rows for z in columns
+    ]
+    return matmul(np.array(patches), w).reshape(len(rows), len(columns), w.shape[1])
+
+
+def accumulate(values: Halves, axis: int) -> Halves:
+    """Sums along an axis in order, starting from the first element (so a lone -0 stays -0)."""
+    elements = np.moveaxis(values, axis, 0)
+    total = elements[0]
+    for element in elements[1:]:
+        total = add(total, element)
+    return total
+
+
+def exp(values: Halves) -> Halves:
+    """The chip's approximate exponential, by its table."""
+    return _by_table("exp", values)
+
+
+def sqrt(values: Halves) -> Halves:
+    """The chip's approximate square root, by its table."""
+    return _by_table("sqrt", values)
+
+
+def recip(values: Halves) -> Halves:
+    """The chip's approximate reciprocal, by its table."""
+    return _by_table("recip", values)
+
+
+def _by_table(name: str, values: Halves) -> Halves:
+    data = files("codegen.neuralscale.simulator").joinpath(f"{name}.bin").read_bytes()
+    table: Bits = np.frombuffer(data, "<u2").astype(np.uint16)
+    return from_bits(np.take(table, to_bits(values)))
