@@ -10,6 +10,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "dsa_sched",
+        "dsa_sched.commands",
         "dsa_sched.frontend",
         "dsa_sched.report",
         "dsa_sched.zoo",

@@ -1,0 +1,76 @@
+"""The command line. `dsa-sched --help` is the manual.
+
+In: arguments. Out: text, files and an exit code. Commands live in `dsa_sched.commands`; here they are put together, and
+errors that a user can cause become one message and exit code 1.
+"""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from dsa_sched.commands.chips import chip, chips
+from hw_models.errors import UserError
+
+__all__ = ["cli", "main"]
+
+
+class Failure(click.ClickException):
+    """A user's error on its way out: the message on standard error, exit code 1, no traceback."""
+
+    exit_code = 1
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"dsa-sched: error: {self.message}", file=file, err=file is None)
+
+
+class Manual(click.Group):
+    """The top group: lists the commands in the order of use and turns user errors into failures."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            raise Failure(str(error)) from error
+
+
+@click.group(
+    cls=Manual,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each command explains itself: dsa-sched COMMAND --help.",
+)
+@click.version_option(package_name="dsa-sched", prog_name="dsa-sched")
+def cli() -> None:
+    """Compile ONNX networks for accelerators that a chip file describes; run and check the machine code.
+
+    \b
+    model.onnx -> graph -> plan -> program -> artifact (machine code) -> results
+                             ^       ^
+                             chip file (memories, engines, links)
+
+    A CHIP is the name of a built-in chip (see: dsa-sched chips) or the path of a chip file. There is no
+    default chip.
+
+    \b
+    Exit codes
+      0  done
+      1  compile error: model, chip or plan cannot be used; the message says why
+      2  usage: a wrong option or argument
+      3  mismatch: the results of a run are not those of the reference
+
+    `iss` exits with the code of the program it runs; 125 means the limit or a deadlock ended the run,
+    126 that the program read unwritten bytes or trapped without a handler.
+    """
+
+
+for command in (chips, chip):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    cli(prog_name="dsa-sched")

@@ -1,0 +1,46 @@
+"""`dsa-sched chips`, `chip show` and `chip check`: what chips there are, and whether a chip file can be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["chip", "chips"]
+
+
+@click.command()
+def chips() -> None:
+    """List the built-in chips."""
+    from hw_models.loading import builtin_chips, load_chip
+
+    found = tuple(load_chip(name) for name in builtin_chips())
+    width = max(len(chip.name) for chip in found)
+    for chip in found:
+        click.echo(f"{chip.name:<{width}}  {chip.description}")
+
+
+@click.group()
+def chip() -> None:
+    """Show a chip, or check a chip file of your own."""
+
+
+@chip.command()
+@click.argument("chip", metavar="CHIP")
+@click.option("--json", "as_json", is_flag=True, help="Print every field as JSON instead.")
+def show(chip: str, as_json: bool) -> None:
+    """Print memories, engines, links and costs of CHIP, a built-in name or a chip file."""
+    from hw_models.loading import load_chip
+
+    loaded = load_chip(chip)
+    click.echo(loaded.model_dump_json(indent=2) if as_json else str(loaded), nl=as_json)
+
+
+@chip.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check the chip file FILE: every problem with its line, or one line that says it is good."""
+    from hw_models.loading import read_chip
+
+    loaded = read_chip(file)
+    click.echo(f"{file}: good; chip {loaded.name}, isa {loaded.isa}, {loaded.cores} cores, hash {loaded.hash[:12]}")

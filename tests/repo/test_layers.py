@@ -1,0 +1,107 @@
+"""Imports go one way: hw_models <- partitioner <- isched <- codegen <- dsa_sched; and TVM stays behind its door.
+
+Read from the source, not from a running program, so that imports inside functions count too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
+TVM_DOORS = frozenset({"dsa_sched/frontend/access_maps.py", "dsa_sched/frontend/fusion_oracle.py"})
+TVM = frozenset({"tvm", "tvm_ffi"})
+
+
+def imported(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
+    """Line and top-level package of every import; relative ones are those of `package`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+            case ast.ImportFrom():
+                yield node.lineno, package if node.level else str(node.module).split(".")[0]
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                yield node.lineno, name.split(".")[0]
+
+
+def breaches(source: str, path: str) -> list[str]:
+    """What a file at `path` (relative to the root) imports against the rules, one line each."""
+    package = path.split("/")[0]
+    above = LAYERS[LAYERS.index(package) + 1 :]
+    found = []
+    for line, name in imported(ast.parse(source), package):
+        if name in above:
+            found.append(f"{path}:{line}: {package} may not import {name}, which lies above it")
+        if name in TVM and path not in TVM_DOORS:
+            found.append(f"{path}:{line}: {name} is imported only in {', '.join(sorted(TVM_DOORS))}")
+        if name == "tests":
+            found.append(f"{path}:{line}: packages do not import tests")
+    return found
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_no_import_goes_against_the_layers(package: str) -> None:
+    files = sources(package)
+    assert files
+    found = [line for file in files for line in breaches(file.read_text(), file.relative_to(ROOT).as_posix())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "said"),
+    [
+        ("import isched.program", "partitioner/plan.py", "partitioner may not import isched"),
+        (
+            "def f():\n    from codegen import target",
+            "isched/order.py",
+            "isched/order.py:2: isched may not import codegen",
+        ),
+        ("from dsa_sched.cli import main", "codegen/target.py", "codegen may not import dsa_sched"),
+        ("import importlib\nimportlib.import_module('codegen.x')", "isched/a.py", "isched may not import codegen"),
+        ("import tvm.relax", "dsa_sched/driver.py", "tvm is imported only in"),
+        ("from tests.strategies import graphs", "hw_models/a.py", "packages do not import tests"),
+    ],
+)
+def test_a_breach_is_found(source: str, path: str, said: str) -> None:
+    assert any(said in line for line in breaches(source, path))
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("import tvm", "dsa_sched/frontend/access_maps.py"),
+        ("from hw_models.chip import Chip", "dsa_sched/driver.py"),
+        ("from . import chip", "hw_models/loading.py"),
+        ("# import dsa_sched\nx = 'import dsa_sched'", "hw_models/chip.py"),
+    ],
+)
+def test_what_the_rules_allow_is_no_breach(source: str, path: str) -> None:
+    assert breaches(source, path) == []
+
+
+def test_every_package_folder_is_installed() -> None:
+    """setup.py lists packages by hand; one that is missing there works in this folder and nowhere else."""
+    setup = ast.parse((ROOT / "setup.py").read_text())
+    listed = {
+        item.value
+        for node in ast.walk(setup)
+        if isinstance(node, ast.keyword) and node.arg == "packages" and isinstance(node.value, ast.List)
+        for item in node.value.elts
+        if isinstance(item, ast.Constant)
+    }
+    found = {
+        file.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for package in LAYERS
+        for file in sources(package)
+        if file.name == "__init__.py"
+    }
+    assert found == listed
