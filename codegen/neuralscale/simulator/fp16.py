@@ -198,10 +198,9 @@ def minimum(a: int, b: int) -> int:
 
 
 @njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
-def _ordered(h: int) -> int:
+def _order(h: int) -> int:
     """A key that orders half bits as numbers with -0 just below +0, as the maximum and minimum reductions do."""
-    magnitude = np.int32(h) & np.int32(0x7FFF)
-    return -1 - magnitude if h & 0x8000 else magnitude  # type: ignore[return-value]
+    return ~np.int32(h & 0x7FFF) if h & 0x8000 else np.int32(h)  # type: ignore[return-value]
 
 
 @njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
@@ -234,16 +233,22 @@ def elementwise(operation: int, a: Bits, b: Bits, out: Bits) -> None:
 def fold_rows(operation: int, matrix: Bits, out: Bits) -> None:
     """Reduces matrix[R, C] down its columns into out[C], in row order, starting from the first row's own bits."""
     rows, columns = matrix.shape
-    out[:] = matrix[0]
+    for column in range(columns):
+        out[column] = matrix[0, column]
     for row in range(1, rows):
         if operation == ADD:
             for column in range(columns):
                 out[column] = add(out[column], matrix[row, column])
-        else:
+        elif operation == MAXIMUM:
             for column in range(columns):
                 a, b = out[column], matrix[row, column]
-                take_b = _ordered(b) > _ordered(a) if operation == MAXIMUM else _ordered(b) < _ordered(a)
-                out[column] = np.uint16(NAN) if _is_nan(a) or _is_nan(b) else (b if take_b else a)
+                chosen = a if _order(a) > _order(b) else b
+                out[column] = NAN if _is_nan(a) or _is_nan(b) else chosen
+        elif operation == MINIMUM:
+            for column in range(columns):
+                a, b = out[column], matrix[row, column]
+                chosen = a if _order(a) < _order(b) else b
+                out[column] = NAN if _is_nan(a) or _is_nan(b) else chosen
 
 
 @njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")

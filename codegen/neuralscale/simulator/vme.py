@@ -51,7 +51,7 @@ _X8_FROM_HF: Final = _x8_table()
 
 
 def binary(operation: Operation, a: Bits, b: Bits | np.uint16) -> Bits:
-    """`veadd`, `vesub`, `veemul`, `vemax`, `vemin` in their mm, mv and mf forms: a op b, broadcast.
+    """`veadd`, `vesub`, `veemul`, `vemax`, `vemin` in their mm, mv and mf forms: a op b, b broadcast to a.
 
     Maximum and minimum: any NaN gives 0x7c01, equal operands give b.
     """
@@ -154,9 +154,8 @@ def _elementwise(operation: int, a: Bits, b: Bits | np.uint16) -> Bits:
 
 
 def _contiguous_pair(a: Any, b: Any) -> tuple[Any, Any]:
-    """Both operands broadcast to one shape, as fresh contiguous arrays: the kernels then compile for one type only."""
-    shape = np.broadcast_shapes(np.shape(a), np.shape(b))
-    return tuple(np.array(np.broadcast_to(x, shape), order="C") for x in (a, b))  # type: ignore[return-value]
+    """a, and b broadcast to its shape, as fresh contiguous arrays: the kernels then compile for one type only."""
+    return np.array(a, order="C"), np.array(np.broadcast_to(b, a.shape), order="C")
 
 
 def _reduce(operation: int, a: Bits, direction: Literal["h", "w"]) -> Bits:
