@@ -1,0 +1,247 @@
+"""Instructions from operands: one method a form, which fills in addresses, CSRs, regions and cycles together.
+
+    issue.binary("veadd", d, a, b)  -->  Instr(veadd.mm, rd rs1 rs2 shape_s1 stride_d stride_s, reads a b, writes d)
+
+What an instruction reads and writes and what its CSRs say is derived from the same `Matrix` objects, so that they
+cannot disagree. Extents and strides beyond the 16-bit fields are cut into several instructions here, once for all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from codegen.neuralscale.memory_map import address_of
+from hw_models.chip import Chip
+from hw_models.cost import matrix_cycles, vector_cycles
+from isched.program import Instr, Region
+
+__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix", "float_bits"]
+
+MAX_EXTENT = 65_535
+MAX_STRIDE_BYTES = 65_534
+
+
+def float_bits(value: float) -> int:
+    """The fp32 pattern of a scalar operand."""
+    return int.from_bytes(struct.pack("<f", value), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """`rows` x `columns` elements in a memory of the core; rows lie `stride_bytes` apart, 0 means densely."""
+
+    memory: str
+    offset_bytes: int
+    rows: int
+    columns: int
+    stride_bytes: int = 0
+    item_bytes: int = 2
+
+    @property
+    def row_bytes(self) -> int:
+        return self.columns * self.item_bytes
+
+    @property
+    def pitch_bytes(self) -> int:
+        return self.stride_bytes or self.row_bytes
+
+    @property
+    def dense(self) -> bool:
+        return self.rows == 1 or self.pitch_bytes == self.row_bytes
+
+    @property
+    def region(self) -> Region:
+        if self.dense:
+            return Region(self.memory, self.offset_bytes, self.rows * self.row_bytes)
+        return Region(self.memory, self.offset_bytes, self.row_bytes, self.rows, self.pitch_bytes)
+
+    @property
+    def address(self) -> int:
+        return address_of(self.memory, self.offset_bytes)
+
+    @property
+    def stride_field(self) -> int:
+        """What the stride CSR must hold: 0 where rows are dense or there is only one."""
+        return 0 if self.dense else self.stride_bytes
+
+    def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> Matrix:
+        """`rows` rows from `row`, `columns` columns (0 for all) from `column`."""
+        offset = self.offset_bytes + row * self.pitch_bytes + column * self.item_bytes
+        return Matrix(self.memory, offset, rows, columns or self.columns, self.pitch_bytes, self.item_bytes)
+
+    def reshaped(self, rows: int, columns: int) -> Matrix:
+        """The same dense elements as another matrix."""
+        return replace(self, rows=rows, columns=columns, stride_bytes=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The shape of one `meconv`: image and output in pixels, padding as (top, bottom, left, right)."""
+
+    height: int
+    width: int
+    channels: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    stride: int
+    dilation: int
+    padding: tuple[int, int, int, int]
+
+    @property
+    def reduction(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.channels
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Makes instructions of one layer (`source`) for one chip."""
+
+    chip: Chip
+    source: str
+
+    def binary(self, op: str, d: Matrix, a: Matrix, b: Matrix) -> Iterator[Instr]:
+        """`op`.mm: element-wise over two matrices of the shape of `d`."""
+        for dd, aa, bb in _cut((d, a, b)):
+            yield self._vector(f"{op}.mm", dd, aa, (("rs2", bb.address),), (bb.region,), bb.stride_field)
+
+    def unary(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
+        """`op` element by element: veexp.m, vesqrt.m, verecip.m, mov.m."""
+        for dd, aa in _cut((d, a)):
+            yield self._vector(op, dd, aa)
+
+    def scalar(self, op: str, d: Matrix, a: Matrix, value: float) -> Iterator[Instr]:
+        """`op`.mf: a matrix and one scalar."""
+        for dd, aa in _cut((d, a)):
+            yield self._vector(f"{op}.mf", dd, aa, (("fs2", float_bits(value)),))
+
+    def fill(self, d: Matrix, value: float) -> Iterator[Instr]:
+        """mov.f: every element of `d` becomes `value`."""
+        for (dd,) in _cut((d,)):
+            operands = (("rd", dd.address), ("fs1", float_bits(value)), *_shape(dd), ("stride_d", dd.stride_field))
+            yield Instr("vector", "mov.f", operands, (), (dd.region,), self._passes(dd), self.source)
+
+    def by_column(self, op: str, d: Matrix, a: Matrix, vector: Matrix) -> Iterator[Instr]:
+        """`op`.mv dim_h: a vector with one element a column, applied to every row."""
+        for dd, aa, column in _cut_rows_and_columns(d, a):
+            part = vector.part(0, 1, column, dd.columns)
+            yield self._vector(f"{op}.mv.dim_h", dd, aa, (("rs2", part.address),), (part.region,))
+
+    def by_row(self, op: str, d: Matrix, a: Matrix, vector: Matrix) -> Iterator[Instr]:
+        """`op`.mv dim_w: a dense vector with one element a row, applied to every column."""
+        row = 0
+        for dd, aa, column in _cut_rows_and_columns(d, a):
+            part = vector.part(0, 1, row, dd.rows)
+            yield self._vector(f"{op}.mv.dim_w", dd, aa, (("rs2", part.address),), (part.region,))
+            row = row if column + dd.columns < d.columns else row + dd.rows
+
+    def reduce_rows(self, op: str, d: Matrix, a: Matrix) -> Instr:
+        """`op`.m dim_w: one result for each row of `a`; `d` is a column, its stride is `stride_d`."""
+        stride = 0 if d.rows == 1 or d.pitch_bytes == d.item_bytes else d.pitch_bytes
+        operands = (
+            ("rd", d.address),
+            ("rs1", a.address),
+            *_shape(a),
+            ("stride_d", stride),
+            ("stride_s", a.stride_field),
+        )
+        return Instr("vector", f"{op}.m.dim_w", operands, (a.region,), (d.region,), self._passes(a), self.source)
+
+    def memul(self, d: Matrix, a: Matrix, b: Matrix) -> Instr:
+        """d = a b, fp16; `d` in IM, `b` in L1."""
+        operands = (
+            ("rd", d.address),
+            ("rs1", a.address),
+            ("rs2", b.address),
+            ("m_shape_s1", a.columns << 16 | a.rows),
+            ("m_shape_s2", b.columns << 16 | b.rows),
+            ("m_stride_d", d.stride_field),
+            ("m_stride_s", b.stride_field << 16 | a.stride_field),
+        )
+        cycles = matrix_cycles(self.chip, a.rows, b.columns, a.columns)
+        return Instr("matrix", "memul.mm", operands, (a.region, b.region), (d.region,), cycles, self.source)
+
+    def transpose(self, d: Matrix, a: Matrix) -> Instr:
+        """d = a transposed; `d` in IM."""
+        operands = (
+            ("rd", d.address),
+            ("rs1", a.address),
+            ("m_shape_s1", a.columns << 16 | a.rows),
+            ("m_stride_d", d.stride_field),
+            ("m_stride_s", a.stride_field),
+        )
+        cycles = self._passes(a)
+        return Instr("matrix", "metr.m", operands, (a.region,), (d.region,), cycles, self.source)
+
+    def meconv(self, shape: Convolution, d: Matrix, image: Matrix, weights: Matrix) -> Instr:
+        """One image: `image` has a row a pixel, `weights` a row a (kh, kw, channel), `d` a row an output pixel."""
+        top, bottom, left, right = shape.padding
+        operands = (
+            ("rd", d.address),
+            ("rs1", image.address),
+            ("rs2", weights.address),
+            ("conv_FM_in", shape.width << 16 | shape.height),
+            ("conv_Depth_in", image.stride_field << 16 | shape.channels),
+            ("conv_FM_out", shape.out_width << 16 | shape.out_height),
+            ("conv_Depth_out", d.stride_field << 16 | shape.out_channels),
+            ("conv_S_kernel", weights.stride_field),
+            ("conv_kernel", shape.kernel[1] << 24 | shape.kernel[0] << 16 | shape.dilation << 8 | shape.stride),
+            ("conv_padding", top << 24 | bottom << 16 | left << 8 | right),
+        )
+        cycles = matrix_cycles(self.chip, shape.out_height * shape.out_width, shape.out_channels, shape.reduction)
+        return Instr("matrix", "meconv.mm", operands, (image.region, weights.region), (d.region,), cycles, self.source)
+
+    def _vector(
+        self,
+        opcode: str,
+        d: Matrix,
+        a: Matrix,
+        extra: tuple[tuple[str, int], ...] = (),
+        reads: tuple[Region, ...] = (),
+        second_stride: int = 0,
+    ) -> Instr:
+        strides = (("stride_d", d.stride_field), ("stride_s", second_stride << 16 | a.stride_field))
+        operands = (("rd", d.address), ("rs1", a.address), *extra, *_shape(d), *strides)
+        return Instr("vector", opcode, operands, (a.region, *reads), (d.region,), self._passes(d), self.source)
+
+    def _passes(self, matrix: Matrix) -> float:
+        return vector_cycles(self.chip, matrix.rows * matrix.columns)
+
+
+def _shape(matrix: Matrix) -> tuple[tuple[str, int]]:
+    return (("shape_s1", matrix.columns << 16 | matrix.rows),)
+
+
+def _cut(matrices: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:
+    """The same pieces of matrices of one shape, each within the fields of an instruction."""
+    first = matrices[0]
+    if all(m.dense for m in matrices) and (first.rows > MAX_EXTENT or first.columns > MAX_EXTENT):
+        total = first.rows * first.columns
+        width = 1 << 14
+        flat = tuple(m.reshaped(1, total) for m in matrices)
+        for start in range(0, total - total % width, width * MAX_EXTENT):
+            rows = min(MAX_EXTENT, (total - start) // width)
+            yield tuple(m.part(0, 1, start, rows * width).reshaped(rows, width) for m in flat)
+        if total % width:
+            yield tuple(m.part(0, 1, total - total % width, total % width) for m in flat)
+        return
+    for row, rows, column, columns in _pieces(first, matrices):
+        yield tuple(m.part(row, rows, column, columns) for m in matrices)
+
+
+def _cut_rows_and_columns(d: Matrix, a: Matrix) -> Iterator[tuple[Matrix, Matrix, int]]:
+    for row, rows, column, columns in _pieces(d, (d, a)):
+        yield d.part(row, rows, column, columns), a.part(row, rows, column, columns), column
+
+
+def _pieces(shape: Matrix, matrices: tuple[Matrix, ...]) -> Iterator[tuple[int, int, int, int]]:
+    """(row, rows, column, columns) such that extents and strides fit 16-bit fields."""
+    wide = shape.columns > MAX_EXTENT
+    far = shape.rows > 1 and any((not m.dense or wide) and m.pitch_bytes > MAX_STRIDE_BYTES for m in matrices)
+    for row in range(0, shape.rows, 1 if far else MAX_EXTENT):
+        rows = 1 if far else min(MAX_EXTENT, shape.rows - row)
+        for column in range(0, shape.columns, MAX_EXTENT):
+            yield row, rows, column, min(MAX_EXTENT, shape.columns - column)

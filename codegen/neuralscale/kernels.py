@@ -1,0 +1,90 @@
+"""The target as planner and lowering see it: which template computes which operator, and how data move.
+
+One row an operator kind in `TEMPLATES`; a template is one file under `templates/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codegen.neuralscale.templates import elementwise
+from codegen.neuralscale.templates.concat import ConcatTemplate
+from codegen.neuralscale.templates.convolution import ConvolutionTemplate
+from codegen.neuralscale.templates.matmul import MatmulTemplate
+from codegen.neuralscale.templates.pointwise import PointwiseTemplate
+from codegen.neuralscale.templates.pooling import PoolingTemplate
+from codegen.neuralscale.templates.softmax import SoftmaxTemplate
+from codegen.neuralscale.templates.tile import Template, Tile
+from codegen.neuralscale.transfers import copy_instructions
+from hw_models.chip import Chip
+from isched.program import Instr
+from isched.target import Copy
+from partitioner.graph import Constants, Graph, Op
+from partitioner.layers import ELEMENTWISE_KINDS, Layer
+from partitioner.regions import Box
+from partitioner.target import Work
+
+__all__ = ["TEMPLATES", "NeuralScaleKernels"]
+
+TEMPLATES: Mapping[str, Template] = {
+    "conv": ConvolutionTemplate(),
+    "matmul": MatmulTemplate(),
+    "max_pool": PoolingTemplate(),
+    "average_pool": PoolingTemplate(),
+    "softmax": SoftmaxTemplate(),
+    "concat": ConcatTemplate(),
+    **{kind: PointwiseTemplate() for kind in sorted(ELEMENTWISE_KINDS)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NeuralScaleKernels:
+    """Planning and lowering for the NeuralScale NPU v1; the protocols are partitioner's and isched's."""
+
+    name: str = "neuralscale-v1"
+    barrier: str = "sync"
+
+    def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
+        """None, or the sentence that the user reads beside the operator's name."""
+        del constants
+        if op.kind == "view":
+            return None
+        if op.kind not in TEMPLATES:
+            return f"no template computes {op.kind} on {self.name}"
+        for name in (*op.inputs, *op.outputs):
+            if graph.by_name[name].dtype != "float16":
+                return f"{name} is {graph.by_name[name].dtype}; templates compute in float16"
+        return TEMPLATES[op.kind].accepts(graph, op, chip)
+
+    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
+        """Trailing operators run in place on the tile, so `operand` must be the one of full shape."""
+        if elementwise.operand_form(graph, operand, op.outputs[0]).name != "mm":
+            return f"{operand} is broadcast by {op.name}"
+        return None
+
+    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        anchor = layer.anchor(graph)
+        return TEMPLATES[anchor.kind].quanta(graph, anchor)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        return TEMPLATES[layer.anchor(graph).kind].work(graph, layer, box, chip)
+
+    def lower(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        box: Box,
+        work: Work,
+        offsets_bytes: Mapping[str, int],
+        chip: Chip,
+    ) -> tuple[tuple[Instr, ...], ...]:
+        tile = Tile(graph, constants, layer, box, work, offsets_bytes, chip)
+        return TEMPLATES[layer.anchor(graph).kind].lower(tile)
+
+    def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+        return copy_instructions(copies, source, chip)
+
+    def synchronise(self, source: str) -> Instr:
+        return Instr("sync", "sync", source=source)

@@ -1,0 +1,55 @@
+"""Where the memories of a chip file lie in the address space of a NeuralScale core (NPU v1, one cluster of a chip).
+
+Source: the public functional simulator's address map. Sizes come from the chip file, addresses from here.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CODE_BASE",
+    "DATA_BASE",
+    "DMA_ENGINE_BASES",
+    "LLB_BASE",
+    "LLB_END",
+    "address_of",
+    "memory_at",
+]
+
+CODE_BASE = 0x0010_0000
+"""Programs start here in DDR; the first MiB stays free."""
+
+DATA_BASE = 0x0400_0000
+"""Tensors are placed from here on; code may take up to 63 MiB."""
+
+LLB_BASE = 0xF800_0000
+LLB_END = 0xFA00_0000
+LLB_SLICE_BYTES = 0x80_0000
+DDR_END = 0xC000_0000
+
+_BASES = {"DDR": 0x0, "L1": 0xC000_0000, "IM": 0xC040_0000}
+
+DMA_ENGINE_BASES = (
+    (0xC9F0_0000, 0xD1F0_0000),
+    (0xCFF0_0000, 0xD7F0_0000),
+    (0xD9F0_0000, 0xE1F0_0000),
+    (0xDFF0_0000, 0xE7F0_0000),
+)
+"""Register blocks of the two DMA engines of each cluster."""
+
+
+def address_of(memory: str, offset_bytes: int, cluster: int = 0) -> int:
+    """Address of a byte of a memory named in the chip file. Raises KeyError for a memory this target does not know."""
+    if memory == "LLB":
+        return LLB_BASE + cluster * LLB_SLICE_BYTES + offset_bytes
+    return _BASES[memory] + offset_bytes
+
+
+def memory_at(address: int) -> str:
+    """Name of the memory that holds an address, or an empty string."""
+    if address < DDR_END:
+        return "DDR"
+    if LLB_BASE <= address < LLB_END:
+        return "LLB"
+    if 0xC000_0000 <= address < 0xC014_0000:
+        return "L1"
+    return "IM" if 0xC040_0000 <= address < 0xC044_0000 else ""

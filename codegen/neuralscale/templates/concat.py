@@ -1,0 +1,71 @@
+"""Concatenation: each piece dense into L1, then `mov.m` into its columns of the output tile."""
+
+from __future__ import annotations
+
+from math import prod
+
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["ConcatTemplate"]
+
+
+class ConcatTemplate:
+    """concat(axis): any number of pieces along any axis."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del graph, op, chip
+        return None
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        pieces = [load for load, _ in _pieces(graph, layer.anchor(graph), box)]
+        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in pieces]
+        loads = (*pieces, *finish_loads(graph, layer, box))
+        cycles = finish_cycles(graph, layer, box, chip, 1)
+        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        axis = int(op.number("axis")) % len(tile.box)
+        extents = box_shape(tile.box)
+        rows, inner = prod(extents[:axis]), prod(extents[axis + 1 :])
+        output = tile.output.reshaped(rows, extents[axis] * inner)
+        instrs: list[Instr] = []
+        for load, start in _pieces(tile.graph, op, tile.box):
+            columns = (load.box[axis][1] - load.box[axis][0]) * inner
+            source = tile.matrix(load.buffer, rows, columns)
+            instrs += tile.issue.unary("mov.m", output.part(0, rows, start * inner, columns), source)
+        instrs += finish(tile, tile.output)
+        return (tuple(instrs),)
+
+
+def _pieces(graph: Graph, op: Op, box: Box) -> list[tuple[Load, int]]:
+    """Each input's share of the box, and where on the axis it starts inside the box."""
+    axis = int(op.number("axis")) % len(box)
+    low, high = box[axis]
+    pieces: list[tuple[Load, int]] = []
+    start = 0
+    for position, name in enumerate(op.inputs):
+        extent = graph.by_name[name].shape[axis]
+        first, last = max(low, start), min(high, start + extent)
+        if last > first:
+            part = (*box[:axis], (first - start, last - start), *box[axis + 1 :])
+            pieces.append((Load(name, part, f"piece{position}"), first - low))
+        start += extent
+    return pieces

@@ -1,0 +1,221 @@
+"""Convolution: one `meconv` for each image of a tile, for each group where there are several.
+
+    input rows + weights in L1 --meconv--> IM --bias, trailing operators--> output in L1
+
+The whole width of the input is loaded, because `meconv` has no row pitch; top and bottom padding are set for each tile.
+A reduction longer than `LONGEST_REDUCTION` is cut into equal runs of input channels whose partial sums are added in
+order by the vector engine: the two fp16 accumulators lose too many bits beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from codegen.neuralscale.issue import MAX_EXTENT, Convolution
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    WEIGHTS,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import matrix_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, input_boxes
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["LONGEST_REDUCTION", "ConvolutionTemplate", "reduction_runs"]
+
+LONGEST_REDUCTION = 9_000
+RUN_LENGTH = 4_608
+
+
+def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:
+    """Cut a reduction of `length` channels, `unit` products each, into runs; one up to LONGEST_REDUCTION products."""
+    runs = 1 if length * unit <= LONGEST_REDUCTION else -(-length * unit // RUN_LENGTH)
+    points = [length * i // runs for i in range(runs + 1)]
+    return tuple(pairwise(points))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The convolution's own numbers, from the operator's attributes."""
+
+    kernel: tuple[int, int]
+    stride: int
+    dilation: int
+    pads: tuple[int, int, int, int]  # top, left, bottom, right
+    groups: int
+    in_shape: tuple[int, int, int, int]
+    out_shape: tuple[int, int, int, int]
+
+    @staticmethod
+    def of(graph: Graph, op: Op) -> _Shape:
+        kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
+        n, h, w, c = graph.by_name[op.inputs[0]].shape
+        on, oh, ow, oc = graph.by_name[op.outputs[0]].shape
+        top, left, bottom, right = pads
+        groups = int(op.number("groups"))
+        return _Shape(
+            (kernel[0], kernel[1]),
+            strides[0],
+            dilations[0],
+            (top, left, bottom, right),
+            groups,
+            (n, h, w, c),
+            (on, oh, ow, oc),
+        )
+
+    @property
+    def group_channels(self) -> int:
+        return self.in_shape[3] // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        return self.out_shape[3] // self.groups
+
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        return (
+            reduction_runs(self.group_channels, prod(self.kernel)) if self.groups == 1 else ((0, self.group_channels),)
+        )
+
+    def group_range(self, box: Box) -> tuple[int, int]:
+        """Groups that a box of the output touches."""
+        low, high = box[3]
+        return low // self.group_outputs, -(-high // self.group_outputs)
+
+
+class ConvolutionTemplate:
+    """conv: x, w and an optional bias; two spatial axes."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del chip
+        strides, dilations = op.ints("strides"), op.ints("dilations")
+        if len(op.ints("kernel")) != 2:
+            return f"convolution over {len(op.ints('kernel'))} axes; the matrix engine convolves images of two"
+        if not graph.by_name[op.inputs[1]].constant:
+            return "the weights are not constant"
+        if strides[0] != strides[1] or dilations[0] != dilations[1]:
+            return (
+                f"strides {list(strides)} or dilations {list(dilations)} differ by axis; meconv has one value for both"
+            )
+        if max(*op.ints("kernel"), *strides, *dilations, *op.ints("pads")) > 255:
+            return "kernel, stride, dilation or padding above 255, the largest that meconv can encode"
+        if min(op.ints("pads")) < 0:
+            return f"negative padding {list(op.ints('pads'))}"
+        if (
+            2 * graph.by_name[op.inputs[0]].shape[3] > MAX_EXTENT
+            or 2 * graph.by_name[op.outputs[0]].shape[3] > MAX_EXTENT
+        ):
+            return "more than 32,767 channels: the pixel stride does not fit 16 bits"
+        return None
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        shape = _Shape.of(graph, op)
+        return (1, 1, 0, 1 if shape.groups == 1 else shape.group_outputs)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        shape = _Shape.of(graph, op)
+        passes = [Pass((_input_load(graph, op, shape, box, run), _weight_load(graph, op, shape, box, run)))
+                  for run in shape.runs()]  # fmt: skip
+        extra = [*_bias_loads(op, box), *finish_loads(graph, layer, box)]
+        passes[-1] = Pass((*passes[-1].loads, *extra))
+        buffers = [
+            Buffer("input", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes)),
+            Buffer("weights", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes)),
+            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in _bias_loads(op, box)),
+            Buffer("sum", "IM", "", box_bytes(box)),
+        ]
+        (n0, n1), (y0, y1), (x0, x1), (c0, c1) = box
+        first, last = shape.group_range(box)
+        outputs = min(c1 - c0, shape.group_outputs)
+        reduction = prod(shape.kernel) * shape.group_channels
+        matrix = (n1 - n0) * (last - first) * matrix_cycles(chip, (y1 - y0) * (x1 - x0), outputs, reduction)
+        before = len(passes) - 1 + (1 if len(op.inputs) > 2 else 0)
+        cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
+        return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        graph, op = tile.graph, tile.layer.anchor(tile.graph)
+        shape = _Shape.of(graph, op)
+        result: list[tuple[Instr, ...]] = []
+        total = tile.matrix("sum", tile.output.rows, tile.output.columns)
+        runs = shape.runs()
+        for position, (run, step) in enumerate(zip(runs, tile.work.passes, strict=True)):
+            instrs = list(_convolve(tile, shape, run, step.loads[0].box))
+            last = position == len(runs) - 1
+            if len(runs) > 1 and position == 0:
+                instrs += tile.issue.unary("mov.m", tile.output, total)
+            elif len(runs) > 1:
+                instrs += tile.issue.binary("veadd", tile.output, tile.output, total)
+            if last:
+                bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
+                instrs += finish(tile, total if len(runs) == 1 else tile.output, bias)
+            result.append(tuple(instrs))
+        return tuple(result)
+
+
+def _input_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
+    region = input_boxes(graph, op, {op.outputs[0]: box})[op.inputs[0]]
+    channels = run if shape.groups == 1 else region[3]
+    return Load(op.inputs[0], (region[0], region[1], (0, shape.in_shape[2]), channels), "input")
+
+
+def _weight_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
+    kernel = ((0, shape.kernel[0]), (0, shape.kernel[1]))
+    if shape.groups == 1:
+        return Load(op.inputs[1], (*kernel, run, box[3]), "weights")
+    per_group = graph.by_name[op.inputs[1]].shape[4]
+    return Load(op.inputs[1], (shape.group_range(box), *kernel, (0, shape.group_channels), (0, per_group)), "weights")
+
+
+def _bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
+    return (Load(op.inputs[2], (box[3],), "bias"),) if len(op.inputs) > 2 else ()
+
+
+def _convolve(tile: Tile, shape: _Shape, run: tuple[int, int], region: Box) -> Iterator[Instr]:
+    """The matrix instructions of one pass: each image, each group."""
+    (n0, n1), (y0, y1), (x0, x1), (c0, c1) = tile.box
+    (_, _), (row0, row1), (_, _), (channel0, channel1) = region
+    height, channels = row1 - row0, channel1 - channel0
+    top = max(0, shape.pads[0] - y0 * shape.stride)
+    reach = (y1 - 1) * shape.stride + (shape.kernel[0] - 1) * shape.dilation - shape.pads[0] + 1
+    bottom = max(0, reach - shape.in_shape[1])
+    first, last = shape.group_range(tile.box)
+    per_group = shape.group_channels if shape.groups > 1 else run[1] - run[0]
+    outputs = c1 - c0 if shape.groups == 1 else shape.group_outputs
+    pixels_in, pixels_out = height * shape.in_shape[2], (y1 - y0) * (x1 - x0)
+    image = tile.matrix("input", (n1 - n0) * pixels_in, channels)
+    weights = tile.matrix("weights", (last - first) * prod(shape.kernel) * per_group, outputs)
+    total = tile.matrix("sum", (n1 - n0) * pixels_out, c1 - c0)
+    right = (x1 - 1) * shape.stride + (shape.kernel[1] - 1) * shape.dilation - shape.pads[1] + 1 - shape.in_shape[2]
+    form = Convolution(
+        height,
+        shape.in_shape[2],
+        per_group,
+        y1 - y0,
+        x1 - x0,
+        outputs,
+        shape.kernel,
+        shape.stride,
+        shape.dilation,
+        (top, bottom, shape.pads[1], max(0, right)),
+    )
+    for i in range(n1 - n0):
+        for g in range(last - first):
+            yield tile.issue.meconv(
+                form,
+                total.part(i * pixels_out, pixels_out, g * outputs, outputs),
+                image.part(i * pixels_in, pixels_in, g * per_group, per_group),
+                weights.part(g * prod(shape.kernel) * per_group, prod(shape.kernel) * per_group),
+            )

@@ -1,0 +1,235 @@
+"""Element-wise operators on the vector engine: as anchors of their own kernel and as trailing maps of another.
+
+Order of operations (the emulation follows it): binary operators compute `first op second`; a subtraction whose running
+value is the second operand is (-1 * value) + first. Division multiplies by the chip's reciprocal. Sigmoid is
+recip(1 + exp(-1 * x)), tanh 2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from codegen.neuralscale.issue import Issue, Matrix
+from hw_models.chip import Chip
+from isched.program import Instr
+from partitioner.graph import Constants, Graph, Op
+from partitioner.regions import Box, box_shape
+
+if TYPE_CHECKING:
+    from codegen.neuralscale.templates.tile import Tile
+
+__all__ = [
+    "BINARY",
+    "UNARY",
+    "OperandForm",
+    "accepts",
+    "apply",
+    "operand_form",
+    "passes",
+    "running_operand",
+    "scratch_needed",
+]
+
+BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
+
+UNARY = {
+    "relu": 1,
+    "leaky_relu": 1,
+    "clip": 2,
+    "neg": 1,
+    "abs": 1,
+    "exp": 1,
+    "sqrt": 1,
+    "reciprocal": 1,
+    "sigmoid": 4,
+    "tanh": 6,
+    "hard_sigmoid": 4,
+    "hard_swish": 5,
+}
+"""Vector passes of each unary operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandForm:
+    """How another operand meets the tile: `mm` element by element, `dim_h` one value a column, `dim_w` one a row,
+    `scalar` one constant. `load` gives the box of the operand for a box of the output; None for immediates."""
+
+    name: str
+    load: Callable[[Box], Box] | None
+
+
+def operand_form(graph: Graph, operand: str, output: str) -> OperandForm:
+    """The form by shapes; an empty name when the broadcast has no vector instruction."""
+    shape, full = graph.by_name[operand].shape, graph.by_name[output].shape
+    padded = (1,) * (len(full) - len(shape)) + shape
+    if padded == full:
+        return OperandForm("mm", lambda box: box[len(full) - len(shape) :])
+    if all(extent == 1 for extent in padded):
+        return OperandForm("scalar" if graph.by_name[operand].constant else "", None)
+    if padded[:-1] == (1,) * (len(full) - 1):
+        return OperandForm("dim_h", lambda box: ((0, 1),) * (len(shape) - 1) + box[-1:])
+    if padded[-1] == 1 and padded[:-1] == full[:-1]:
+        return OperandForm("dim_w", lambda box: (*box[:-1], (0, 1))[len(full) - len(shape) :])
+    return OperandForm("", None)
+
+
+def running_operand(graph: Graph, op: Op) -> str:
+    """The operand that the tile starts from where `op` is the anchor: the first one of the output's own shape."""
+    return next(name for name in op.inputs if operand_form(graph, name, op.outputs[0]).name == "mm")
+
+
+def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
+    """None, or why the vector engine cannot compute `op`."""
+    del chip
+    output = op.outputs[0]
+    if op.kind in UNARY or op.kind == "scale_shift":
+        return None
+    if op.kind not in BINARY:
+        return f"no vector template for {op.kind}"
+    forms = [operand_form(graph, name, output).name for name in op.inputs]
+    if "mm" not in forms:
+        return f"both operands of {op.kind} are broadcast; one of them must have the shape of the output"
+    if "" in forms:
+        odd = op.inputs[forms.index("")]
+        shapes = f"{list(graph.by_name[odd].shape)} against {list(graph.by_name[output].shape)}"
+        return f"operand {odd} ({shapes}) does not broadcast along whole rows, along whole columns or as one constant"
+    return None
+
+
+def passes(op: Op) -> int:
+    """Vector instructions over the whole tile that `op` takes."""
+    return 2 if op.kind in ("scale_shift", "div", "sub") else UNARY.get(op.kind, 1)
+
+
+def scratch_needed(op: Op) -> bool:
+    """True when the operator needs a second tile: its input again after the output was written, or a reciprocal."""
+    return op.kind in ("hard_swish", "div")
+
+
+def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
+    """`output` = `op` of the running value `current`; other operands lie in buffers named after `prefix`."""
+    if op.kind in UNARY:
+        yield from _unary(tile, issue, op, current, output)
+    elif op.kind == "scale_shift":
+        vectors = [_operand(tile, name, op, prefix) for name in op.inputs[1:]]
+        yield from issue.by_column("veemul", output, current, vectors[0])
+        yield from issue.by_column("veadd", output, output, vectors[1])
+    else:
+        yield from _binary(tile, issue, op, current, output, prefix)
+
+
+def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
+    inside = {name for layer_op in tile.layer.ops for name in tile.graph.op_by_name[layer_op].outputs}
+    running = next((name for name in op.inputs if name in inside), "") or running_operand(tile.graph, op)
+    if all(name == running for name in op.inputs):
+        other, swapped = running, False
+    else:
+        other = next(name for name in op.inputs if name != running)
+        swapped = op.inputs.index(other) == 0
+    form = operand_form(tile.graph, other, op.outputs[0]).name
+    if form == "scalar":
+        value = scalar_value(tile.graph, tile.constants, other)
+        yield from _with_scalar(issue, op.kind, current, output, value, swapped)
+        return
+    operand = current if other == running else _operand(tile, other, op, prefix)
+    mnemonic = BINARY[op.kind]
+    if op.kind == "sub" and swapped:
+        yield from issue.scalar("veemul", output, current, -1.0)
+        current, mnemonic = output, "veadd"
+    elif op.kind == "div" and swapped:
+        yield from issue.unary("verecip.m", output, current)
+        current = output
+    elif op.kind == "div":
+        scratch = tile.matrix("scratch", operand.rows, operand.columns)
+        yield from issue.unary("verecip.m", scratch, operand)
+        operand = scratch
+    if form == "mm":
+        yield from issue.binary(mnemonic, output, *((operand, current) if swapped else (current, operand)))
+    elif form == "dim_h":
+        yield from issue.by_column(mnemonic, output, current, operand)
+    else:
+        yield from issue.by_row(mnemonic, output, current, operand)
+
+
+def _with_scalar(
+    issue: Issue, kind: str, current: Matrix, output: Matrix, value: float, swapped: bool
+) -> Iterator[Instr]:
+    if kind == "sub" and swapped:
+        yield from issue.scalar("veemul", output, current, -1.0)
+        yield from issue.scalar("veadd", output, output, value)
+    elif kind == "div" and swapped:
+        yield from issue.unary("verecip.m", output, current)
+        yield from issue.scalar("veemul", output, output, value)
+    elif kind == "div":
+        yield from issue.scalar("veemul", output, current, float(np.float16(1.0 / value)) if value else np.inf)
+    else:
+        yield from issue.scalar(BINARY[kind], output, current, value)
+
+
+def _unary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix) -> Iterator[Instr]:
+    match op.kind:
+        case "relu":
+            yield from issue.scalar("vemax", output, current, 0.0)
+        case "leaky_relu":
+            yield from issue.scalar("velkrelu", output, current, op.number("alpha"))
+        case "clip":
+            yield from _clip(issue, current, output, op.number("min"), op.number("max"))
+        case "neg":
+            yield from issue.scalar("veemul", output, current, -1.0)
+        case "abs":
+            yield from issue.scalar("velkrelu", output, current, -1.0)
+        case "exp":
+            yield from issue.unary("veexp.m", output, current)
+        case "sqrt":
+            yield from issue.unary("vesqrt.m", output, current)
+        case "reciprocal":
+            yield from issue.unary("verecip.m", output, current)
+        case "sigmoid":
+            yield from _sigmoid(issue, current, output, -1.0)
+        case "tanh":
+            yield from _sigmoid(issue, current, output, -2.0)
+            yield from issue.scalar("veemul", output, output, 2.0)
+            yield from issue.scalar("veadd", output, output, -1.0)
+        case "hard_sigmoid":
+            yield from issue.scalar("veemul", output, current, op.number("alpha"))
+            yield from issue.scalar("veadd", output, output, op.number("beta"))
+            yield from _clip(issue, output, output, 0.0, 1.0)
+        case "hard_swish":
+            scratch = tile.matrix("scratch", output.rows, output.columns)
+            yield from issue.scalar("veemul", scratch, current, 1 / 6)
+            yield from issue.scalar("veadd", scratch, scratch, 0.5)
+            yield from _clip(issue, scratch, scratch, 0.0, 1.0)
+            yield from issue.binary("veemul", output, current, scratch)
+
+
+def _clip(issue: Issue, current: Matrix, output: Matrix, low: float, high: float) -> Iterator[Instr]:
+    yield from issue.scalar("vemax", output, current, low)
+    yield from issue.scalar("vemin", output, output, high)
+
+
+def _sigmoid(issue: Issue, current: Matrix, output: Matrix, factor: float) -> Iterator[Instr]:
+    yield from issue.scalar("veemul", output, current, factor)
+    yield from issue.unary("veexp.m", output, output)
+    yield from issue.scalar("veadd", output, output, 1.0)
+    yield from issue.unary("verecip.m", output, output)
+
+
+def _operand(tile: Tile, name: str, op: Op, prefix: str) -> Matrix:
+    form = operand_form(tile.graph, name, op.outputs[0])
+    assert form.load is not None  # immediates never come here
+    buffer = f"{prefix}.{name}"
+    if form.name == "mm":
+        return tile.matrix(buffer, tile.output.rows, tile.output.columns)
+    count = 1
+    for extent in box_shape(form.load(tile.box)):
+        count *= extent
+    return tile.matrix(buffer, 1, count)
+
+
+def scalar_value(graph: Graph, constants: Constants, name: str) -> float:
+    """The one element of a constant, as the device's fp16 value."""
+    return float(constants[graph.by_name[name].constant].reshape(-1)[0])

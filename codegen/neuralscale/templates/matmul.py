@@ -1,0 +1,118 @@
+"""Matrix multiplication: `memul` from L1 into IM, then bias and trailing operators.
+
+    a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
+    a [..., M, K] x b [..., K, N]   one product for each leading index
+
+Long reductions are cut as in the convolution, partial sums added in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES
+from codegen.neuralscale.templates.convolution import reduction_runs
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    WEIGHTS,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import matrix_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["MatmulTemplate"]
+
+
+class MatmulTemplate:
+    """matmul: a, b and an optional bias over the columns."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del chip
+        a, b = (graph.by_name[name].shape for name in op.inputs[:2])
+        if len(a) < 2 or len(b) < 2:
+            return f"operands of shapes {list(a)} and {list(b)}; both need at least two axes"
+        if len(b) > 2 and b[:-2] != a[:-2]:
+            return f"leading axes of {list(a)} and {list(b)} differ; broadcast products have no template"
+        if max(2 * a[-1], 2 * b[-1]) > MAX_STRIDE_BYTES and max(len(a), len(b)) > 2:
+            return "rows longer than 32,767 elements"
+        return None
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        passes = [Pass(_product_loads(graph, op, box, run)) for run in _runs(graph, op)]
+        bias = (Load(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
+        passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
+        buffers = [
+            Buffer("rows", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes)),
+            Buffer("columns", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes)),
+            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias),
+            Buffer("sum", "IM", "", box_bytes(box)),
+        ]
+        products, rows = _products(graph, op, box)
+        reduction = graph.by_name[op.inputs[0]].shape[-1]
+        matrix = products * matrix_cycles(chip, rows, box[-1][1] - box[-1][0], reduction)
+        before = len(passes) - 1 + len(bias)
+        cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
+        return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        runs = _runs(tile.graph, op)
+        total = tile.matrix("sum", tile.output.rows, tile.output.columns)
+        result: list[tuple[Instr, ...]] = []
+        for position, run in enumerate(runs):
+            instrs = list(_multiply(tile, op, run[1] - run[0]))
+            if len(runs) > 1 and position == 0:
+                instrs += tile.issue.unary("mov.m", tile.output, total)
+            elif len(runs) > 1:
+                instrs += tile.issue.binary("veadd", tile.output, tile.output, total)
+            if position == len(runs) - 1:
+                bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
+                instrs += finish(tile, total if len(runs) == 1 else tile.output, bias)
+            result.append(tuple(instrs))
+        return tuple(result)
+
+
+def _runs(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
+    return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
+
+
+def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
+    """(number of separate products, rows of each) in a box of the output."""
+    outer = box_shape(box)[:-1]
+    if len(graph.by_name[op.inputs[1]].shape) == 2:
+        return 1, prod(outer)
+    return prod(outer[:-1]), outer[-1]
+
+
+def _product_loads(graph: Graph, op: Op, box: Box, run: tuple[int, int]) -> tuple[Load, Load]:
+    leading = box[:-2] if len(graph.by_name[op.inputs[1]].shape) > 2 else ()
+    return Load(op.inputs[0], (*box[:-1], run), "rows"), Load(op.inputs[1], (*leading, run, box[-1]), "columns")
+
+
+def _multiply(tile: Tile, op: Op, reduction: int) -> Iterator[Instr]:
+    products, rows = _products(tile.graph, op, tile.box)
+    columns = tile.output.columns
+    a = tile.matrix("rows", products * rows, reduction)
+    b = tile.matrix("columns", products * reduction, columns)
+    total = tile.matrix("sum", products * rows, columns)
+    for i in range(products):
+        for row in range(0, rows, MAX_EXTENT):
+            count = min(MAX_EXTENT, rows - row)
+            yield tile.issue.memul(
+                total.part(i * rows + row, count), a.part(i * rows + row, count), b.part(i * reduction, reduction)
+            )

@@ -1,0 +1,62 @@
+"""Layers whose anchor is an element-wise operator: operands into L1, vector instructions, result in L1."""
+
+from __future__ import annotations
+
+from codegen.neuralscale.templates import elementwise
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["PointwiseTemplate"]
+
+
+class PointwiseTemplate:
+    """The anchor's running value is its first operand of full shape."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        return elementwise.accepts(graph, op, chip)
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        loads = (*_loads(graph, layer.anchor(graph), box), *finish_loads(graph, layer, box))
+        buffers = [
+            Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in _loads(graph, layer.anchor(graph), box)
+        ]
+        before = elementwise.passes(layer.anchor(graph))
+        return Work(
+            (*buffers, *finish_buffers(graph, layer, box)),
+            (Pass(loads),),
+            "output",
+            finish_cycles(graph, layer, box, chip, before),
+        )
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        running = elementwise.running_operand(tile.graph, op)
+        current = tile.matrix(f"anchor.{running}", tile.output.rows, tile.output.columns)
+        instrs = list(elementwise.apply(tile, tile.issue, op, current, tile.output, "anchor"))
+        instrs += finish(tile, tile.output)
+        return (tuple(instrs),)
+
+
+def _loads(graph: Graph, op: Op, box: Box) -> tuple[Load, ...]:
+    loads = []
+    for name in dict.fromkeys(op.inputs):
+        form = elementwise.operand_form(graph, name, op.outputs[0])
+        if form.load is not None:
+            loads.append(Load(name, form.load(box), f"anchor.{name}"))
+    return tuple(loads)

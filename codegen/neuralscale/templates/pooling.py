@@ -1,0 +1,211 @@
+"""Pooling. The vector engine first combines the rows under a window, then the columns; a mean over a whole image is a
+matrix product with a row of 1 / pixels.
+
+    rows:     down[y, x]  = op over ky of in[y * stride + ky, x]      one instruction a ky
+    columns:  out[y, x]   = op over kx of down[y, x * stride + kx]    one instruction a row and kx
+
+Maxima start from -inf. Means multiply the input by 1 / taps first, so that sums cannot overflow, start from +0, and at
+borders whose divisor is smaller multiply once more by taps / divisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, prod
+
+from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.templates.convolution import LONGEST_REDUCTION
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    WEIGHTS,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import matrix_cycles, vector_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape, box_size, input_boxes
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["PoolingTemplate", "whole_image"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """One spatial axis of the pooling: taps, their spacing, padding in front, extents."""
+
+    taps: int
+    stride: int
+    dilation: int
+    pad: int
+    pad_end: int
+    extent: int
+
+    def valid(self, tap: int, low: int, high: int) -> tuple[int, int]:
+        """Outputs of [low, high) whose `tap` lies inside the image."""
+        offset = tap * self.dilation - self.pad
+        first = max(low, -(offset // self.stride))
+        last = min(high, (self.extent - 1 - offset) // self.stride + 1)
+        return first, max(first, last)
+
+    def divisor(self, position: int, count_padding: bool) -> int:
+        """Taps that count at an output position."""
+        start = position * self.stride - self.pad
+        end = self.extent + self.pad_end if count_padding else self.extent
+        low = -self.pad if count_padding else 0
+        return sum(1 for tap in range(self.taps) if low <= start + tap * self.dilation < end)
+
+
+def _windows(graph: Graph, op: Op) -> tuple[_Window, _Window]:
+    kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
+    _, height, width, _ = graph.by_name[op.inputs[0]].shape
+    return (
+        _Window(kernel[0], strides[0], dilations[0], pads[0], pads[2], height),
+        _Window(kernel[1], strides[1], dilations[1], pads[1], pads[3], width),
+    )
+
+
+def whole_image(graph: Graph, op: Op) -> bool:
+    """A mean over all pixels, short enough for one reduction."""
+    shape = graph.by_name[op.inputs[0]].shape
+    whole = op.ints("kernel") == shape[1:3] and not any(op.ints("pads"))
+    return op.kind == "average_pool" and whole and prod(shape[1:3]) <= LONGEST_REDUCTION
+
+
+class PoolingTemplate:
+    """max_pool and average_pool over images of two axes."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del graph, chip
+        if len(op.ints("kernel")) != 2:
+            return f"pooling over {len(op.ints('kernel'))} axes; the template has two"
+        if min(op.ints("pads")) < 0:
+            return f"negative padding {list(op.ints('pads'))}"
+        return None
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        del graph, op
+        return (1, 1, 0, 1)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        whole = whole_image(graph, op)
+        region = input_boxes(graph, op, {op.outputs[0]: box})[op.inputs[0]]
+        region = (region[0], region[1], (0, graph.by_name[op.inputs[0]].shape[2]), box[3])
+        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        (n0, n1), (y0, y1), _, (c0, c1) = box
+        if whole:
+            pixels = box_size(region[1:3])
+            buffers = [
+                Buffer("input", "L1", WEIGHTS, box_bytes(region)),
+                Buffer("weight", "L1", DATA, 2 * pixels),
+                Buffer("sum", "IM", "", box_bytes(box)),
+            ]
+            engine: tuple[tuple[str, float], ...] = (("matrix", (n1 - n0) * matrix_cycles(chip, 1, c1 - c0, pixels)),)
+        else:
+            down = (n1 - n0) * (y1 - y0) * (region[2][1] - region[2][0]) * (c1 - c0)
+            buffers = [Buffer("input", "L1", DATA, box_bytes(region)), Buffer("down", "L1", DATA, 2 * down)]
+            rows, columns = _windows(graph, op)
+            cycles = vector_cycles(chip, down, rows.taps + 1) + vector_cycles(chip, box_size(box), columns.taps + 1)
+            cycles += (n1 - n0) * (y1 - y0) * columns.taps * chip.vector.start_latency_cycles
+            if op.kind == "average_pool":
+                buffers.append(Buffer("scaled", "L1", DATA, box_bytes(region)))
+                cycles += vector_cycles(chip, box_size(region), 1)
+            engine = (("vector", cycles),)
+        cycles_all = (*engine, *finish_cycles(graph, layer, box, chip))
+        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles_all)
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        region = tile.work.passes[0].loads[0].box
+        if whole_image(tile.graph, op):
+            return (tuple(_mean_of_image(tile, region)),)
+        instrs = list(_pool(tile, op, region))
+        instrs += finish(tile, tile.output)
+        return (tuple(instrs),)
+
+
+def _mean_of_image(tile: Tile, region: Box) -> Iterator[Instr]:
+    images, height, width, channels = box_shape(region)
+    pixels = height * width
+    weight = tile.matrix("weight", 1, pixels)
+    data = tile.matrix("input", images * pixels, channels)
+    total = tile.matrix("sum", images, channels)
+    yield from tile.issue.fill(weight, 1.0 / pixels)
+    for image in range(images):
+        yield tile.issue.memul(total.part(image, 1), weight, data.part(image * pixels, pixels))
+    yield from finish(tile, total)
+
+
+def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
+    issue = tile.issue
+    rows, columns = _windows(tile.graph, op)
+    images, height, width, channels = box_shape(region)
+    mean = op.kind == "average_pool"
+    mnemonic, start = ("veadd", 0.0) if mean else ("vemax", -inf)
+    data = tile.matrix("input", images * height, width * channels)
+    if mean:
+        scaled = tile.matrix("scaled", images * height, width * channels)
+        yield from issue.scalar("veemul", scaled, data, 1.0 / (rows.taps * columns.taps))
+        data = scaled
+    (y0, y1), (x0, x1) = tile.box[1], tile.box[2]
+    down = tile.matrix("down", images * (y1 - y0), width * channels)
+    yield from issue.fill(down, start)
+    for image in range(images):
+        for tap in range(rows.taps):
+            low, high = rows.valid(tap, y0, y1)
+            if high > low:
+                source = image * height + low * rows.stride + tap * rows.dilation - rows.pad - region[1][0]
+                part = Matrix(
+                    data.memory,
+                    data.offset_bytes + source * data.row_bytes,
+                    high - low,
+                    data.columns,
+                    rows.stride * data.row_bytes,
+                )
+                target = down.part(image * (y1 - y0) + low - y0, high - low)
+                yield from issue.binary(mnemonic, target, target, part)
+    yield from issue.fill(tile.output, start)
+    for row in range(images * (y1 - y0)):
+        for tap in range(columns.taps):
+            low, high = columns.valid(tap, x0, x1)
+            if high > low:
+                pixel = row * width + low * columns.stride + tap * columns.dilation - columns.pad
+                part = Matrix(
+                    down.memory,
+                    down.offset_bytes + pixel * channels * 2,
+                    high - low,
+                    channels,
+                    columns.stride * channels * 2,
+                )
+                target = tile.output.part(row * (x1 - x0) + low - x0, high - low)
+                yield from issue.binary(mnemonic, target, target, part)
+    if mean:
+        yield from _border_divisors(issue, tile, op, rows, columns)
+
+
+def _border_divisors(issue: Issue, tile: Tile, op: Op, rows: _Window, columns: _Window) -> Iterator[Instr]:
+    """Multiply by taps / divisor where fewer taps count than the window has."""
+    counted = bool(op.number("count_include_pad"))
+    taps = rows.taps * columns.taps
+    (n0, n1), (y0, y1), (x0, x1), _ = tile.box
+    across = [columns.divisor(x, counted) for x in range(x0, x1)]
+    for image in range(n1 - n0):
+        for y in range(y0, y1):
+            down = rows.divisor(y, counted)
+            start = 0
+            for x in range(1, len(across) + 1):
+                if x < len(across) and across[x] == across[start]:
+                    continue
+                if (divisor := down * across[start]) not in (0, taps):
+                    row = (image * (y1 - y0) + y - y0) * (x1 - x0) + start
+                    part = tile.output.part(row, x - start)
+                    yield from issue.scalar("veemul", part, part, taps / divisor)
+                start = x

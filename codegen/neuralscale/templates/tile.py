@@ -1,0 +1,130 @@
+"""What every template works with: a tile's boxes as matrices, and the trailing element-wise operators of a layer.
+
+A tile of the output is a dense matrix in L1: one row for each position of its outer axes, one column a channel.
+Trailing operators run on it in place, on the vector engine; the first reads the anchor's result where it lies (IM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.templates.elementwise import apply, operand_form, passes, scratch_needed
+from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
+from isched.program import Instr
+from partitioner.graph import Constants, Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape, box_size
+from partitioner.target import Buffer, Load, Work
+
+__all__ = [
+    "DATA",
+    "WEIGHTS",
+    "Template",
+    "Tile",
+    "finish",
+    "finish_buffers",
+    "finish_cycles",
+    "finish_loads",
+    "matrix_of",
+]
+
+DATA = "data"
+WEIGHTS = "weights"
+OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One tile to lower: its box, its `work`, where its buffers lie, and the constants for immediate scalars."""
+
+    graph: Graph
+    constants: Constants
+    layer: Layer
+    box: Box
+    work: Work
+    offsets_bytes: Mapping[str, int]
+    chip: Chip
+
+    @property
+    def issue(self) -> Issue:
+        return Issue(self.chip, self.layer.name)
+
+    def matrix(self, buffer: str, rows: int, columns: int) -> Matrix:
+        """A dense matrix at the start of a buffer."""
+        memory = next(b.memory for b in self.work.buffers if b.name == buffer)
+        return Matrix(memory, self.offsets_bytes[buffer], rows, columns)
+
+    @property
+    def output(self) -> Matrix:
+        return matrix_of(self.matrix(OUTPUT, 1, 1), self.box)
+
+
+class Template(Protocol):
+    """One family of anchor operators."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None: ...
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work: ...
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]: ...
+
+
+def matrix_of(at: Matrix, box: Box) -> Matrix:
+    """The dense matrix of a box: outer axes are rows, the last axis is columns."""
+    shape = box_shape(box)
+    return at.reshaped(prod(shape[:-1]), shape[-1] if shape else 1)
+
+
+def box_bytes(box: Box, item_bytes: int = 2) -> int:
+    return box_size(box) * item_bytes
+
+
+def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
+    """The boxes that trailing operators read beside the tile."""
+    loads = []
+    for position, op in enumerate(layer.trailing(graph)):
+        for name in _operands(graph, layer, op):
+            form = operand_form(graph, name, op.outputs[0])
+            if form.load is not None:
+                loads.append(Load(name, form.load(box), f"operand{position}.{name}"))
+    return tuple(loads)
+
+
+def finish_buffers(graph: Graph, layer: Layer, box: Box) -> tuple[Buffer, ...]:
+    """The output, one buffer for each operand of a trailing operator, scratch where one needs the tile twice."""
+    buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box))]
+    buffers += [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in finish_loads(graph, layer, box)]
+    if any(scratch_needed(graph.op_by_name[name]) for name in layer.ops):
+        buffers.append(Buffer("scratch", "L1", DATA, box_bytes(box)))
+    return tuple(buffers)
+
+
+def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> tuple[tuple[str, float], ...]:
+    """Vector work of the trailing operators and of `before` passes that the anchor itself adds."""
+    count = before + sum(passes(op) for op in layer.trailing(graph))
+    return (("vector", vector_cycles(chip, box_size(box), max(1, count))),)
+
+
+def finish(tile: Tile, result: Matrix, bias: Matrix | None = None) -> Iterator[Instr]:
+    """From the anchor's result to the finished output: bias, trailing operators, or a plain move."""
+    issue, output, current = tile.issue, tile.output, result
+    if bias is not None:
+        yield from issue.by_column("veadd", output, current, bias)
+        current = output
+    for position, op in enumerate(tile.layer.trailing(tile.graph)):
+        yield from apply(tile, issue, op, current, output, f"operand{position}")
+        current = output
+    if current is not output and (current.memory, current.offset_bytes) != (output.memory, output.offset_bytes):
+        yield from issue.unary("mov.m", output, current)
+
+
+def _operands(graph: Graph, layer: Layer, op: Op) -> tuple[str, ...]:
+    inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
+    return tuple(dict.fromkeys(name for name in op.inputs if name not in inside))

@@ -1,0 +1,36 @@
+"""Ways between memories over a chip's links: which memory feeds which."""
+
+from __future__ import annotations
+
+from hw_models.chip import Chip
+from hw_models.errors import ChipError
+
+__all__ = ["main_memory", "route", "staging_memory"]
+
+
+def route(chip: Chip, source: str, destination: str) -> tuple[str, ...]:
+    """Memories from `source` to `destination`, the fewest links. Raises ChipError when there is no way."""
+    ways: list[tuple[str, ...]] = [(source,)]
+    seen = {source}
+    for way in ways:
+        if way[-1] == destination:
+            return way
+        for link in chip.links:
+            if link.source == way[-1] and link.destination not in seen:
+                seen.add(link.destination)
+                ways.append((*way, link.destination))
+    raise ChipError(f"chip {chip.name}", needs=f"links from {source} to {destination}", has="none")
+
+
+def main_memory(chip: Chip) -> str:
+    """The largest memory that is not private to a core: where inputs, weights and outputs live."""
+    shared = [memory for memory in chip.memories if memory.scope != "core"]
+    if not shared:
+        raise ChipError(f"chip {chip.name}", needs="a memory of scope cluster or chip", has="core memories only")
+    return max(shared, key=lambda memory: memory.size_bytes).name
+
+
+def staging_memory(chip: Chip, local: str) -> str:
+    """The memory from which data enter `local` on their way from the main memory (the main memory itself on a chip
+    without a level between)."""
+    return route(chip, main_memory(chip), local)[-2]

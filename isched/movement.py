@@ -1,0 +1,82 @@
+"""Boxes to copies: a box of a row-major tensor as the fewest strided runs of bytes.
+
+box of a dense tensor in one memory  -->  Copy, Copy, ...  -->  the same box, dense, in another memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from isched.program import Region
+from isched.target import Copy
+from partitioner.regions import Box
+
+__all__ = ["box_regions", "gather", "relative", "scatter"]
+
+
+def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, item_bytes: int) -> tuple[Region, ...]:
+    """The bytes of `box` in a dense row-major tensor of `shape` at `base_bytes`, in row-major order of the box."""
+    offset, stride = base_bytes, item_bytes
+    dims: list[tuple[int, int]] = []  # (count, stride in bytes), outer first
+    for (low, high), extent in zip(reversed(box), reversed(shape), strict=True):
+        offset += low * stride
+        count = high - low
+        if dims and dims[0][0] * dims[0][1] == stride:
+            dims[0] = (dims[0][0] * count, dims[0][1])
+        elif count > 1 or not dims:
+            dims.insert(0, (count, stride))
+        stride *= extent
+    run = item_bytes
+    if dims[-1][1] == item_bytes:
+        run = dims.pop()[0] * item_bytes
+    rows, pitch = dims.pop() if dims else (1, 0)
+    return tuple(
+        Region(
+            memory,
+            offset + sum(i * s for i, (_, s) in zip(point, dims, strict=True)),
+            run,
+            rows,
+            pitch if rows > 1 else 0,
+        )
+        for point in product(*(range(count) for count, _ in dims))
+    )
+
+
+def relative(box: Box, origin: Box) -> Box:
+    """`box` in the coordinates of the box `origin` that holds it."""
+    return tuple((low - base, high - base) for (low, high), (base, _) in zip(box, origin, strict=True))
+
+
+def gather(
+    source_memory: str,
+    source_bytes: int,
+    shape: tuple[int, ...],
+    box: Box,
+    item_bytes: int,
+    memory: str,
+    offset_bytes: int,
+) -> Iterator[Copy]:
+    """Copies that bring `box` of a tensor of `shape`, dense, to `offset_bytes` of `memory`."""
+    for region in box_regions(source_memory, source_bytes, shape, box, item_bytes):
+        yield Copy(region, _packed(memory, offset_bytes, region))
+        offset_bytes += region.size_bytes
+
+
+def scatter(
+    source_memory: str,
+    source_bytes: int,
+    memory: str,
+    base_bytes: int,
+    shape: tuple[int, ...],
+    box: Box,
+    item_bytes: int,
+) -> Iterator[Copy]:
+    """Copies that put a dense `box` into its place in a tensor of `shape` at `base_bytes` of `memory`."""
+    for region in box_regions(memory, base_bytes, shape, box, item_bytes):
+        yield Copy(_packed(source_memory, source_bytes, region), region)
+        source_bytes += region.size_bytes
+
+
+def _packed(memory: str, offset_bytes: int, like: Region) -> Region:
+    return Region(memory, offset_bytes, like.row_bytes, like.rows, like.row_bytes if like.rows > 1 else 0)

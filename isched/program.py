@@ -1,0 +1,202 @@
+"""The program: one instruction stream for each core of a cluster, with engines, regions and addresses; no bits.
+
+    instr engine="MTE" opcode="mov.l1.llb" operands={...} reads=[LLB region] writes=[L1 region] source="conv1"
+
+What an opcode or operand means is the target's business. What every target shares, and what allocation checks, ordering
+and timing work on, are the engine, the regions read and written, the work in cycles and the operator it serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from partitioner.text import Fields, Json, TextError, format_line, parse_lines
+
+__all__ = ["Instr", "Placement", "Program", "Region", "Stream", "parse_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """`rows` runs of `row_bytes` bytes, `stride_bytes` apart, from `offset_bytes` in `memory`.
+
+    Where the memory is private to cores, it is that of the core that runs the instruction.
+    """
+
+    memory: str
+    offset_bytes: int
+    row_bytes: int
+    rows: int = 1
+    stride_bytes: int = 0
+
+    @property
+    def end_bytes(self) -> int:
+        """One past the last byte."""
+        return self.offset_bytes + (self.rows - 1) * self.stride_bytes + self.row_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """One instruction. `operands` are the target's own, `cycles` the cost model's, `source` an operator's name.
+
+    With `starts` the work goes on in the background under that token, until an instruction of the core `awaits` it.
+    """
+
+    engine: str
+    opcode: str
+    operands: tuple[tuple[str, int], ...] = ()
+    reads: tuple[Region, ...] = ()
+    writes: tuple[Region, ...] = ()
+    cycles: float = 0.0
+    source: str = ""
+    starts: str = ""
+    awaits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a tensor lies: `kind` is input, output, constant, value or alias (a view of `of`)."""
+
+    tensor: str
+    kind: str
+    memory: str
+    offset_bytes: int
+    size_bytes: int
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What one core does, in program order."""
+
+    core: int
+    instrs: tuple[Instr, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One cluster's work. `barrier` is the opcode that all cores execute together."""
+
+    name: str
+    chip: str
+    cluster: int
+    barrier: str
+    placements: tuple[Placement, ...]
+    streams: tuple[Stream, ...]
+
+    @cached_property
+    def placement(self) -> dict[str, Placement]:
+        return {placement.tensor: placement for placement in self.placements}
+
+    def __str__(self) -> str:
+        return format_program(self)
+
+
+def format_program(program: Program) -> str:
+    """The text form, one placement or instruction a line."""
+    lines = [
+        format_line(
+            "program",
+            ("name", program.name),
+            ("chip", program.chip),
+            ("cluster", program.cluster),
+            ("barrier", program.barrier),
+        )
+    ]
+    for p in program.placements:
+        place = (("memory", p.memory), ("offset_bytes", p.offset_bytes), ("size_bytes", p.size_bytes), ("of", p.of))
+        lines.append("  " + format_line("place", ("tensor", p.tensor), ("kind", p.kind), *place))
+    for stream in program.streams:
+        lines.append("  " + format_line("core", ("id", stream.core)))
+        for instr in stream.instrs:
+            regions = (("reads", [_region(r) for r in instr.reads]), ("writes", [_region(r) for r in instr.writes]))
+            what = (("engine", instr.engine), ("opcode", instr.opcode), ("operands", dict(instr.operands)))
+            lines.append(
+                "    " + format_line("instr", *what, *regions, ("cycles", instr.cycles), ("source", instr.source))
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _region(region: Region) -> list[str | int]:
+    return [region.memory, region.offset_bytes, region.row_bytes, region.rows, region.stride_bytes]
+
+
+def parse_program(text: str) -> Program:
+    """The converse of `str(program)`. Raises TextError naming the line."""
+    header: Fields = {}
+    placements: list[Placement] = []
+    streams: list[tuple[int, list[Instr]]] = []
+    for number, tag, fields in parse_lines(text):
+        try:
+            match tag:
+                case "program":
+                    header = fields
+                case "place":
+                    placements.append(_parse_placement(fields))
+                case "core":
+                    streams.append((_int(fields["id"]), []))
+                case "instr":
+                    streams[-1][1].append(_parse_instr(fields))
+                case _:
+                    raise TextError(who=f"line {number}", needs="program, place, core or instr", has=tag)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise TextError(who=f"line {number}", needs=f"a complete {tag} line", has=repr(error)) from error
+    try:
+        return Program(
+            str(header["name"]),
+            str(header["chip"]),
+            _int(header["cluster"]),
+            str(header["barrier"]),
+            tuple(placements),
+            tuple(Stream(core, tuple(instrs)) for core, instrs in streams),
+        )
+    except (KeyError, TypeError) as error:
+        raise TextError(who="text", needs="a complete program line first", has=repr(error)) from error
+
+
+def _int(value: Json) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"an integer, not {value!r}")
+    return value
+
+
+def _parse_placement(fields: Fields) -> Placement:
+    return Placement(
+        str(fields["tensor"]),
+        str(fields["kind"]),
+        str(fields["memory"]),
+        _int(fields["offset_bytes"]),
+        _int(fields["size_bytes"]),
+        str(fields["of"]),
+    )
+
+
+def _parse_region(value: Json) -> Region:
+    if not isinstance(value, list) or len(value) != 5:
+        raise TypeError(f"a region of five fields, not {value!r}")
+    memory, *numbers = value
+    offset, row, rows, stride = (_int(number) for number in numbers)
+    return Region(str(memory), offset, row, rows, stride)
+
+
+def _parse_instr(fields: Fields) -> Instr:
+    operands, reads, writes, cycles = fields["operands"], fields["reads"], fields["writes"], fields["cycles"]
+    if not isinstance(operands, dict) or not isinstance(reads, list) or not isinstance(writes, list):
+        raise TypeError("operands is an object; reads and writes are lists")
+    if not isinstance(cycles, (int, float)):
+        raise TypeError("cycles is a number")
+    return Instr(
+        str(fields["engine"]),
+        str(fields["opcode"]),
+        tuple((key, _int(value)) for key, value in operands.items()),
+        tuple(_parse_region(region) for region in reads),
+        tuple(_parse_region(region) for region in writes),
+        cycles,
+        str(fields["source"]),
+        str(fields.get("starts", "")),
+        str(fields.get("awaits", "")),
+    )

@@ -1,0 +1,52 @@
+"""What lowering asks of a target beyond planning: instructions for one tile, for copies, for a barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from hw_models.chip import Chip
+from isched.program import Instr, Region
+from partitioner.graph import Constants, Graph
+from partitioner.layers import Layer
+from partitioner.regions import Box
+from partitioner.target import PlanTarget, Work
+
+__all__ = ["Copy", "LowerTarget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes moved between two memories; both regions have the same rows and row bytes."""
+
+    source: Region
+    destination: Region
+
+
+class LowerTarget(PlanTarget, Protocol):
+    """The lowering's view of a target."""
+
+    @property
+    def barrier(self) -> str:
+        """Opcode of the barrier that all cores of a cluster execute together."""
+
+    def lower(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        box: Box,
+        work: Work,
+        offsets_bytes: Mapping[str, int],
+        chip: Chip,
+    ) -> tuple[tuple[Instr, ...], ...]:
+        """Instructions of each pass of `work`, its loads excepted; buffers lie at `offsets_bytes` of their memories."""
+
+    def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+        """Instructions of one core that move all copies; after the last of them all data have landed.
+
+        `source` is the operator they serve. The copies do not overlap and may run in any order."""
+
+    def synchronise(self, source: str) -> Instr:
+        """The barrier instruction."""

@@ -1,0 +1,191 @@
+"""Checks of a program, always run: every read was written, every hazard between cores or with DMA is ordered.
+
+Between two barriers the cores run in any order. So within one such epoch no core may touch what another writes, and
+what an epoch reads must have been written in an earlier one or by the core itself. Background transfers count as
+writing from their start until they are awaited; none may be open at a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from isched.program import Instr, Program, Region
+
+__all__ = ["overlaps", "verify_program"]
+
+INITIALISED = ("input", "constant", "probe")
+"""Placements that hold data before the program starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    core: int
+    index: int
+    instr: Instr
+    region: Region
+    write: bool
+
+
+def verify_program(program: Program, chip: Chip) -> None:
+    """Bounds, reads of unwritten bytes, races between cores and with DMA, equal barriers. Raises PlanError."""
+    counts = {sum(i.opcode == program.barrier for i in stream.instrs) for stream in program.streams}
+    if len(counts) > 1:
+        raise PlanError(f"program {program.name}", needs="as many barriers on every core", has=str(sorted(counts)))
+    written = _Written(program, chip)
+    epochs = [_epochs(program, stream.core, stream.instrs) for stream in program.streams]
+    for number in range(len(epochs[0]) if epochs else 0):
+        shared: list[_Access] = []
+        for core, per_core in enumerate(epochs):
+            shared += _check_epoch(program, chip, written, core, per_core[number])
+        _refuse_races(program, shared)
+        written.publish()
+
+
+def overlaps(a: Region, b: Region) -> bool:
+    """True when two regions share a byte."""
+    if a.memory != b.memory or a.offset_bytes >= b.end_bytes or b.offset_bytes >= a.end_bytes:
+        return False
+    if a.rows == 1 and b.rows == 1:
+        return True
+    if a.rows == 1 or (b.rows > 1 and a.rows < b.rows):
+        a, b = b, a
+    return any(_row_meets(Region(a.memory, start, a.row_bytes), b) for start in _row_starts(a))
+
+
+def _row_starts(region: Region) -> range:
+    step = region.stride_bytes or 1
+    return range(region.offset_bytes, region.offset_bytes + region.rows * step, step)
+
+
+def _row_meets(row: Region, other: Region) -> bool:
+    """Does one run of bytes meet a strided region?"""
+    if other.rows == 1:
+        return row.offset_bytes < other.end_bytes and other.offset_bytes < row.end_bytes
+    first = max(0, (row.offset_bytes - other.offset_bytes - other.row_bytes) // other.stride_bytes + 1)
+    start = other.offset_bytes + first * other.stride_bytes
+    return first < other.rows and start < row.end_bytes and start + other.row_bytes > row.offset_bytes
+
+
+def _epochs(program: Program, core: int, instrs: tuple[Instr, ...]) -> list[list[tuple[int, Instr]]]:
+    del core
+    epochs: list[list[tuple[int, Instr]]] = [[]]
+    for index, instr in enumerate(instrs):
+        if instr.opcode == program.barrier:
+            epochs.append([])
+        else:
+            epochs[-1].append((index, instr))
+    return epochs
+
+
+class _Written:
+    """Which bytes hold data. Writes to shared memories become visible to other cores at the next barrier."""
+
+    def __init__(self, program: Program, chip: Chip) -> None:
+        self.chip = chip
+        self.private = {memory.name for memory in chip.memories if memory.scope == "core"}
+        self.maps: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
+        self.pending: list[Region] = []
+        for placement in program.placements:
+            if placement.kind in INITIALISED:
+                self.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes), -1)
+
+    def mark(self, region: Region, core: int) -> None:
+        self._view(region, core)[...] = True
+
+    def whole(self, region: Region, core: int) -> bool:
+        return bool(self._view(region, core).all())
+
+    def publish(self) -> None:
+        for region in self.pending:
+            self.mark(region, -1)
+        self.pending.clear()
+
+    def _view(self, region: Region, core: int) -> npt.NDArray[np.bool_]:
+        key = (region.memory, core if region.memory in self.private else -1)
+        if key not in self.maps:
+            self.maps[key] = np.zeros(self.chip.memory(region.memory).size_bytes, np.bool_)
+        flat = self.maps[key][region.offset_bytes : region.end_bytes]
+        if region.rows == 1:
+            return flat
+        shape, strides = (region.rows, region.row_bytes), (region.stride_bytes, 1)
+        return np.lib.stride_tricks.as_strided(flat, shape, strides)
+
+
+def _check_epoch(
+    program: Program, chip: Chip, written: _Written, core: int, instrs: list[tuple[int, Instr]]
+) -> Iterator[_Access]:
+    """Check one core's instructions between two barriers; yield its accesses to shared memories."""
+    mine: list[Region] = []
+    open_transfers: dict[str, _Access | None] = {}
+    in_flight: list[tuple[str, Region, bool]] = []
+    for index, instr in instrs:
+        served = instr.source or "no operator"
+        who = f"program {program.name}, core {core}, instruction {index} ({instr.opcode} of {served})"
+        if instr.awaits:
+            in_flight = [entry for entry in in_flight if entry[0] != instr.awaits]
+            open_transfers.pop(instr.awaits, None)
+        for region, write in (*((r, False) for r in instr.reads), *((w, True) for w in instr.writes)):
+            bound = chip.memory(region.memory).size_bytes
+            if region.offset_bytes < 0 or region.end_bytes > bound:
+                raise PlanError(who, needs=f"addresses inside {region.memory} ({bound} bytes)", has=str(region))
+            for token, other, other_writes in in_flight:
+                if token != instr.starts and (write or other_writes) and overlaps(region, other):
+                    raise PlanError(
+                        who, needs=f"transfer {token} to be awaited before {region}", has=f"{other} in flight"
+                    )
+            if not write and not written.whole(region, core) and not _covered(region, mine, written, core):
+                raise PlanError(who, needs="data that something wrote before", has=f"unwritten bytes in {region}")
+            if region.memory not in written.private:
+                yield _Access(core, index, instr, region, write)
+                if write:
+                    mine.append(region)
+                    written.pending.append(region)
+            elif write:
+                written.mark(region, core)
+        if instr.starts:
+            if instr.starts in open_transfers:
+                raise PlanError(who, needs=f"transfer {instr.starts} to be awaited before it starts again")
+            open_transfers[instr.starts] = None
+            in_flight += [(instr.starts, r, False) for r in instr.reads] + [
+                (instr.starts, w, True) for w in instr.writes
+            ]
+    if open_transfers:
+        raise PlanError(
+            f"program {program.name}, core {core}",
+            needs="every background transfer awaited before the next barrier",
+            has=", ".join(open_transfers),
+        )
+
+
+def _covered(region: Region, mine: list[Region], written: _Written, core: int) -> bool:
+    """True when this core's own writes of the epoch, with what was there before, cover a region."""
+    for own in mine:
+        if overlaps(own, region):
+            written.mark(own, core)  # its own core sees it; others are kept off by the race check
+    return written.whole(region, core)
+
+
+def _refuse_races(program: Program, accesses: list[_Access]) -> None:
+    """No two cores touch the same bytes of a shared memory in one epoch when one of them writes."""
+    active: list[_Access] = []
+    for access in sorted(accesses, key=lambda a: (a.region.memory, a.region.offset_bytes)):
+        active = [
+            a
+            for a in active
+            if a.region.memory == access.region.memory and a.region.end_bytes > access.region.offset_bytes
+        ]
+        for other in active:
+            if other.core != access.core and (other.write or access.write) and overlaps(other.region, access.region):
+                raise PlanError(
+                    f"program {program.name}",
+                    needs="a barrier between accesses of two cores",
+                    has=f"core {other.core} {other.instr.opcode} ({other.instr.source}) and core {access.core} "
+                    f"{access.instr.opcode} ({access.instr.source}) at {access.region}",
+                )
+        active.append(access)

@@ -1,0 +1,109 @@
+"""Core binding: into how many pieces of which axes one output is cut, so that the slowest core is done soonest.
+
+Every product of piece counts up to the number of cores is tried; a core's time is the engine work of its piece plus
+the loads into its local memory, both from the target's `work`. Pieces may be uneven, cuts respect the target's quanta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, product
+
+from hw_models.chip import Chip, MatrixEngine
+from hw_models.cost import transfer_cycles
+from hw_models.routes import staging_memory
+from partitioner.graph import Graph
+from partitioner.layers import Layer
+from partitioner.plan import Binding
+from partitioner.regions import Box, box_size
+from partitioner.target import PlanTarget, Work
+
+__all__ = ["bind", "cut_axis", "cut_quanta", "load_cycles", "piece_boxes", "store_cycles", "tile_cycles"]
+
+
+def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
+    """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `quantum`."""
+    units = -(-(high - low) // quantum) if quantum else 1
+    parts = max(1, min(parts, units))
+    points = [low + min(high - low, quantum * (units * i // parts)) for i in range(parts)] + [high]
+    return tuple((a, b) for a, b in pairwise(points) if b > a)
+
+
+def piece_boxes(box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> tuple[Box, ...]:
+    """The pieces of a box, row-major over the axes' intervals."""
+    axes = [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, pieces, quanta, strict=True)]
+    return tuple(product(*axes))
+
+
+def tile_cycles(graph: Graph, work: Work, output_bytes: int, chip: Chip) -> float:
+    """Cycles of one tile when nothing overlaps: its loads, its engine work and its store."""
+    loads = sum(
+        load_cycles(chip, work.local, box_size(load.box) * graph.by_name[load.tensor].item_bytes)
+        for step in work.passes
+        for load in step.loads
+    )
+    return loads + sum(cycles for _, cycles in work.engine_cycles) + store_cycles(chip, work.local, output_bytes)
+
+
+def load_cycles(chip: Chip, local: str, size_bytes: int) -> float:
+    """Bringing bytes into a core's memory from where they are staged, all cores of the cluster at it."""
+    return transfer_cycles(chip, staging_memory(chip, local), local, size_bytes, sharers=chip.cores_per_cluster)
+
+
+def store_cycles(chip: Chip, local: str, size_bytes: int) -> float:
+    """The converse of `load_cycles`."""
+    return transfer_cycles(chip, local, staging_memory(chip, local), size_bytes, sharers=chip.cores_per_cluster)
+
+
+def bind(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[Binding, float]:
+    """The binding whose slowest core takes fewest cycles, and that number; ties go to fewer pieces, to outer axes."""
+    quanta = cut_quanta(graph, layer, box, target, chip)
+    best: tuple[float, int, tuple[int, ...]] | None = None
+    for pieces in _counts(box, quanta, chip.cores_per_cluster):
+        slowest = 0.0
+        seen: set[tuple[int, ...]] = set()
+        for piece in _distinct(piece_boxes(box, pieces, quanta), seen):
+            work = target.work(graph, layer, piece, chip)
+            slowest = max(
+                slowest, tile_cycles(graph, work, box_size(piece) * graph.by_name[layer.output].item_bytes, chip)
+            )
+        key = (slowest, len(piece_boxes(box, pieces, quanta)), tuple(-n for n in pieces))
+        if best is None or key < best:
+            best = key
+    assert best is not None  # one piece of every axis is always among the candidates
+    return Binding(tuple(-n for n in best[2]), tuple(range(best[1]))), best[0]
+
+
+def cut_quanta(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[int, ...]:
+    """The target's quanta; the innermost axis is cut at multiples of the matrix array's channels where it is long."""
+    quanta = target.quanta(graph, layer)
+    array = max((engine.array_channels for engine in chip.engines if isinstance(engine, MatrixEngine)), default=1)
+    low, high = box[-1]
+    inner = quanta[-1]
+    if inner and high - low >= 2 * array and array % inner == 0:
+        inner = array
+    return (*quanta[:-1], inner)
+
+
+def _counts(box: Box, quanta: tuple[int, ...], cores: int) -> Iterator[tuple[int, ...]]:
+    """Piece counts whose product is at most `cores`."""
+    most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, quanta, strict=True)]
+
+    def extend(axis: int, left: int) -> Iterator[tuple[int, ...]]:
+        if axis == len(most):
+            yield ()
+            return
+        for n in range(1, min(most[axis], left) + 1):
+            for rest in extend(axis + 1, left // n):
+                yield (n, *rest)
+
+    return extend(0, cores)
+
+
+def _distinct(boxes: tuple[Box, ...], seen: set[tuple[int, ...]]) -> Iterator[Box]:
+    """One box of each shape at each border position: pieces that differ only by place cost the same."""
+    for box in boxes:
+        shape = tuple(high - low for low, high in box)
+        if shape not in seen:
+            seen.add(shape)
+            yield box

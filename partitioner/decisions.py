@@ -1,0 +1,19 @@
+"""Decisions: what was decided about which part of the user's network, with the numbers that decided it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Decision"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`subject` is an operator, layer or tensor by the user's name; `verdict` a few words; `reason` the numbers."""
+
+    subject: str
+    verdict: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.verdict}: {self.reason}"
