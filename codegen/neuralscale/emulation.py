@@ -24,9 +24,10 @@ _PRODUCTS_AT_A_TIME = 1 << 20
 
 
 def from_bits(bits: Bits) -> Halves:
-    """fp16 bit patterns -> their values."""
+    """fp16 bit patterns -> their values, every NaN as the quiet one (a signalling one would raise numpy warnings)."""
     with np.errstate(invalid="ignore"):
-        return bits.astype(np.uint16).view(np.float16).astype(np.float64)
+        values = bits.astype(np.uint16).view(np.float16).astype(np.float64)
+    return np.where((bits & 0x7FFF) > 0x7C00, np.nan, values)
 
 
 def to_bits(values: Halves) -> Bits:
@@ -45,6 +46,15 @@ def round16(exact: Halves) -> Halves:
     return np.copysign(np.where(rounded > _LARGEST, np.inf, rounded), exact)
 
 
+def truncate16(exact: Halves) -> Halves:
+    """Cuts to binary16 toward zero, as the chip converts its fp32 scalars: finite values stay finite."""
+    magnitude = np.abs(exact)
+    place = np.maximum(np.frexp(magnitude)[1] - 1, -14) - 10
+    cut = np.ldexp(np.floor(np.ldexp(magnitude, -place)), place)
+    signed: Halves = np.copysign(np.where(np.isfinite(exact), np.minimum(cut, _LARGEST), cut), exact)
+    return signed
+
+
 def add(a: Halves, b: Halves) -> Halves:
     """a + b, rounded."""
     with np.errstate(invalid="ignore"):  # inf - inf
@@ -57,7 +67,7 @@ def sub(a: Halves, b: Halves) -> Halves:
 
 
 def mul(a: Halves, b: Halves) -> Halves:
-    """a * b, rounded."""
+    """a * b, rounded. Either may also be int32 values: the product is still exact in float64."""
     with np.errstate(invalid="ignore"):  # 0 * inf
         return round16(np.multiply(a, b))
 
@@ -70,6 +80,12 @@ def maximum(a: Halves, b: Halves) -> Halves:
 def minimum(a: Halves, b: Halves) -> Halves:
     """Element-wise minimum: NaN if either is, b if they are equal."""
     return np.where(np.isnan(a) | np.isnan(b), np.nan, np.where(np.less(a, b), a, b))
+
+
+def leaky_relu(a: Halves, slope: Halves, zero_is_scaled: bool) -> Halves:
+    """a where it is positive, else a * slope; zeros are scaled too by `velkrelu.mf`, not by `velkrelu.mv`."""
+    scaled = np.less_equal(a, 0) if zero_is_scaled else np.less(a, 0)
+    return np.where(scaled, mul(a, slope), a)
 
 
 def dot(a: Halves, b: Halves) -> Halves:
@@ -118,10 +134,22 @@ def conv(
 def accumulate(values: Halves, axis: int) -> Halves:
     """Sums along an axis in order, starting from the first element (so a lone -0 stays -0)."""
     elements = np.moveaxis(values, axis, 0)
-    total = elements[0]
+    total: Halves = elements[0]
     for element in elements[1:]:
         total = add(total, element)
     return total
+
+
+def largest(values: Halves, axis: int) -> Halves:
+    """The largest along an axis: NaN if any is NaN, and -0 is below +0."""
+    top = np.max(values, axis, keepdims=True)
+    negative_zero = np.all((values < 0) | np.signbit(values), axis, keepdims=True)
+    return np.where(top == 0, np.where(negative_zero, -0.0, 0.0), top).squeeze(axis)
+
+
+def smallest(values: Halves, axis: int) -> Halves:
+    """The smallest along an axis: NaN if any is NaN, and -0 is below +0."""
+    return -largest(-values, axis)
 
 
 def exp(values: Halves) -> Halves:
