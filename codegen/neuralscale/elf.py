@@ -1,0 +1,141 @@
+"""Reader of static ELF32 executables for RISC-V that trusts nothing.
+
+    bytes of a file  -- read_elf -->  Elf(entry, segments, symbols), or one ElfError that says what is wrong
+
+Weights make these files large, so segments are views into the bytes given. Loading follows the physical address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from codegen.neuralscale import elf_format as fmt
+from codegen.neuralscale.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+
+__all__ = ["Elf", "ElfError", "LoadedSegment", "Symbol", "SymbolKind", "read_elf"]
+
+_MAX_ALL_NAMES_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSegment:
+    """A loadable segment of a file: `data` goes to `address`, zeros follow up to `memory_bytes`."""
+
+    address: int
+    data: memoryview
+    memory_bytes: int
+    writable: bool
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Elf:
+    """What a loader needs of an executable; segments by address, symbols in the file's order."""
+
+    entry: int
+    segments: tuple[LoadedSegment, ...]
+    symbols: tuple[Symbol, ...]
+
+    def symbol(self, name: str) -> Symbol | None:
+        """The first symbol of that name, or None."""
+        return next((symbol for symbol in self.symbols if symbol.name == name), None)
+
+
+def read_elf(data: Buffer) -> Elf:
+    """The executable in `data`, whose bytes the segments go on referring to.
+
+    ElfError, saying what is wrong, for anything but a static 32-bit little-endian RISC-V executable whose tables,
+    names and segments lie inside the file and whose segments lie apart inside the address space.
+    """
+    view = memoryview(data).cast("B").toreadonly()
+    if len(view) < fmt.HEADER.size:
+        raise ElfError(f"not an ELF file: {len(view)} bytes, the header alone has {fmt.HEADER.size}")
+    header = fmt.HEADER.unpack_from(view)
+    _check_header(header)
+    _, _, _, _, entry, program_offset, section_offset, _, _, program_bytes, programs, section_bytes, sections, _ = (
+        header
+    )
+    segments = _read_segments(view, program_offset, program_bytes, programs)
+    symbols = _read_symbols(view, section_offset, section_bytes, sections) if section_offset and sections else ()
+    return Elf(entry, segments, symbols)
+
+
+def _check_header(header: tuple[bytes, int, int]) -> None:
+    identity, file_type, machine = header[:3]
+    for wrong, message in (
+        (identity[:4] != fmt.IDENT[:4], "not an ELF file: it does not start with 7f 45 4c 46"),
+        (identity[4] != 1, f"ELF class {identity[4]}, needed is 1 (32 bit)"),
+        (identity[5] != 1, f"ELF data encoding {identity[5]}, needed is 1 (little-endian)"),
+        (identity[6] != 1, f"ELF version {identity[6]}, needed is 1"),
+        (machine != fmt.EM_RISCV, f"ELF machine {machine}, needed is {fmt.EM_RISCV} (RISC-V)"),
+        (file_type != fmt.ET_EXEC, f"ELF type {file_type}, needed is {fmt.ET_EXEC} (static executable; link it first)"),
+    ):
+        if wrong:
+            raise ElfError(message)
+
+
+def _table(view: memoryview, what: str, offset: int, entry_bytes: int, count: int, layout: Struct) -> memoryview:
+    """The bytes of a table of `count` entries, which must be of the known size and inside the file."""
+    if entry_bytes != layout.size:
+        raise ElfError(f"{what}: entries have {entry_bytes} bytes, needed are {layout.size}")
+    return _slice(view, what, offset, entry_bytes * count)
+
+
+def _slice(view: memoryview, what: str, offset: int, size_bytes: int) -> memoryview:
+    if offset + size_bytes > len(view):
+        raise ElfError(
+            f"{what}: bytes {offset} to {offset + size_bytes} lie past the end of the file ({len(view)} bytes)"
+        )
+    return view[offset : offset + size_bytes]
+
+
+def _read_segments(view: memoryview, offset: int, entry_bytes: int, count: int) -> tuple[LoadedSegment, ...]:
+    if count == 0:
+        raise ElfError("the file has no program headers, so nothing can be loaded")
+    if count > fmt.MAX_SEGMENTS:
+        raise ElfError(f"{count} program headers, at most {fmt.MAX_SEGMENTS} are read")
+    segments = []
+    table = _table(view, "program headers", offset, entry_bytes, count, fmt.PROGRAM)
+    for number, program in enumerate(fmt.PROGRAM.iter_unpack(table)):
+        kind, start, _, address, file_bytes, memory_bytes, flags, _ = program
+        if kind in (fmt.PT_DYNAMIC, fmt.PT_INTERP):
+            raise ElfError("the file needs a dynamic linker; link it statically")
+        if kind != fmt.PT_LOAD or memory_bytes == 0:
+            continue
+        name = f"program header {number}"
+        if file_bytes > memory_bytes:
+            raise ElfError(f"{name}: {file_bytes} bytes in the file for {memory_bytes} bytes of memory")
+        data = _slice(view, name, start, file_bytes)
+        segments.append(LoadedSegment(address, data, memory_bytes, bool(flags & 2), bool(flags & 1)))
+    check_ranges([(segment.address, segment.memory_bytes, f"segment {i}") for i, segment in enumerate(segments)])
+    return tuple(sorted(segments, key=lambda segment: segment.address))
+
+
+def _read_symbols(view: memoryview, offset: int, entry_bytes: int, count: int) -> tuple[Symbol, ...]:
+    """Named symbols of the first symbol table; section, file and assembler mapping symbols are left out."""
+    sections = list(fmt.SECTION.iter_unpack(_table(view, "section headers", offset, entry_bytes, count, fmt.SECTION)))
+    header = next((section for section in sections if section[1] == fmt.SHT_SYMTAB), None)
+    if header is None:
+        return ()
+    _, _, _, _, start, size_bytes, link, _, _, symbol_bytes = header
+    if link >= len(sections) or sections[link][1] != fmt.SHT_STRTAB:
+        raise ElfError(f"the symbol table names section {link} for its strings, which is no string table")
+    if size_bytes % fmt.SYMBOL.size:
+        raise ElfError(f"the symbol table has {size_bytes} bytes, no multiple of {fmt.SYMBOL.size}")
+    table = _table(view, "symbol table", start, symbol_bytes, size_bytes // fmt.SYMBOL.size, fmt.SYMBOL)
+    strings = bytes(_slice(view, "symbol names", sections[link][4], sections[link][5]))
+    symbols = []
+    budget_bytes = _MAX_ALL_NAMES_BYTES
+    for name_offset, address, symbol_size, info, _, _ in fmt.SYMBOL.iter_unpack(table):
+        kind = info & 0xF
+        if kind > 2 or name_offset == 0:
+            continue
+        end = strings.find(b"\0", name_offset, name_offset + fmt.MAX_NAME_BYTES)
+        budget_bytes -= end - name_offset
+        if end < 0 or budget_bytes < 0:
+            raise ElfError(f"symbol name at {name_offset}: not ended inside its table, or names too long in total")
+        name = strings[name_offset:end].decode(errors="replace")
+        if name and not name.startswith("$"):
+            symbols.append(Symbol(name, address, symbol_size, SymbolKind(kind)))
+    return tuple(symbols)
