@@ -1,0 +1,104 @@
+"""What lies behind addresses that are not memory: sync masks, sysDMA, the per-core page, UART, CLINT, boot ROM.
+
+Loads and stores come as (hart, address, size in bytes); an address with nothing behind it raises `Unmapped`, which the
+caller turns into the load or store access fault of the instruction.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from codegen.neuralscale.simulator.dma import WINDOW_BYTES, Engine
+from codegen.neuralscale.simulator.hart import Hart
+from codegen.neuralscale.simulator.sync import GROUPS, Barriers
+
+_SYNC_BASE: Final = 0xD008_0000
+_CLINT_BASE, _CLINT_BYTES = 0xC044_0000, 0xC_0000
+_BOOT_BASE, _BOOT_BYTES = 0xC060_1000, 0x1000
+_MISC_BASE, _MAILBOX_BASE, _PAGE = 0xC07F_3000, 0xC07F_4000, 0x1000
+_UART_BASE, _UART_STORE_BYTES, _UART_LOAD_END = 0xD801_A000, 0x30, 0xF800_0000
+_MISC_UART: Final = 0x100
+_MISC_FILL: Final = 0x5A
+_UART_FILL: Final = 0x20
+
+
+class Unmapped(Exception):
+    """Nothing answers at this address."""
+
+
+class Console:
+    """Bytes stored to the UARTs, collected line by line as `core N: text`."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._open: dict[str, bytearray] = {}
+
+    def put(self, who: str, value: int) -> None:
+        """One byte; newline ends the line, NUL is dropped."""
+        if value == ord("\n"):
+            self.lines.append(f"{who}: {self._open.pop(who, bytearray()).decode('utf-8', 'replace')}")
+        elif value:
+            self._open.setdefault(who, bytearray()).append(value)
+
+    def close(self) -> None:
+        """Ends the lines that have no newline."""
+        for who in tuple(self._open):
+            self.put(who, ord("\n"))
+
+
+class Devices:
+    """The register space of one cluster."""
+
+    def __init__(self, barriers: Barriers, engines: tuple[Engine, ...], console: Console) -> None:
+        self._barriers = barriers
+        self._engines = engines
+        self._console = console
+        self._storage: dict[tuple[int, int], int] = {}
+
+    def load(self, hart: Hart, address: int, size: int) -> int:
+        """Value of `size` bytes at `address`."""
+        engine = self._engine(address)
+        if engine is not None:
+            value = engine.load(address - engine.base & ~3)
+            return value >> 8 * (address & 3) & (1 << 8 * size) - 1
+        if _SYNC_BASE <= address < _SYNC_BASE + 4 * GROUPS:
+            return self._barriers.masks[(address - _SYNC_BASE) >> 2] & (1 << 8 * size) - 1
+        if _MISC_BASE <= address < _MISC_BASE + _PAGE:
+            return int.from_bytes(bytes([_MISC_FILL]) * size, "little")
+        if _UART_BASE <= address <= _UART_LOAD_END - size:
+            return int.from_bytes(bytes([_UART_FILL]) * size, "little")
+        if self._stored(address):
+            return sum(self._storage.get((hart.index, address + i), 0) << 8 * i for i in range(size))
+        raise Unmapped
+
+    def store(self, hart: Hart, address: int, size: int, value: int) -> None:
+        """Stores the low `size` bytes of `value`."""
+        engine = self._engine(address)
+        if engine is not None:
+            engine.store(address - engine.base & ~3, value)
+        elif _SYNC_BASE <= address < _SYNC_BASE + 4 * GROUPS:
+            self._barriers.masks[(address - _SYNC_BASE) >> 2] = value
+        elif _MISC_BASE <= address < _MISC_BASE + _PAGE:
+            if address == _MISC_BASE + _MISC_UART:
+                self._print(f"core {hart.hart_id}", value, size)
+        elif _UART_BASE <= address < _UART_BASE + _UART_STORE_BYTES:
+            if address == _UART_BASE:
+                self._print("uart", value, size)
+        elif self._stored(address):
+            for i in range(size):
+                self._storage[hart.index, address + i] = value >> 8 * i & 0xFF
+        else:
+            raise Unmapped
+
+    def _print(self, who: str, value: int, size: int) -> None:
+        for i in range(size):
+            self._console.put(who, value >> 8 * i & 0xFF)
+
+    def _engine(self, address: int) -> Engine | None:
+        return next((e for e in self._engines if e.base <= address < e.base + WINDOW_BYTES), None)
+
+    @staticmethod
+    def _stored(address: int) -> bool:
+        """Registers that hold what is stored and have no effect here: interrupts are not modelled."""
+        places = ((_CLINT_BASE, _CLINT_BYTES), (_BOOT_BASE, _BOOT_BYTES), (_MAILBOX_BASE, _PAGE))
+        return any(base <= address < base + length for base, length in places)

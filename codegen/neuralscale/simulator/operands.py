@@ -1,0 +1,169 @@
+"""Operands of NPU instructions: where they lie, whether they are legal, and their bytes as numpy views.
+
+The checks are the chip's, each with its trap cause; instructions call them in the chip's order, because the first one
+that fails decides mcause and mtval. With shadow bytes, reading a view first checks that every byte was written and is
+not in flight, and storing to one marks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.neuralscale.simulator import shadow, vme
+from codegen.neuralscale.simulator.faults import Trap
+from codegen.neuralscale.simulator.hart import MASK, VTYPE_ILLEGAL, Hart
+from codegen.neuralscale.simulator.memory import IM_BASE, IM_BYTES, L1_BASE, L1_BYTES, Memory
+from codegen.neuralscale.simulator.transfer import complaint
+
+BAD_VTYPE: Final = 0x29
+MISALIGNED_BASE: Final = 0x32
+BAD_SHAPE: Final = 0x33
+BAD_STRIDE: Final = 0x34
+BAD_ACCESS: Final = 0x35
+
+L1_ONLY, IM_ONLY, LOCAL = ("L1",), ("IM",), ("L1", "IM")
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """`rows` rows of `columns` elements of `item` bytes at `address`; `stride` bytes apart, 0 = dense."""
+
+    address: int
+    rows: int
+    columns: int
+    item: int = 2
+    stride: int = 0
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next."""
+        return self.stride or self.columns * self.item
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.columns * self.item
+
+
+def in_l1(address: int) -> bool:
+    """The chip's test: the address one past the end passes too."""
+    return L1_BASE <= address <= L1_BASE + L1_BYTES
+
+
+def in_im(address: int) -> bool:
+    """Whether the address lies in IM."""
+    return IM_BASE <= address < IM_BASE + IM_BYTES
+
+
+def check_vtype(hart: Hart) -> None:
+    """Every NPU and vector instruction traps while vtype is illegal."""
+    if hart.vtype & VTYPE_ILLEGAL:
+        raise Trap(BAD_VTYPE)
+
+
+def check_base(*matrices: Matrix) -> None:
+    """The base of each operand must be a multiple of its element size."""
+    for matrix in matrices:
+        if matrix.address & (matrix.item - 1):
+            raise Trap(MISALIGNED_BASE, matrix.address)
+
+
+def check_shape(*extents: int) -> None:
+    """No extent may be zero."""
+    if 0 in extents:
+        raise Trap(BAD_SHAPE)
+
+
+def check_source_stride(matrix: Matrix) -> None:
+    """A source stride must be a multiple of the element size; it may be less than a row."""
+    if matrix.stride & (matrix.item - 1):
+        raise Trap(BAD_STRIDE, matrix.address)
+
+
+def check_target_stride(matrix: Matrix) -> None:
+    """A destination stride must be a multiple of the element size and not less than a row."""
+    if matrix.stride and (matrix.stride & (matrix.item - 1) or matrix.stride < matrix.row_bytes):
+        raise Trap(BAD_STRIDE, matrix.address)
+
+
+def check_access(matrix: Matrix, where: tuple[str, ...] = LOCAL, *, size_bytes: int | None = None) -> None:
+    """The whole extent must lie in one of the allowed memories."""
+    if size_bytes is None:
+        size_bytes = matrix.pitch * (matrix.rows - 1) + matrix.row_bytes
+    size_bytes = (size_bytes + 0x8000_0000 & MASK) - 0x8000_0000  # the chip's model computes in 32 bits
+    last = matrix.address + size_bytes - 1
+    for memory, holds in (("L1", in_l1), ("IM", in_im)):
+        if memory in where and holds(matrix.address) and holds(last):
+            return
+    raise Trap(BAD_ACCESS, matrix.address)
+
+
+_TYPES: Final = {1: np.uint8, 2: np.uint16, 4: np.int32}
+
+
+class Operands:
+    """Views of one core's operands."""
+
+    def __init__(self, memory: Memory, hart: Hart) -> None:
+        self._memory = memory
+        self._core = hart.index
+        self._shadow = memory.shadow
+        self._arena = memory.arena()
+
+    def offset(self, address: int) -> int:
+        """Arena offset; the address one past L1 is inside its guard bytes."""
+        if address == L1_BASE + L1_BYTES:
+            return self._memory.offset(self._core, address - 1) + 1
+        return self._memory.offset(self._core, address)
+
+    def view(self, matrix: Matrix, dtype: type[np.generic] | None = None) -> NDArray[Any]:
+        """[rows, columns] array over the memory itself."""
+        strides = (matrix.pitch, matrix.item)
+        kind = dtype or _TYPES[matrix.item]
+        shape = (matrix.rows, matrix.columns)
+        return np.ndarray(shape, kind, buffer=self._memory.bytes, offset=self.offset(matrix.address), strides=strides)
+
+    def read(self, matrix: Matrix, dtype: type[np.generic] | None = None) -> NDArray[Any]:
+        """A view for reading, after the check of its bytes."""
+        self.check(matrix)
+        return self.view(matrix, dtype)
+
+    def check(self, matrix: Matrix) -> None:
+        """Raises `SimulationFault` unless every byte is written and at rest; nothing to do without shadow bytes."""
+        if not self._memory.tracked:
+            return
+        rows, length = matrix.rows, matrix.row_bytes
+        if matrix.pitch <= length:
+            rows, length = 1, matrix.pitch * (rows - 1) + length
+        start = self.offset(matrix.address)
+        at = shadow.scan(self._shadow, start, rows, length, matrix.pitch, shadow.READ_MASK, shadow.WRITTEN)
+        if at >= 0:
+            raise complaint(self._memory, self._arena, at, "reads")
+
+    def write(self, matrix: Matrix, values: NDArray[Any] | np.generic) -> None:
+        """Stores [rows, columns] values, or anything that broadcasts to them."""
+        if self._memory.tracked:
+            start = self.offset(matrix.address)
+            box = (self._shadow, start, matrix.rows, matrix.row_bytes, matrix.pitch)
+            at = shadow.scan(*box, shadow.WRITE_MASK, shadow.NOTHING)
+            if at >= 0:
+                raise complaint(self._memory, self._arena, at, "writes")
+            shadow.mark(*box, shadow.NOTHING, shadow.WRITTEN)
+        target = self.view(matrix)
+        target[...] = values.view(target.dtype) if isinstance(values, np.ndarray) else values
+
+    def lookup(self, address: int, indices: NDArray[np.uint16]) -> NDArray[np.uint16]:
+        """Halves at `address` + 2 * index; only the entries that are used must have been written."""
+        start = self.offset(address)
+        places = start + 2 * indices.astype(np.int64)
+        if self._memory.tracked:
+            for place in np.unique(places):
+                at = shadow.scan(self._shadow, place, 1, 2, 2, shadow.READ_MASK, shadow.WRITTEN)
+                if at >= 0:
+                    raise complaint(self._memory, self._arena, at, "reads the table entry at")
+        table = np.ndarray((int(indices.max()) + 1,), np.uint16, buffer=self._memory.bytes, offset=start)
+        return vme.lookup(indices, table)

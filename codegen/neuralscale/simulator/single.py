@@ -1,0 +1,353 @@
+"""One scalar instruction in full, in Python: whatever the compiled loop leaves.
+
+Loads and stores with something special about them, half-precision accesses, atomics, CSRs, floating-point arithmetic,
+and the machine instructions. Every entry is `family -> function(step)`; the function changes registers, memory and,
+for jumps, `step.following`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from codegen.neuralscale.simulator import csr, fp16, softfloat
+from codegen.neuralscale.simulator.bus import Bus
+from codegen.neuralscale.simulator.csr import ILLEGAL_INSTRUCTION
+from codegen.neuralscale.simulator.faults import Trap
+from codegen.neuralscale.simulator.hart import FS_DIRTY, MASK, MSTATUS, Hart, Waiting
+from codegen.neuralscale.simulator.operands import check_vtype
+
+ECALL: Final = 11
+BREAKPOINT: Final = 3
+_MIE, _MPIE = 0x8, 0x80
+
+
+@dataclass(slots=True)
+class Step:
+    """An instruction being executed: its fields, the bus, and where to go on."""
+
+    hart: Hart
+    bus: Bus
+    word: int
+    following: int
+    flush: Callable[[], None]
+
+    @property
+    def rd(self) -> int:
+        return self.word >> 7 & 31
+
+    @property
+    def rs1(self) -> int:
+        return self.word >> 15 & 31
+
+    @property
+    def rs2(self) -> int:
+        return self.word >> 20 & 31
+
+    @property
+    def address_i(self) -> int:
+        """rs1 plus the signed immediate of a load."""
+        offset = (self.word >> 20 ^ 0x800) - 0x800
+        return int(self.hart.x[self.rs1]) + offset & MASK
+
+    @property
+    def address_s(self) -> int:
+        """rs1 plus the signed immediate of a store."""
+        offset = ((self.word >> 25 << 5 | self.rd) ^ 0x800) - 0x800
+        return int(self.hart.x[self.rs1]) + offset & MASK
+
+    @property
+    def mode(self) -> int:
+        """The rounding mode; `Trap` when it is reserved."""
+        mode = self.word >> 12 & 7
+        mode = int(self.hart.csr[csr.FRM]) if mode == 7 else mode
+        if mode > softfloat.RMM:
+            raise Trap(ILLEGAL_INSTRUCTION)
+        return mode
+
+    def require_fp(self) -> None:
+        """Scalar F instructions need mstatus.FS."""
+        if not self.hart.fp_enabled:
+            raise Trap(ILLEGAL_INSTRUCTION)
+
+    def f(self, register: int) -> int:
+        """An FPR as single bits."""
+        return self.hart.f32(register)
+
+    def raise_flags(self, flags: int) -> None:
+        """Accrues floating-point exceptions."""
+        if flags:
+            self.hart.csr[csr.FFLAGS] |= flags
+            self.hart.csr[MSTATUS] |= FS_DIRTY
+
+
+Execute = Callable[[Step], None]
+
+
+def _load(size: int, *, signed: bool) -> Execute:
+    top = 1 << 8 * size - 1
+
+    def execute(step: Step) -> None:
+        value = step.bus.load(step.hart, step.address_i, size)
+        step.hart.set_x(step.rd, (value ^ top) - top if signed else value)
+
+    return execute
+
+
+def _store(size: int) -> Execute:
+    def execute(step: Step) -> None:
+        step.bus.store(step.hart, step.address_s, size, int(step.hart.x[step.rs2]))
+
+    return execute
+
+
+def _flw(step: Step) -> None:
+    step.require_fp()
+    step.hart.set_f32(step.rd, step.bus.load(step.hart, step.address_i, 4))
+
+
+def _fsw(step: Step) -> None:
+    step.require_fp()
+    step.bus.store(step.hart, step.address_s, 4, int(step.hart.f[step.rs2]))
+
+
+def _flhw(step: Step) -> None:
+    step.require_fp()
+    half = step.bus.load(step.hart, int(step.hart.x[step.rs1]), 2)
+    step.hart.set_f32(step.rd, fp16.to_f32_bits(half))
+
+
+def _fshw(step: Step) -> None:
+    step.require_fp()
+    bits = int(step.hart.f[step.rs2]) & MASK
+    step.bus.store(step.hart, int(step.hart.x[step.rs1]), 2, fp16.from_f32(bits))
+
+
+def _load_reserved(step: Step) -> None:
+    address = int(step.hart.x[step.rs1])
+    value = step.bus.load(step.hart, address, 4)
+    step.hart.reservation = address
+    step.hart.set_x(step.rd, value)
+
+
+def _store_conditional(step: Step) -> None:
+    address = int(step.hart.x[step.rs1])
+    held = step.hart.reservation == address
+    step.hart.reservation = None
+    if held:
+        step.bus.store(step.hart, address, 4, int(step.hart.x[step.rs2]))
+    step.hart.set_x(step.rd, not held)
+
+
+def _signed(value: int) -> int:
+    return (value ^ 0x8000_0000) - 0x8000_0000
+
+
+_ATOMICS: Final[dict[str, Callable[[int, int], int]]] = {
+    "amoswap.w": lambda _, b: b,
+    "amoadd.w": lambda a, b: a + b,
+    "amoxor.w": lambda a, b: a ^ b,
+    "amoand.w": lambda a, b: a & b,
+    "amoor.w": lambda a, b: a | b,
+    "amomin.w": lambda a, b: min(a, b, key=_signed),
+    "amomax.w": lambda a, b: max(a, b, key=_signed),
+    "amominu.w": min,
+    "amomaxu.w": max,
+}
+
+
+def _atomic(compute: Callable[[int, int], int]) -> Execute:
+    def execute(step: Step) -> None:
+        address, operand = int(step.hart.x[step.rs1]), int(step.hart.x[step.rs2])
+        old = step.bus.load(step.hart, address, 4)
+        step.bus.store(step.hart, address, 4, compute(old, operand))
+        step.hart.set_x(step.rd, old)
+
+    return execute
+
+
+def _csr_access(combine: Callable[[int, int], int] | None, *, immediate: bool) -> Execute:
+    """`combine` of old value and operand; None for the plain write, which happens even from x0."""
+
+    def execute(step: Step) -> None:
+        number, operand = step.word >> 20, step.rs1 if immediate else int(step.hart.x[step.rs1])
+        writes = combine is None or step.rs1 != 0
+        if writes and number >> 10 == 3:
+            raise Trap(ILLEGAL_INSTRUCTION)
+        old = csr.read(step.hart, number)
+        if writes:
+            csr.write(step.hart, number, (operand if combine is None else combine(old, operand)) & MASK)
+        step.hart.set_x(step.rd, old)
+
+    return execute
+
+
+def _float(compute: Callable[[int, int, int], softfloat.Result]) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        bits, flags = compute(step.f(step.rs1), step.f(step.rs2), step.mode)
+        step.hart.set_f32(step.rd, bits)
+        step.raise_flags(flags)
+
+    return execute
+
+
+def _fused(negate_product: bool, negate_addend: bool) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        a, b, c = step.f(step.rs1), step.f(step.rs2), step.f(step.word >> 27)
+        a ^= 0x8000_0000 if negate_product else 0
+        c ^= 0x8000_0000 if negate_addend else 0
+        bits, flags = softfloat.fused(a, b, c, step.mode)
+        step.hart.set_f32(step.rd, bits)
+        step.raise_flags(flags)
+
+    return execute
+
+
+def _select(compute: Callable[[int, int], softfloat.Result]) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        bits, flags = compute(step.f(step.rs1), step.f(step.rs2))
+        step.hart.set_f32(step.rd, bits)
+        step.raise_flags(flags)
+
+    return execute
+
+
+def _compare(compute: Callable[[int, int], softfloat.Result]) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        value, flags = compute(step.f(step.rs1), step.f(step.rs2))
+        step.hart.set_x(step.rd, value)
+        step.raise_flags(flags)
+
+    return execute
+
+
+def _sign(combine: Callable[[int, int], int]) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        a = step.f(step.rs1)
+        step.hart.set_f32(step.rd, a & 0x7FFF_FFFF | combine(a, step.f(step.rs2)) & 0x8000_0000)
+
+    return execute
+
+
+def _to_integer(*, signed: bool) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        value, flags = softfloat.to_integer(step.f(step.rs1), step.mode, signed=signed)
+        step.hart.set_x(step.rd, value)
+        step.raise_flags(flags)
+
+    return execute
+
+
+def _from_integer(*, signed: bool) -> Execute:
+    def execute(step: Step) -> None:
+        step.require_fp()
+        value = int(step.hart.x[step.rs1])
+        bits, flags = softfloat.from_integer(_signed(value) if signed else value, step.mode)
+        step.hart.set_f32(step.rd, bits)
+        step.raise_flags(flags)
+
+    return execute
+
+
+def _fclass(step: Step) -> None:
+    step.require_fp()
+    step.hart.set_x(step.rd, softfloat.classify(step.f(step.rs1)))
+
+
+def _illegal(_: Step) -> None:
+    raise Trap(ILLEGAL_INSTRUCTION)
+
+
+def _ecall(_: Step) -> None:
+    raise Trap(ECALL)
+
+
+def _ebreak(step: Step) -> None:
+    raise Trap(BREAKPOINT, step.hart.pc)
+
+
+def _mret(step: Step) -> None:
+    check_vtype(step.hart)
+    status = int(step.hart.csr[MSTATUS])
+    status = status & ~_MIE | _MPIE | (_MIE if status & _MPIE else 0)
+    step.hart.csr[MSTATUS] = status
+    step.following = int(step.hart.csr[csr.MEPC])
+
+
+def _wfi(step: Step) -> None:
+    step.hart.waiting = Waiting.WFI
+
+
+def _jump(step: Step) -> None:
+    """Only the jump to itself comes here: nothing ends it, as there are no interrupts."""
+    step.hart.waiting = Waiting.HALT
+    step.following = step.hart.pc
+
+
+def _fence_i(step: Step) -> None:
+    step.flush()
+
+
+SINGLE: Final[dict[str, Execute]] = {
+    "lb": _load(1, signed=True),
+    "lh": _load(2, signed=True),
+    "lw": _load(4, signed=False),
+    "lbu": _load(1, signed=False),
+    "lhu": _load(2, signed=False),
+    "sb": _store(1),
+    "sh": _store(2),
+    "sw": _store(4),
+    "flw": _flw,
+    "fsw": _fsw,
+    "flhw": _flhw,
+    "fshw": _fshw,
+    "lr.w": _load_reserved,
+    "sc.w": _store_conditional,
+    **{name: _atomic(compute) for name, compute in _ATOMICS.items()},
+    "csrrw": _csr_access(None, immediate=False),
+    "csrrs": _csr_access(lambda old, bits: old | bits, immediate=False),
+    "csrrc": _csr_access(lambda old, bits: old & ~bits, immediate=False),
+    "csrrwi": _csr_access(None, immediate=True),
+    "csrrsi": _csr_access(lambda old, bits: old | bits, immediate=True),
+    "csrrci": _csr_access(lambda old, bits: old & ~bits, immediate=True),
+    "fadd.s": _float(softfloat.add),
+    "fsub.s": _float(softfloat.subtract),
+    "fmul.s": _float(softfloat.multiply),
+    "fdiv.s": _float(softfloat.divide),
+    "fsqrt.s": _float(lambda a, _, mode: softfloat.square_root(a, mode)),
+    "fmadd.s": _fused(negate_product=False, negate_addend=False),
+    "fmsub.s": _fused(negate_product=False, negate_addend=True),
+    "fnmsub.s": _fused(negate_product=True, negate_addend=False),
+    "fnmadd.s": _fused(negate_product=True, negate_addend=True),
+    "fsgnj.s": _sign(lambda _, b: b),
+    "fsgnjn.s": _sign(lambda _, b: ~b),
+    "fsgnjx.s": _sign(lambda a, b: a ^ b),
+    "fmin.s": _select(softfloat.minimum),
+    "fmax.s": _select(softfloat.maximum),
+    "feq.s": _compare(softfloat.equal),
+    "flt.s": _compare(softfloat.less),
+    "fle.s": _compare(softfloat.less_equal),
+    "fclass.s": _fclass,
+    "fcvt.w.s": _to_integer(signed=True),
+    "fcvt.wu.s": _to_integer(signed=False),
+    "fcvt.s.w": _from_integer(signed=True),
+    "fcvt.s.wu": _from_integer(signed=False),
+    # The compiled loop runs these two unless the FP unit is off.
+    "fmv.x.w": _illegal,
+    "fmv.w.x": _illegal,
+    "ecall": _ecall,
+    "ebreak": _ebreak,
+    "mret": _mret,
+    "wfi": _wfi,
+    "jal": _jump,
+    "fence.i": _fence_i,
+    "fence.tso": lambda _: None,
+}
+"""What each scalar instruction does when it comes to Python, by family."""

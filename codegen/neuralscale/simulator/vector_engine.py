@@ -1,0 +1,309 @@
+"""The vector engine's instructions: legality in the chip's order, then the arithmetic of `vme` on views.
+
+Shapes and strides come from `shape_s1`, `stride_s`, `stride_d`. Of the direction field {dmc, dm} only dm selects:
+0 down the columns ("h"), 1 along the rows ("w"); reductions with both bits 0 give one fp32 in an FPR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.neuralscale.simulator import csr, fp16, vme
+from codegen.neuralscale.simulator.faults import SimulationFault
+from codegen.neuralscale.simulator.hart import Hart
+from codegen.neuralscale.simulator.memory import IM, L1, window_of
+from codegen.neuralscale.simulator.operands import (
+    Matrix,
+    Operands,
+    check_access,
+    check_base,
+    check_shape,
+    check_source_stride,
+    check_target_stride,
+    check_vtype,
+)
+
+_TABLE_BYTES: Final = 0x1_0000
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One NPU instruction as a core issues it: register numbers, and the direction bits of its word."""
+
+    hart: Hart
+    operands: Operands
+    rd: int
+    rs1: int
+    rs2: int
+    dm: int
+    dmc: int
+
+    @property
+    def rows(self) -> int:
+        return int(self.hart.csr[csr.SHAPE_S1]) & 0xFFFF
+
+    @property
+    def columns(self) -> int:
+        return int(self.hart.csr[csr.SHAPE_S1]) >> 16
+
+    def source(self, item: int = 2) -> Matrix:
+        """rs1: [rows, columns] with the low half of stride_s."""
+        stride = int(self.hart.csr[csr.STRIDE_S]) & 0xFFFF
+        return Matrix(int(self.hart.x[self.rs1]), self.rows, self.columns, item, stride)
+
+    def second(self) -> Matrix:
+        """rs2 of an mm form: [rows, columns] with the high half of stride_s."""
+        stride = int(self.hart.csr[csr.STRIDE_S]) >> 16
+        return Matrix(int(self.hart.x[self.rs2]), self.rows, self.columns, 2, stride)
+
+    def target(self, item: int = 2) -> Matrix:
+        """rd: [rows, columns] with stride_d."""
+        return Matrix(int(self.hart.x[self.rd]), self.rows, self.columns, item, self.stride_d)
+
+    @property
+    def stride_d(self) -> int:
+        return int(self.hart.csr[csr.STRIDE_D]) & 0xFFFF
+
+    def vector(self, address: int, *, per_row: bool) -> Matrix:
+        """A contiguous vector as a matrix that broadcasts: [rows, 1] or [1, columns]."""
+        return Matrix(address, self.rows, 1) if per_row else Matrix(address, 1, self.columns)
+
+    def scalar(self, register: int) -> np.uint16:
+        """An FPR converted to fp16 as the chip does: truncated."""
+        return np.uint16(fp16.from_f32(self.hart.f32(register)))
+
+
+Execute = Callable[[Issue], None]
+Halves = NDArray[np.uint16]
+
+
+def _checked(issue: Issue, source: Matrix, target: Matrix, between: tuple[Matrix, ...] = ()) -> None:
+    """The checks shared by the forms with one matrix source; `between` are further sources, without stride."""
+    check_base(source, *between, target)
+    check_shape(issue.columns, issue.rows)
+    if issue.rows > 1:
+        check_source_stride(source)
+        check_target_stride(target)
+    check_access(source)
+    for matrix in between:
+        check_access(matrix)
+
+
+def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
+    def execute(issue: Issue) -> None:
+        first, second, target = issue.source(), issue.second(), issue.target()
+        check_base(first, second, target)
+        check_shape(issue.columns, issue.rows)
+        if issue.rows > 1:
+            check_source_stride(first)
+            check_source_stride(second)
+            check_target_stride(target)
+        check_access(first)
+        check_access(second)
+        check_access(target)
+        issue.operands.write(target, compute(issue.operands.read(first), issue.operands.read(second)))
+
+    return execute
+
+
+def _mv(compute: Callable[[Any, Halves], Halves], item: int = 2) -> Execute:
+    def execute(issue: Issue) -> None:
+        source, target = issue.source(item), issue.target()
+        address = int(issue.hart.x[issue.rs2])
+        vector = issue.vector(address, per_row=bool(issue.dm))
+        _checked(issue, source, target, (vector,))
+        check_access(target)
+        # The int32 form computes with `columns` elements although it has dm = 1.
+        used = vector if item == 2 else issue.vector(address, per_row=False)
+        issue.operands.write(target, compute(issue.operands.read(source), issue.operands.read(used)))
+
+    return execute
+
+
+def _mf(compute: Callable[[Any, np.uint16], NDArray[Any]], source_item: int = 2, target_item: int = 2) -> Execute:
+    def execute(issue: Issue) -> None:
+        source, target = issue.source(source_item), issue.target(target_item)
+        _checked(issue, source, target)
+        check_access(target)
+        issue.operands.write(target, compute(issue.operands.read(source), issue.scalar(issue.rs2)))
+
+    return execute
+
+
+def _m(compute: Callable[[Any], NDArray[Any]], source_item: int = 2, target_item: int = 2) -> Execute:
+    def execute(issue: Issue) -> None:
+        source, target = issue.source(source_item), issue.target(target_item)
+        _checked(issue, source, target)
+        # With a stride, the chip's model measures the destination's last row in source elements.
+        size = target.stride * (issue.rows - 1) + issue.columns * source_item if target.stride else None
+        check_access(target, size_bytes=size)
+        kind = np.int8 if compute is vme.hf_from_x8 else None
+        issue.operands.write(target, compute(issue.operands.read(source, kind)))
+
+    return execute
+
+
+Direction = Literal["h", "w", "full"]
+
+
+def _reduce(
+    issue: Issue,
+    sources: tuple[Matrix, ...],
+    strided: int,
+    compute: Callable[[Direction], Halves],
+    *,
+    full: bool,
+) -> None:
+    """Checks and runs a reduction; the first `strided` sources have a stride to check."""
+    target = issue.target()
+    check_base(*sources, *(() if full else (target,)))
+    check_shape(issue.columns, issue.rows)
+    if issue.rows > 1:
+        for source in sources[:strided]:
+            check_source_stride(source)
+        if issue.dm and not full:
+            check_target_stride(Matrix(target.address, issue.rows, 1, 2, issue.stride_d))
+    for source in sources:
+        check_access(source)
+    if full:
+        issue.hart.set_f32(issue.rd, fp16.to_f32_bits(int(compute("full")[0])))
+        return
+    if issue.dm:
+        check_access(target, size_bytes=issue.rows * 2)
+        result = Matrix(target.address, issue.rows, 1, 2, issue.stride_d)
+        _stay_inside(result)
+        issue.operands.write(result, compute("w")[:, None])
+    else:
+        result = Matrix(target.address, 1, issue.columns)
+        check_access(result)
+        issue.operands.write(result, compute("h")[None, :])
+
+
+def _stay_inside(result: Matrix) -> None:
+    """The chip checks a strided column of results as if it were contiguous; past the end is nobody's memory."""
+    end = result.address + result.pitch * (result.rows - 1) + 2
+    memory = next(window for window in (L1, IM) if window.holds(result.address))
+    if end > memory.base + memory.size_bytes:
+        raise SimulationFault("range", f"writes results past the end of {memory.name}, up to {end:#x}")
+
+
+def _reduce_m(compute: Callable[[Halves, Direction], Halves]) -> Execute:
+    def execute(issue: Issue) -> None:
+        source = issue.source()
+        full = not issue.dm and not issue.dmc
+        _reduce(issue, (source,), 1, lambda direction: compute(issue.operands.read(source), direction), full=full)
+
+    return execute
+
+
+def _veemacc_mm(issue: Issue) -> None:
+    first, second = issue.source(), issue.second()
+
+    def compute(direction: Direction) -> Halves:
+        return vme.multiply_accumulate(issue.operands.read(first), issue.operands.read(second), direction)
+
+    _reduce(issue, (first, second), 2, compute, full=not issue.dm and not issue.dmc)
+
+
+def _veemacc_mv(issue: Issue) -> None:
+    source = issue.source()
+    vector = issue.vector(int(issue.hart.x[issue.rs2]), per_row=not issue.dm)  # the other way round than elsewhere
+
+    def compute(direction: Direction) -> Halves:
+        return vme.multiply_accumulate(issue.operands.read(source), issue.operands.read(vector), direction)
+
+    _reduce(issue, (source, vector), 1, compute, full=False)
+
+
+def _veemacc_mf(issue: Issue) -> None:
+    source = issue.source()
+
+    def compute(direction: Direction) -> Halves:
+        return vme.multiply_accumulate(issue.operands.read(source), issue.scalar(issue.rs2), direction)
+
+    _reduce(issue, (source,), 1, compute, full=False)
+
+
+def _velut(issue: Issue) -> None:
+    source, target = issue.source(), issue.target()
+    table = Matrix(int(issue.hart.x[issue.rs2]), 1, _TABLE_BYTES // 2)
+    _checked(issue, source, target, (table,))
+    check_access(target)
+    indices = issue.operands.read(source)
+    reach = table.address + 2 * int(indices.max()) + 2
+    memory = window_of(table.address)
+    if memory is None or reach > memory.base + memory.size_bytes:
+        raise SimulationFault("range", f"velut.m reads its table up to {reach:#x}, past the end of its memory")
+    values = issue.operands.lookup(table.address, indices)
+    issue.operands.write(target, values)
+
+
+def _mov_f(issue: Issue) -> None:
+    target = issue.target()
+    check_base(target)
+    check_shape(issue.columns, issue.rows)
+    if issue.rows > 1:
+        check_target_stride(target)
+    check_access(target)
+    issue.operands.write(target, issue.scalar(issue.rs1))
+
+
+def _mov_v(issue: Issue) -> None:
+    source = issue.vector(int(issue.hart.x[issue.rs1]), per_row=bool(issue.dm))
+    target = issue.target()
+    check_base(source, target)
+    check_shape(issue.columns, issue.rows)
+    if issue.rows > 1:
+        check_target_stride(target)
+    check_access(source)
+    check_access(target)
+    issue.operands.write(target, issue.operands.read(source).copy())
+
+
+def _binary_forms(mnemonic: str, operation: vme.Operation) -> dict[str, Execute]:
+    def compute(a: Halves, b: Halves | np.uint16) -> Halves:
+        return vme.binary(operation, a, b)
+
+    return {f"{mnemonic}.mm": _mm(compute), f"{mnemonic}.mv": _mv(compute), f"{mnemonic}.mf": _mf(compute)}
+
+
+VECTOR: Final[dict[str, Execute]] = {
+    **_binary_forms("veadd", "add"),
+    **_binary_forms("vesub", "sub"),
+    **_binary_forms("veemul", "mul"),
+    **_binary_forms("vemax", "max"),
+    **_binary_forms("vemin", "min"),
+    "velkrelu.mf": _mf(vme.leaky_relu_mf),
+    "velkrelu.mv": _mv(vme.leaky_relu_mv),
+    "veacc.m": _reduce_m(vme.accumulate),
+    "vemax.m": _reduce_m(vme.maximum),
+    "vemin.m": _reduce_m(vme.minimum),
+    "veemacc.mm": _veemacc_mm,
+    "veemacc.mv": _veemacc_mv,
+    "veemacc.mf": _veemacc_mf,
+    "veemul.x32.mv": _mv(vme.mul_x32, item=4),
+    "veemul.x32.mf": _mf(vme.mul_x32, source_item=4),
+    "veemul.x8.hf.mf": _mf(vme.mul_x8_hf, target_item=1),
+    "vecvt.hf.x8.m": _m(vme.hf_from_x8, source_item=1),
+    "vecvt.hf.xu8.m": _m(vme.hf_from_xu8, source_item=1),
+    "vecvt.x8.hf.m": _m(vme.x8_from_hf, target_item=1),
+    "veexp.m": _m(vme.exp),
+    "vesqrt.m": _m(vme.sqrt),
+    "verecip.m": _m(vme.recip),
+    "velut.m": _velut,
+    "mov.m": _m(np.copy),
+    "mov.f": _mov_f,
+    "mov.v": _mov_v,
+}
+"""What each vector-engine instruction does, by mnemonic. The vtype check comes before all of them."""
+
+
+def execute_vector(mnemonic: str, issue: Issue) -> None:
+    """Runs one vector-engine instruction. Raises `Trap` or `SimulationFault`."""
+    check_vtype(issue.hart)
+    VECTOR[mnemonic](issue)
