@@ -97,7 +97,7 @@ def from_f32(bits32: int) -> int:
         return sign | 0x7BFF
     if exponent >= 1:
         return sign | (magnitude - (112 << 23)) >> 13
-    if exponent < -10:
+    if exponent < -9:
         return sign
     return sign | ((magnitude & 0x7FFFFF) | 0x800000) >> (14 - exponent)
 

@@ -124,13 +124,6 @@ class Memory:
         page = int(self.pages[core, address >> PAGE_BITS])
         return page if page < 0 else page + (address & (PAGE_BYTES - 1))
 
-    def place(self, core: int, address: int, size_bytes: int) -> int:
-        """Arena offset of a range that must lie in one memory, else -1."""
-        window = window_of(address)
-        if window is None or not window.holds(address, size_bytes):
-            return -1
-        return self.offset(core, address)
-
     def describe(self, offset: int) -> tuple[str, int, int | None]:
         """(memory name, address, owning core or None) of an arena offset."""
         for window, core, start in self._placed:
@@ -176,16 +169,11 @@ class Memory:
         return np.where(marks & shadow.WRITTEN, data, np.uint8(POISON_BYTE)).tobytes()
 
     def _bank_place(self, core: int, address: int, size_bytes: int, what: str) -> tuple[Bank, int]:
+        check_range(address, size_bytes, what)
         high = high_place(address, size_bytes)
         if high is not None:
             return self.high(high[0]), high[1]
-        start = self.place(core, address, size_bytes)
-        if start < 0:
-            raise SimulationError(
-                f"{what}: {size_bytes} bytes at {address:#x} do not lie in one memory of core {core} "
-                f"(memories: {', '.join(f'{w.name} {w.base:#x}+{w.size_bytes:#x}' for w in WINDOWS)})"
-            )
-        return self.arena(), start
+        return self.arena(), self.offset(core, address)
 
 
 def high_place(address: int, size_bytes: int) -> tuple[int, int] | None:
@@ -194,3 +182,11 @@ def high_place(address: int, size_bytes: int) -> tuple[int, int] | None:
     if 0 <= bank < BANKS and offset + size_bytes <= HIGH_BYTES:
         return bank, offset
     return None
+
+
+def check_range(address: int, size_bytes: int, what: str) -> None:
+    """Raises `SimulationError` unless the range lies in one memory."""
+    if any(window.holds(address, size_bytes) for window in WINDOWS) or high_place(address, size_bytes) is not None:
+        return
+    places = ", ".join(f"{window.name} {window.base:#x}+{window.size_bytes:#x}" for window in WINDOWS)
+    raise SimulationError(f"{what}: {size_bytes} bytes at {address:#x} do not lie in one memory ({places})")
