@@ -76,10 +76,11 @@ def _float(typing_context: Any, bits: Any) -> Any:  # noqa: ARG001  numba's call
     return types.float32(types.int32), generate
 
 
-# No fastmath anywhere: NaN, infinities and signed zeros are part of the result.
+# No fastmath: NaN, infinities and signed zeros are part of the result.
+_compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def from_f32(bits32: int) -> int:
     """The half bits of a float32 bit pattern, truncated toward zero as the chip converts its scalars.
 
@@ -102,7 +103,7 @@ def from_f32(bits32: int) -> int:
     return sign | ((magnitude & 0x7FFFFF) | 0x800000) >> (14 - exponent)
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def to_f32_bits(h: int) -> int:
     """The float32 bit pattern of half bits: exact, every NaN becomes 0x7fc00000."""
     sign = (h & 0x8000) << 16
@@ -122,7 +123,7 @@ def to_f32_bits(h: int) -> int:
     return sign | (magnitude & 0x3FF) << 13 | exponent << 23
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _scaled(h: int) -> float:
     """Half bits -> float32 times 2**112. Infinity and NaN come out right because 31 + 224 is float32's top exponent."""
     magnitude = np.int32(h) & np.int32(0x7FFF)
@@ -131,13 +132,13 @@ def _scaled(h: int) -> float:
     return _float(np.int32(positive | ((np.int32(h) & np.int32(0x8000)) << 16)))  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _plain(h: int) -> float:
     """Half bits -> float32 of the same value."""
     return _scaled(h) * _UNSCALE  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _pack(value: float) -> int:
     """A scaled float32 that is a half already (rounded) -> half bits, NaN as 0x7c01."""
     magnitude = _bits(value) & _MAGNITUDE_BITS
@@ -149,13 +150,13 @@ def _pack(value: float) -> int:
     return np.uint16(NAN if magnitude > _INFINITY_BITS else packed)  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _round_sum(value: float) -> float:
     """A scaled float32 -> the nearest scaled half, ties away; for sums, which are multiples of 2**-24 (scaled)."""
     return _float((_bits(value) + _HALF_PLACE) & _KEPT_PLACES)  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _round_product(value: float) -> float:
     """A scaled exact product -> the nearest scaled half, ties away, keeping the sign of a zero."""
     bits = _bits(value)
@@ -166,44 +167,44 @@ def _round_product(value: float) -> float:
     return denormal if bits & _MAGNITUDE_BITS < _NORMAL_SCALED_BITS else normal  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def add(a: int, b: int) -> int:
     """Half bits of a + b. Callable from other compiled code."""
     return _pack(_round_sum(_scaled(a) + _scaled(b)))  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def multiply(a: int, b: int) -> int:
     """Half bits of a * b. Callable from other compiled code."""
     return _pack(_round_product(_scaled(a) * _plain(b)))  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _is_nan(h: int) -> bool:
     return (h & 0x7FFF) > INFINITY
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def maximum(a: int, b: int) -> int:
     """Element-wise maximum: any NaN gives 0x7c01, equal operands give b (so the sign of a zero is b's)."""
     larger = a if _scaled(a) > _scaled(b) else b
     return np.uint16(NAN) if _is_nan(a) or _is_nan(b) else larger  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def minimum(a: int, b: int) -> int:
     """Element-wise minimum: any NaN gives 0x7c01, equal operands give b."""
     smaller = a if _scaled(a) < _scaled(b) else b
     return np.uint16(NAN) if _is_nan(a) or _is_nan(b) else smaller  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def _order(h: int) -> int:
     """A key that orders half bits as numbers with -0 just below +0, as the maximum and minimum reductions do."""
     return ~np.int32(h & 0x7FFF) if h & 0x8000 else np.int32(h)  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def elementwise(operation: int, a: Bits, b: Bits, out: Bits) -> None:
     """out[i] = operation(a[i], b[i]) over contiguous vectors of equal length."""
     if operation == ADD:
@@ -229,7 +230,7 @@ def elementwise(operation: int, a: Bits, b: Bits, out: Bits) -> None:
             out[i] = multiply(a[i], b[i]) if _scaled(a[i]) <= 0 else a[i]
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def fold_rows(operation: int, matrix: Bits, out: Bits) -> None:
     """Reduces matrix[R, C] down its columns into out[C], in row order, starting from the first row's own bits."""
     rows, columns = matrix.shape
@@ -251,7 +252,7 @@ def fold_rows(operation: int, matrix: Bits, out: Bits) -> None:
                 out[column] = NAN if _is_nan(a) or _is_nan(b) else chosen
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def scale_int32(a: Int32s, factor: Bits, out: Bits) -> None:
     """out[i] = a[i] * factor[i]: the exact product of an int32 and a half, rounded once.
 
@@ -267,7 +268,7 @@ def scale_int32(a: Int32s, factor: Bits, out: Bits) -> None:
         out[i] = _pack(np.copysign(_round_sum(cut), product) if product == product else np.float32(np.nan))
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def widen(source: Bits, target: Floats, first_row: int, first_column: int, scaled: bool) -> None:
     """Writes the float32 values of source[R, C] into a window of target; `scaled` selects times 2**112."""
     factor = np.float32(1.0) if scaled else _UNSCALE
@@ -276,7 +277,7 @@ def widen(source: Bits, target: Floats, first_row: int, first_column: int, scale
             target[first_row + row, first_column + column] = _scaled(source[row, column]) * factor
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def dot_rows(left: Floats, right: Floats, out: Bits) -> None:
     """out[P, N] = left[P, K] times right[K, N] with the matrix engine's two accumulators; one side is scaled by 2**112.
 
@@ -308,7 +309,7 @@ def dot_rows(left: Floats, right: Floats, out: Bits) -> None:
                 out[first + row, n] = _pack(_round_sum(even[row, n] + odd[row, n]))
 
 
-@njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
+@_compiled
 def dot_rows_x8(left: Int8s, right: Int8s, out: Int32s) -> None:
     """out[P, N] = left[P, K] times right[K, N] in int32, wrapping."""
     out[:] = 0
