@@ -115,9 +115,9 @@ def format_program(program: Program) -> str:
         for instr in stream.instrs:
             regions = (("reads", [_region(r) for r in instr.reads]), ("writes", [_region(r) for r in instr.writes]))
             what = (("engine", instr.engine), ("opcode", instr.opcode), ("operands", dict(instr.operands)))
-            lines.append(
-                "    " + format_line("instr", *what, *regions, ("cycles", instr.cycles), ("source", instr.source))
-            )
+            tokens = [(key, token) for key, token in (("starts", instr.starts), ("awaits", instr.awaits)) if token]
+            rest = (("cycles", instr.cycles), ("source", instr.source), *tokens)
+            lines.append("    " + format_line("instr", *what, *regions, *rest))
     return "\n".join(lines) + "\n"
 
 

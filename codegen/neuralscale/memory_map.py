@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "CODE_BASE",
+    "CONTROL_BASE",
     "DATA_BASE",
     "DMA_ENGINE_BASES",
     "LLB_BASE",
@@ -17,6 +18,9 @@ __all__ = [
 
 CODE_BASE = 0x0010_0000
 """Programs start here in DDR; the first MiB stays free."""
+
+CONTROL_BASE = 0x0008_0000
+"""`tohost`, `fromhost` and the trap record."""
 
 DATA_BASE = 0x0400_0000
 """Tensors are placed from here on; code may take up to 63 MiB."""
