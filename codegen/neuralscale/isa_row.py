@@ -19,6 +19,7 @@ class Kind(Enum):
     FPR = "floating-point register"
     VR = "vector register"
     IMM = "number"
+    UPPER = "upper 20 bits of a word"
     TARGET = "byte offset from the instruction itself"
     CSR = "control and status register"
     ROUNDING = "rounding mode"

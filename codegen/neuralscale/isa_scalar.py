@@ -1,7 +1,7 @@
 """Rows of the scalar core: RV32IMAF, Zicsr, the machine-mode instructions, and the two half-precision accesses.
 
 Source: the RISC-V unprivileged and privileged specifications; `flhw` and `fshw` from the chip's own extension. The
-fetched bytes of the compressed extension never occur here: programs of this compiler are not compressed.
+compressed extension has no rows: programs of this compiler are not compressed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FRS3 = Field("rs3", FPR, ((0, 5, 27),))
 _IMM_I = Field("imm", Kind.IMM, ((0, 12, 20),), signed=True)
 _IMM_S = Field("imm", Kind.IMM, ((0, 5, 7), (5, 7, 25)), signed=True)
 _IMM_B = Field("target", Kind.TARGET, ((1, 4, 8), (5, 6, 25), (11, 1, 7), (12, 1, 31)), signed=True)
-_IMM_U = Field("imm", Kind.IMM, ((0, 20, 12),))
+_IMM_U = Field("imm", Kind.UPPER, ((0, 20, 12),))
 _IMM_J = Field("target", Kind.TARGET, ((1, 10, 21), (11, 1, 20), (12, 8, 12), (20, 1, 31)), signed=True)
 _SHAMT = Field("shamt", Kind.IMM, ((0, 5, 20),))
 _CSR = Field("csr", Kind.CSR, ((0, 12, 20),))
