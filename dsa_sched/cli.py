@@ -11,6 +11,8 @@ from typing import IO, Any
 import click
 
 from dsa_sched.commands.chips import chip, chips
+from dsa_sched.commands.disasm import disasm
+from dsa_sched.commands.iss import iss
 from hw_models.errors import UserError
 
 __all__ = ["cli", "main"]
@@ -67,7 +69,7 @@ def cli() -> None:
     """
 
 
-for command in (chips, chip):
+for command in (chips, chip, disasm, iss):
     cli.add_command(command)
 
 

@@ -1,0 +1,78 @@
+"""`dsa-sched iss`: run any program for the chip's instruction set, as another simulator of the chip would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dsa_sched.commands.memory_ranges import DUMPS, LOADS, MemoryFile, MemoryRange
+from hw_models.errors import TargetError
+
+__all__ = ["iss"]
+
+
+@click.command()
+@click.argument("program", metavar="PROGRAM.elf", type=click.Path(path_type=Path))
+@click.option("--cores", type=click.IntRange(1, 8), default=1, show_default=True, help="Cores that start.")
+@click.option("--cluster", type=click.IntRange(0, 3), default=0, show_default=True, help="Cluster that runs it.")
+@click.option(
+    "--load",
+    "loads",
+    type=LOADS,
+    multiple=True,
+    help="Put the bytes of a file into memory before the start. May be repeated, or hold a list separated by commas. "
+    "CORE: names the core whose private memory is meant.",
+)
+@click.option(
+    "--dump",
+    "dumps",
+    type=DUMPS,
+    multiple=True,
+    help="Write memory after the end to 0xADDRESS_0xBYTES.bin (with CORE: to CORE.0xADDRESS_0xBYTES.bin). May be "
+    "repeated, or hold a list separated by commas.",
+)
+@click.option(
+    "--dump-path", type=click.Path(path_type=Path), default=Path(), metavar="DIR", help="Folder of the dumps."
+)
+@click.option("--max-instructions", type=click.IntRange(1), help="End the run after N instructions.")
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write one line an instruction to FILE.")
+@click.option("--poison", is_flag=True, help="Memory starts as unwritten; reading unwritten bytes ends the run.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order in which cores run.")
+@click.pass_context
+def iss(
+    context: click.Context,
+    program: Path,
+    cores: int,
+    cluster: int,
+    loads: tuple[tuple[MemoryFile, ...], ...],
+    dumps: tuple[tuple[MemoryRange, ...], ...],
+    dump_path: Path,
+    max_instructions: int | None,
+    trace: Path | None,
+    poison: bool,
+    seed: int,
+) -> None:
+    """Run PROGRAM.elf on the instruction-set simulator and exit with the program's own code.
+
+    A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler), and then there
+    are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
+    """
+    from codegen.neuralscale.simulator.iss import IssError, run_iss
+
+    try:
+        code = run_iss(
+            program,
+            cores,
+            tuple(item for given in loads for item in given),
+            tuple(item for given in dumps for item in given),
+            dump_path,
+            max_instructions,
+            trace,
+            poison,
+            seed,
+            cluster=cluster,
+        )
+    except IssError as error:
+        raise TargetError(str(error)) from None
+    context.exit(code)
