@@ -15,7 +15,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from codegen.neuralscale.isa import ROWS
 from codegen.neuralscale.isa_row import Row
 from codegen.neuralscale.simulator import scalar
 from codegen.neuralscale.simulator.compressed import expand
@@ -42,7 +41,7 @@ class DecodeTable:
     compressed: NDArray[np.uint32]  # 32-bit equivalent of each halfword, 0 where there is none
 
 
-def make_table(rows: tuple[Row, ...] = ROWS) -> DecodeTable:
+def make_table(rows: tuple[Row, ...]) -> DecodeTable:
     """The arrays for these rows, whose bit patterns exclude each other."""
     kind = np.zeros(128, np.uint8)
     for opcode, layout in _KIND_OF_OPCODE.items():

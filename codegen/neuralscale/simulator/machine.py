@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from codegen.neuralscale.elf import Elf, read_elf
-from codegen.neuralscale.isa import decode
+from codegen.neuralscale.isa import ROWS, decode
 from codegen.neuralscale.isa_row import Engine as Unit
 from codegen.neuralscale.isa_row import Row
 from codegen.neuralscale.simulator import csr, move_engine, scalar, shadow
@@ -40,17 +40,20 @@ from codegen.neuralscale.simulator.single import SINGLE, Step
 from codegen.neuralscale.simulator.sync import Barriers
 from codegen.neuralscale.simulator.transfer import Flight, Transfer
 from codegen.neuralscale.simulator.vector_engine import Issue, execute_vector
+from codegen.neuralscale.simulator.vector_rows import VECTOR_ROWS
+from codegen.neuralscale.simulator.vector_unit import VECTOR_UNIT
 from codegen.neuralscale.syntax import format_instruction
 
 _FETCH_FAULT: Final = 1
 _LONG_SLICE: Final = 1 << 20
 _SLICES: Final = (1, 3, 17, 120, 500, 2000)
+_SCALAR: Final = SINGLE | VECTOR_UNIT
 _VALID_CORES: Final = SRAM_BASE + 0x4400
 
 
 @cache
 def _table() -> DecodeTable:
-    return make_table()
+    return make_table((*ROWS, *VECTOR_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,9 @@ class _Word:
 @cache
 def _decoded(word: int, length: int) -> _Word:
     instruction = decode(word)
-    row = None if instruction is None else _table().rows[_table().number[instruction.mnemonic]]
-    return _Word(word, length, row)
+    if instruction is None:
+        return _Word(word, length, next((row for row in VECTOR_ROWS if word & row.mask == row.match), None))
+    return _Word(word, length, _table().rows[_table().number[instruction.mnemonic]])
 
 
 def simulate(elf: bytes | memoryview, options: SimulationOptions) -> SimulationResult:
@@ -183,9 +187,11 @@ class Machine:
         for other in self._harts:
             if other is not hart:
                 other.reservation = None
+        again = False  # the same instruction once more, now that its page is decoded: traced already
         while remaining > 0 and hart.waiting is None:
-            if self._trace is not None:
+            if self._trace is not None and not again:
                 self._write_trace(hart)
+            pc = hart.pc
             hart.state[scalar.BUDGET] = remaining if self._trace is None else 1
             reason = scalar.run(*self._arguments[hart.index])
             executed = int(hart.state[scalar.EXECUTED])
@@ -197,6 +203,7 @@ class Machine:
                 executed += 1
                 if not alone and not self._random.randrange(4):
                     remaining = executed
+            again = reason == scalar.NEEDS_CODE and hart.pc == pc
             remaining -= executed
             self._executed += executed
 
@@ -259,7 +266,7 @@ class Machine:
     def _one_instruction(self, hart: Hart) -> None:
         fetched = self._fetch(hart)
         row = fetched.row
-        if row is not None and row.family in scalar.OPERATIONS and row.family not in SINGLE:
+        if row is not None and row.family in scalar.OPERATIONS and row.family not in _SCALAR:
             self._forget_code()  # the page was decoded before this instruction was stored
             return
         if self._options.poison:
@@ -269,7 +276,7 @@ class Machine:
         following = hart.pc + fetched.length
         if row.engine is Unit.SCALAR:
             step = Step(hart, self._bus, fetched.word, following, self._forget_code)
-            SINGLE[row.family](step)
+            _SCALAR[row.family](step)
             following = step.following
         else:
             self._npu(hart, row, fetched.word)

@@ -1,0 +1,114 @@
+"""Encodings of the scalar core's vector unit (a subset of RVV 0.8: 16-bit elements, one register a group).
+
+The compiler emits none of them; the simulator runs them so that other people's programs for the chip work. Rows have
+the form of the instruction table of `codegen.neuralscale.isa`, which holds the post-increment accesses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from codegen.neuralscale.isa_row import FPR, GPR, VR, Engine, Field, Kind, Row
+
+_VD = Field("vd", VR, ((0, 5, 7),))
+_RD = Field("rd", GPR, ((0, 5, 7),))
+_FD = Field("rd", FPR, ((0, 5, 7),))
+_VS1 = Field("vs1", VR, ((0, 5, 15),))
+_RS1 = Field("rs1", GPR, ((0, 5, 15),))
+_FS1 = Field("rs1", FPR, ((0, 5, 15),))
+_IMMEDIATE = Field("imm", Kind.IMM, ((0, 5, 15),))
+_VS2 = Field("vs2", VR, ((0, 5, 20),))
+_RS2 = Field("rs2", GPR, ((0, 5, 20),))
+_VM = Field("vm", Kind.IMM, ((0, 1, 25),))
+_VTYPE = Field("vtype", Kind.IMM, ((0, 11, 20),))
+
+_LOAD, _STORE, _ARITHMETIC = 0x07, 0x27, 0x57
+# funct3 of arithmetic: the kind of the first source.
+_FVV, _MVV, _IVV, _IVI, _IVX, _FVF, _MVX = 1, 2, 0, 3, 4, 5, 6
+_SOURCES: Final = {
+    _FVV: ("vv", _VS1), _MVV: ("mm", _VS1), _IVV: ("vv", _VS1), _IVI: ("vi", _IMMEDIATE),
+    _IVX: ("vx", _RS1), _FVF: ("vf", _FS1), _MVX: ("vx", _RS1),
+}  # fmt: skip
+
+
+def _row(mnemonic: str, match: int, fields: tuple[Field, ...]) -> Row:
+    mask = 0xFFFF_FFFF & ~sum(field.word_mask for field in fields)
+    return Row(mnemonic, "V", "R", match & mask, mask, fields, Engine.SCALAR, "vector unit")
+
+
+def _memory(mnemonic: str, opcode: int, funct3: int, high: int = 0, *, strided: bool = False) -> Row:
+    fields = (_VD, _RS1, _RS2, _VM) if strided else (_VD, _RS1, _VM)
+    return _row(mnemonic, high << 26 | funct3 << 12 | opcode, fields)
+
+
+def _forms(name: str, funct6: int, *kinds: int, suffix: str = "") -> tuple[Row, ...]:
+    rows = []
+    for kind in kinds:
+        ending, source = _SOURCES[kind]
+        word = funct6 << 26 | kind << 12 | _ARITHMETIC
+        rows.append(_row(f"{name}.{suffix or ending}", word, (_VD, _VS2, source, _VM)))
+    return tuple(rows)
+
+
+def _unary(name: str, match: int, destination: Field = _VD, source: tuple[Field, ...] = (_VS2,)) -> Row:
+    return _row(name, match | _ARITHMETIC, (destination, *source, _VM))
+
+
+_BOTH = (_FVV, _FVF)
+
+VECTOR_ROWS: tuple[Row, ...] = (
+    _row("vsetvl", 0x8000_7057, (_RD, _RS1, _RS2)),
+    _row("vsetvli", 0x0000_7057, (_RD, _RS1, _VTYPE)),
+    _memory("vlb.v", _LOAD, 0, 4),
+    _memory("vlbu.v", _LOAD, 0),
+    _memory("vlh.v", _LOAD, 5, 4),
+    _memory("vlhu.v", _LOAD, 5),
+    _memory("vle.v", _LOAD, 7),
+    _memory("vlse.v", _LOAD, 7, 2, strided=True),
+    _memory("vsb.v", _STORE, 0),
+    _memory("vsh.v", _STORE, 5),
+    _memory("vse.v", _STORE, 7),
+    _memory("vsse.v", _STORE, 7, 2, strided=True),
+    *_forms("vfadd", 0x00, *_BOTH),
+    *_forms("vfsub", 0x02, *_BOTH),
+    *_forms("vfrsub", 0x27, _FVF),
+    *_forms("vfmul", 0x24, *_BOTH),
+    *_forms("vfdiv", 0x20, *_BOTH),
+    *_forms("vfrdiv", 0x21, _FVF),
+    *_forms("vfmin", 0x04, *_BOTH),
+    *_forms("vfmax", 0x06, *_BOTH),
+    *_forms("vfsgnj", 0x08, *_BOTH),
+    *_forms("vfsgnjn", 0x09, *_BOTH),
+    *_forms("vfsgnjx", 0x0A, *_BOTH),
+    *_forms("vfmadd", 0x28, *_BOTH),
+    *_forms("vfnmadd", 0x29, *_BOTH),
+    *_forms("vfmsub", 0x2A, *_BOTH),
+    *_forms("vfnmsub", 0x2B, *_BOTH),
+    *_forms("vfmacc", 0x2C, *_BOTH),
+    *_forms("vfnmacc", 0x2D, *_BOTH),
+    *_forms("vfmsac", 0x2E, *_BOTH),
+    *_forms("vfnmsac", 0x2F, *_BOTH),
+    *_forms("vmfeq", 0x18, *_BOTH),
+    *_forms("vmfle", 0x19, *_BOTH),
+    *_forms("vmflt", 0x1B, *_BOTH),
+    *_forms("vmfne", 0x1C, *_BOTH),
+    *_forms("vmfgt", 0x1D, *_BOTH),
+    *_forms("vmfge", 0x1F, *_BOTH),
+    *_forms("vfredsum", 0x01, _FVV, suffix="vs"),
+    *_forms("vfredosum", 0x03, _FVV, suffix="vs"),
+    *_forms("vfredmin", 0x05, _FVV, suffix="vs"),
+    *_forms("vfredmax", 0x07, _FVV, suffix="vs"),
+    *_forms("vslideup", 0x0E, _IVX, _IVI),
+    *_forms("vslide1up", 0x0E, _MVX),
+    *_forms("vslidedown", 0x0F, _IVX, _IVI),
+    *_forms("vslide1down", 0x0F, _MVX),
+    *_forms("vrgather", 0x0C, _IVV, _IVX, _IVI),
+    _unary("vfsqrt.v", 0x8C00_1000),
+    _row("vfmerge.vfm", 0x5C00_5057, (_VD, _VS2, _FS1)),
+    _row("vfmv.v.f", 0x5E00_5057, (_VD, _FS1)),
+    _row("vfmv.f.s", 0x4200_1057, (_FD, _VS2)),
+    _row("vfmv.s.f", 0x4200_5057, (_VD, _FS1)),
+    _row("vmv.s.x", 0x3600_6057, (_VD, _RS1)),
+    _unary("vid.v", 0x5008_A000, source=()),
+)
+"""Every modelled instruction of the vector unit besides the post-increment accesses."""
