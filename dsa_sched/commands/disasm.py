@@ -13,7 +13,7 @@ from hw_models.errors import TargetError
 __all__ = ["disasm"]
 
 
-@click.command()
+@click.command(short_help="Print the machine code of a program.")
 @click.argument("file", metavar="PROGRAM.elf", type=click.Path(path_type=Path))
 def disasm(file: Path) -> None:
     """Print the code of PROGRAM.elf: address, word, instruction, with symbols as labels."""

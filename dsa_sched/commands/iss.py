@@ -12,7 +12,7 @@ from hw_models.errors import TargetError
 __all__ = ["iss"]
 
 
-@click.command()
+@click.command(short_help="Run a program on the instruction-set simulator.")
 @click.argument("program", metavar="PROGRAM.elf", type=click.Path(path_type=Path))
 @click.option("--cores", type=click.IntRange(1, 8), default=1, show_default=True, help="Cores that start.")
 @click.option("--cluster", type=click.IntRange(0, 3), default=0, show_default=True, help="Cluster that runs it.")

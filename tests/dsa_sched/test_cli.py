@@ -40,6 +40,7 @@ def test_help_is_the_manual() -> None:
     assert [part for part in said if part not in text] == []
     for name, command in cli.commands.items():
         assert f"  {name} " in result.stdout
+        assert not command.get_short_help_str(60).endswith("..."), f"{name}: cut off in the list of commands"
         assert command.help
 
 
