@@ -1,1 +1,40 @@
-"""dsa-sched: compiles ONNX networks for accelerators described by a chip file, runs and checks the result."""
+"""dsa-sched: compiles ONNX networks for accelerators described by a chip file, runs and checks the result.
+
+artifact = dsa_sched.compile("resnet50.onnx", chip="stcp920")
+outputs = artifact.run({"x": array})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dsa_sched.artifact import Artifact
+
+__all__ = ["compile", "load"]
+
+
+def compile(
+    model: str | Path,
+    chip: str | Path,
+    level: str = "O0",
+    batch: int | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Artifact:
+    """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
+
+    Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
+    """
+    from dsa_sched.driver import CompileOptions, compile_model  # a plain import of the package stays fast
+
+    options = CompileOptions(level, batch, tuple((shapes or {}).items()))
+    return compile_model(model, chip, options).artifact
+
+
+def load(folder: str | Path) -> Artifact:
+    """An artifact that `Artifact.save` or `dsa-sched compile` wrote. Raises hw_models.errors.TargetError."""
+    from dsa_sched.artifact import Artifact
+
+    return Artifact.load(folder)

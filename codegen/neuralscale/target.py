@@ -1,0 +1,79 @@
+"""The NeuralScale v1 target: kernels, emission and the simulator behind the driver's protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codegen.neuralscale.assembly_text import render
+from codegen.neuralscale.elf_writer import elf_bytes
+from codegen.neuralscale.emit import SourceRange, emit_image
+from codegen.neuralscale.kernels import NeuralScaleKernels
+from codegen.neuralscale.memory_map import DATA_BASE, address_of
+from codegen.target import ClusterFiles, Execution
+from hw_models.errors import TargetError
+from isched.program import Program
+from partitioner.graph import Constants, Graph
+
+__all__ = ["TARGET", "NeuralScaleTarget"]
+
+EXECUTABLE = "program.elf"
+ASSEMBLY = "program.s"
+SOURCE_MAP = "source_map.json"
+
+
+@dataclass(frozen=True, slots=True)
+class NeuralScaleTarget(NeuralScaleKernels):
+    """Planning and lowering are inherited; this adds machine code and execution."""
+
+    data_base_bytes: int = DATA_BASE
+
+    def address(self, memory: str, offset_bytes: int) -> int:
+        return address_of(memory, offset_bytes)
+
+    def emit(self, program: Program, graph: Graph, constants: Constants) -> ClusterFiles:
+        image = emit_image(program, graph, constants)
+        executable = elf_bytes(image.entry, image.segments, image.symbols)
+        files = {
+            EXECUTABLE: executable,
+            ASSEMBLY: render(image.items).encode(),
+            SOURCE_MAP: _source_map_text(image.source_map).encode(),
+        }
+        return ClusterFiles(len(program.streams), EXECUTABLE, files)
+
+    def run(
+        self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
+    ) -> Execution:
+        from codegen.neuralscale.simulator.machine import simulate  # compiled loops are imported only to run
+        from codegen.neuralscale.simulator.options import Load, SimulationOptions
+        from codegen.neuralscale.simulator.options import SourceRange as Named
+
+        ranges = (
+            Named(int(start), int(end), str(source))
+            for start, end, _, source in json.loads(files.files[SOURCE_MAP])["ranges"]
+            if source
+        )
+        options = SimulationOptions(
+            cores=files.cores,
+            loads=tuple(Load(address, data) for address, data in loads.items()),
+            poison=True,
+            seed=seed,
+            source_map=tuple(ranges),
+        )
+        result = simulate(files.files[files.executable], options)
+        if result.fault is not None or result.exit_code != 0:
+            reason = str(result.fault) if result.fault else f"the program ended with exit code {result.exit_code}"
+            raise TargetError("simulation", needs="a run without faults", has=reason)
+        memory = {(address, size): result.read(address, size) for address, size in dumps}
+        moved = {f"{source}->{destination}": n for (source, destination), n in result.counts.moved_bytes.items()}
+        return Execution(memory, dict(result.counts.by_engine), moved)
+
+
+def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:
+    """One range a line: start, end, core (-1 for all), operator (empty for start-up and end)."""
+    lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]
+    return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"
+
+
+TARGET = NeuralScaleTarget()

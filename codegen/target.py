@@ -1,0 +1,76 @@
+"""The seam between the driver and targets: what a target is, and where to find the one for a chip.
+
+A target is found by the chip's instruction set. Built-in ones are rows of `BUILTIN`, others come by an entry point of
+the group `dsa_sched.targets` whose name is the instruction set. Targets are imported when asked for, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol, cast
+
+from isched.program import Program
+from isched.target import LowerTarget
+from partitioner.graph import Constants, Graph
+
+__all__ = ["BUILTIN", "ClusterFiles", "Execution", "Target", "find_target", "target_names"]
+
+BUILTIN: Mapping[str, str] = {"neuralscale-v1": "codegen.neuralscale.target:TARGET"}
+"""Instruction set -> where its target lives."""
+
+ENTRY_POINT_GROUP = "dsa_sched.targets"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFiles:
+    """What emission makes of one program: `executable` is a key of `files`, and so is each of the others."""
+
+    cores: int
+    executable: str
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run: memory read afterwards by (address, bytes), instructions by engine, bytes moved by "from->to"."""
+
+    memory: Mapping[tuple[int, int], bytes]
+    instructions: Mapping[str, int]
+    moved_bytes: Mapping[str, int]
+
+
+class Target(LowerTarget, Protocol):
+    """The driver's view of a target."""
+
+    @property
+    def data_base_bytes(self) -> int:
+        """Offset in the main memory from which tensors may be placed."""
+
+    def address(self, memory: str, offset_bytes: int) -> int:
+        """Where a byte of a memory is found by whoever runs the program."""
+
+    def emit(self, program: Program, graph: Graph, constants: Constants) -> ClusterFiles:
+        """Machine code of one cluster. Raises DoesNotFit."""
+
+    def run(
+        self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
+    ) -> Execution:
+        """Run on the target's own simulator. Raises TargetError with core, pc and operator when the run fails."""
+
+
+def find_target(isa: str) -> Target | None:
+    """The target for an instruction set, or None when nobody provides one."""
+    if isa in BUILTIN:
+        module, _, name = BUILTIN[isa].partition(":")
+        return cast(Target, getattr(import_module(module), name))
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=isa):
+        return cast(Target, point.load())
+    return None
+
+
+def target_names() -> tuple[str, ...]:
+    """Instruction sets that something here can generate code for."""
+    return tuple(sorted({*BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))

@@ -1,0 +1,252 @@
+"""The artifact folder: everything that runs a compiled network, and the manifest that says how.
+
+    Artifact --save--> DIR/{manifest.json, plan.txt, cluster0/program.elf, ...} --load--> Artifact --run--> outputs
+
+Whoever places the inputs at their addresses, runs each ELF to its `tohost` store and reads the outputs needs nothing
+but the manifest. Folders come from strangers too: file names, sizes and hashes are checked before anything is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from codegen.target import ClusterFiles
+from hw_models.errors import ModelError, TargetError
+
+__all__ = ["FORMAT", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
+
+FORMAT: Literal["dsa-sched-artifact/1"] = "dsa-sched-artifact/1"
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 64 << 20
+MAX_FILE_BYTES = 4 << 30
+
+Array = npt.NDArray[np.generic]
+Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class TensorEntry(_Entry):
+    """A tensor in the main memory. `shape` and `dtype` are those of the ONNX file; `layout[i]` is the ONNX axis that
+    device axis i holds; the device array is dense and row-major in that order, `device_dtype`, at `address`."""
+
+    name: str
+    kind: Literal["input", "output", "constant", "value", "alias", "probe"]
+    shape: tuple[int, ...]
+    dtype: Dtype
+    layout: tuple[int, ...]
+    device_dtype: Dtype
+    address: int = Field(ge=0, lt=1 << 40)
+    bytes: int = Field(ge=0, lt=1 << 40)
+
+    @property
+    def device_shape(self) -> tuple[int, ...]:
+        return tuple(self.shape[axis] for axis in self.layout)
+
+
+class FileEntry(_Entry):
+    """A file of the artifact by its path relative to the manifest."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class ProgramEntry(_Entry):
+    """One executable and the cluster and cores that run it."""
+
+    cluster: int
+    elf: str
+    cores: int
+    files: tuple[FileEntry, ...]
+
+
+class ChipId(_Entry):
+    name: str
+    isa: str
+    hash: str
+
+
+class Manifest(_Entry):
+    """`tensors` lists everything placed in memory, inputs and outputs too."""
+
+    format: Literal["dsa-sched-artifact/1"]
+    model: str
+    model_sha256: str
+    graph_hash: str
+    level: str
+    batch: int
+    chip: ChipId
+    versions: dict[str, str]
+    programs: tuple[ProgramEntry, ...]
+    inputs: tuple[TensorEntry, ...]
+    outputs: tuple[TensorEntry, ...]
+    tensors: tuple[TensorEntry, ...]
+    files: tuple[FileEntry, ...]
+
+    def text(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=False) + "\n"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Manifest, files of each cluster (by the names of `ClusterFiles`), and files for readers (plan, graph)."""
+
+    manifest: Manifest
+    clusters: tuple[ClusterFiles, ...]
+    texts: Mapping[str, bytes]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the folder as a whole or not at all. An artifact that is there is replaced, anything else refused."""
+        target = Path(folder)
+        if target.exists() and not (target.is_dir() and (not any(target.iterdir()) or (target / MANIFEST).is_file())):
+            raise TargetError(
+                str(target),
+                needs="a folder that is new, empty or an artifact",
+                has="other files",
+                change="choose another folder with -o",
+            )
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".dsa-sched-", dir=target.parent) as scratch:
+                new = Path(scratch) / "new"
+                self._write(new)
+                if target.exists():
+                    os.replace(target, Path(scratch) / "old")
+                os.replace(new, target)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise TargetError(
+                str(target), needs="a folder that can be written", has=reason, change="choose another folder with -o"
+            ) from error
+
+    def _write(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        for program, files in zip(self.manifest.programs, self.clusters, strict=True):
+            for entry, data in zip(program.files, files.files.values(), strict=True):
+                (folder / entry.path).parent.mkdir(exist_ok=True)
+                (folder / entry.path).write_bytes(data)
+        for name, data in self.texts.items():
+            (folder / name).write_bytes(data)
+        (folder / MANIFEST).write_text(self.manifest.text(), encoding="utf-8")
+
+    @staticmethod
+    def load(folder: str | Path) -> Artifact:
+        """Read a folder that `save` wrote. Raises TargetError for anything missing, changed or outside the folder."""
+        root = Path(folder)
+        manifest = _read_manifest(root / MANIFEST)
+        clusters = []
+        for program in manifest.programs:
+            files = {Path(entry.path).name: _read_file(root, entry) for entry in program.files}
+            if Path(program.elf).name not in files:
+                raise TargetError(str(root), needs=f"the file {program.elf}", has="no such file in the manifest")
+            clusters.append(ClusterFiles(program.cores, Path(program.elf).name, files))
+        texts = {entry.path: _read_file(root, entry) for entry in manifest.files}
+        return Artifact(manifest, tuple(clusters), texts)
+
+    def encode(self, inputs: Mapping[str, Array]) -> dict[int, bytes]:
+        """ONNX arrays to device bytes by address. Raises ModelError naming inputs that are missing or misshapen."""
+        wanted = {entry.name: entry for entry in self.manifest.inputs}
+        if set(inputs) != set(wanted):
+            raise ModelError("inputs", needs=", ".join(sorted(wanted)), has=", ".join(sorted(inputs)) or "none")
+        return {wanted[name].address: to_device(wanted[name], array) for name, array in inputs.items()}
+
+    def decode(self, memory: Mapping[tuple[int, int], bytes]) -> dict[str, Array]:
+        """Device bytes of the outputs to arrays in ONNX layout and dtype."""
+        return {entry.name: from_device(entry, memory[entry.address, entry.bytes]) for entry in self.manifest.outputs}
+
+    def run(self, inputs: Mapping[str, Array], runner: str | None = None, seed: int = 0) -> dict[str, Array]:
+        """Run the network on `inputs` (ONNX layout and dtype) and return its outputs, likewise.
+
+        `runner` is the command of another simulator or a board, see `dsa_sched.runner`. Raises ModelError for wrong
+        inputs, TargetError when the run fails.
+        """
+        from dsa_sched.runner import execute
+
+        dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.outputs)
+        return self.decode(execute(self, self.encode(inputs), dumps, runner, seed).memory)
+
+
+def to_device(entry: TensorEntry, array: Array) -> bytes:
+    """One ONNX array as the bytes that the device expects."""
+    if tuple(array.shape) != entry.shape:
+        raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))
+    if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
+        raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
+    with np.errstate(over="ignore"):
+        device = np.transpose(array, entry.layout).astype(entry.device_dtype)
+    return np.ascontiguousarray(device).tobytes()
+
+
+def from_device(entry: TensorEntry, data: bytes) -> Array:
+    """Device bytes as an array in ONNX layout and dtype."""
+    device = np.frombuffer(data, entry.device_dtype).reshape(entry.device_shape)
+    inverse = tuple(int(i) for i in np.argsort(entry.layout)) if entry.layout else ()
+    return np.ascontiguousarray(np.transpose(device, inverse)).astype(entry.dtype)
+
+
+def file_entry(path: str, data: bytes) -> FileEntry:
+    return FileEntry(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise TargetError(str(path), needs=f"at most {MAX_MANIFEST_BYTES} bytes", has=str(path.stat().st_size))
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise TargetError(
+            str(path),
+            needs="the manifest of an artifact",
+            has=error.strerror or str(error),
+            change="name a folder that `dsa-sched compile` wrote",
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise TargetError(str(path), needs=f"a manifest of format {FORMAT}", has=f"{where}: {first['msg']}") from error
+    for entry in manifest.tensors + manifest.inputs + manifest.outputs:
+        if sorted(entry.layout) != list(range(len(entry.shape))):
+            raise TargetError(
+                str(path), needs=f"a layout of {entry.name} that permutes its axes", has=str(entry.layout)
+            )
+        size = prod(entry.shape) * np.dtype(entry.device_dtype).itemsize
+        if size != entry.bytes:
+            raise TargetError(str(path), needs=f"{size} bytes of {entry.name}", has=str(entry.bytes))
+    return manifest
+
+
+def _read_file(root: Path, entry: FileEntry) -> bytes:
+    """A file inside the folder, of the size and hash that the manifest says."""
+    path = root / entry.path
+    if (
+        Path(entry.path).is_absolute()
+        or ".." in Path(entry.path).parts
+        or not path.resolve().is_relative_to(root.resolve())
+    ):
+        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
+    try:
+        if path.stat().st_size != entry.bytes or entry.bytes > MAX_FILE_BYTES:
+            raise TargetError(str(path), needs=f"{entry.bytes} bytes", has=f"{path.stat().st_size}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise TargetError(str(path), needs="a readable file", has=error.strerror or str(error)) from error
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise TargetError(
+            str(path), needs="the content that the manifest says", has="another SHA-256", change="compile again"
+        )
+    return data
