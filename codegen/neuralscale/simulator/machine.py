@@ -187,15 +187,14 @@ class Machine:
         for other in self._harts:
             if other is not hart:
                 other.reservation = None
-        again = False  # the same instruction once more, now that its page is decoded: traced already
         while remaining > 0 and hart.waiting is None:
-            if self._trace is not None and not again:
-                self._write_trace(hart)
-            pc = hart.pc
+            line = self._trace_line(hart) if self._trace is not None else ""
             hart.state[scalar.BUDGET] = remaining if self._trace is None else 1
             reason = scalar.run(*self._arguments[hart.index])
             executed = int(hart.state[scalar.EXECUTED])
             hart.retired += executed
+            if self._trace is not None and reason != scalar.NEEDS_CODE and line:
+                self._trace(line)
             if reason == scalar.NEEDS_CODE:
                 self._guarded(hart, self._provide_code)
             elif reason == scalar.NEEDS_PYTHON:
@@ -203,7 +202,6 @@ class Machine:
                 executed += 1
                 if not alone and not self._random.randrange(4):
                     remaining = executed
-            again = reason == scalar.NEEDS_CODE and hart.pc == pc
             remaining -= executed
             self._executed += executed
 
@@ -273,13 +271,18 @@ class Machine:
             self._check_fetch(hart, fetched.length)
         if row is None:
             raise Trap(csr.ILLEGAL_INSTRUCTION)
-        following = hart.pc + fetched.length
-        if row.engine is Unit.SCALAR:
-            step = Step(hart, self._bus, fetched.word, following, self._forget_code)
-            _SCALAR[row.family](step)
-            following = step.following
-        else:
-            self._npu(hart, row, fetched.word)
+        step = Step(hart, self._bus, fetched.word, hart.pc + fetched.length, self._forget_code)
+        try:
+            if row.engine is Unit.SCALAR:
+                _SCALAR[row.family](step)
+            else:
+                self._npu(hart, row, fetched.word)
+        except Finished:
+            self._retire(hart, row, step.following)
+            raise
+        self._retire(hart, row, step.following)
+
+    def _retire(self, hart: Hart, row: Row, following: int) -> None:
         hart.pc = following
         hart.retired += 1
         hart.counts[_table().number[row.mnemonic]] += 1
@@ -399,15 +402,15 @@ class Machine:
         instruction = decode(word)
         return f"word {word:#010x}" if instruction is None else format_instruction(instruction)
 
-    def _write_trace(self, hart: Hart) -> None:
-        assert self._trace is not None
+    def _trace_line(self, hart: Hart) -> str:
+        """Core, pc, word and text of the next instruction; empty where there is none."""
         try:
             fetched = self._fetch(hart)
         except Trap:
-            return
+            return ""
         width = 2 * fetched.length
         text = self._disassembly(hart)
-        self._trace(f"core {hart.hart_id} {hart.pc:#010x} {fetched.word & (1 << 4 * width) - 1:#0{width + 2}x} {text}")
+        return f"core {hart.hart_id} {hart.pc:#010x} {fetched.word & (1 << 4 * width) - 1:#0{width + 2}x} {text}"
 
     def _counts(self) -> Counts:
         totals = np.sum([hart.counts for hart in self._harts], axis=0)

@@ -45,7 +45,8 @@ def _first(step: Step) -> Halves:
     if step.word >> 12 & 7 == 5:
         scalar = int(fp16.from_f32(step.hart.f32(step.rs1)))
         return np.full(VECTOR_HALVES, scalar, np.uint16)
-    return step.hart.v[step.rs1].copy()
+    values: Halves = step.hart.v[step.rs1].copy()
+    return values
 
 
 def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
