@@ -1,0 +1,26 @@
+"""Every sample runs as it is, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_sample_runs(sample: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(sample)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_first_sample_agrees_with_onnxruntime(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(SAMPLES[0])], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = re.search(r"relative error against onnxruntime: (\S+)", done.stdout)
+    assert found
+    assert float(found[1]) < 5e-3
