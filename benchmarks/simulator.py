@@ -14,9 +14,15 @@ Keys of the JSON object (rates are per second, times in seconds):
     mme_over_slow                        ratio of the two
     x8_macs_per_s                        `mme.meconv_x8` (int8 -> int32), best of five calls
     vme_adds_per_s, vme_products_per_s   `vme.binary` on the whole image, best of five calls
+    iss_poison_macs_per_s                the convolution as a program of two meconv instructions, executed by the whole
+                                         simulator with poison on, loading and checking included, best of five runs
+    iss_macs_per_s                       the same without poison
+    scalar_poison_instructions_per_s     a loop of nine RV32IM instructions with loads and stores, poison on
+    scalar_instructions_per_s            the same without poison
     jit_compile_s                        first `mme.meconv` of a fresh process with an empty compile cache, less a
-                                         later call
+                                         later call (importing compiles nothing of it)
     jit_cached_s                         the same in a second process, which finds the cache filled
+    import_compile_s, import_cached_s    importing the machine, whose instruction loop compiles on import, likewise
 """
 
 from __future__ import annotations
@@ -39,13 +45,24 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.neuralscale import emulation
+from codegen.neuralscale.assembler import Item, Label, assemble, branch, load_immediate
+from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.isa import instruction
+from codegen.neuralscale.isa_csr import csr
 from codegen.neuralscale.simulator import mme, vme
+from codegen.neuralscale.simulator.machine import simulate
+from codegen.neuralscale.simulator.options import Load, SimulationOptions, SimulationResult
 
 Bits = npt.NDArray[np.uint16]
 
 KERNEL = (3, 3)
 PADDING = (1, 1, 1, 1)
 SLOW_ROWS = 2  # output rows that the slow model computes
+
+CODE, COUNTER_DATA, TOHOST = 0x10_0000, 0x20_0000, 0x30_0000
+L1, L1_WEIGHTS, L1_RESULT, IM = 0xC000_0000, 0xC008_0000, 0xC00A_0000, 0xC040_0000
+LOOPS = 5_000_000
+T0, T1, T2, A0, A1, A2 = 5, 6, 7, 10, 11, 12
 
 
 def conv_operands() -> tuple[Bits, Bits]:
@@ -121,16 +138,111 @@ def measure_vector_engine() -> dict[str, Any]:
     }
 
 
+def program(items: list[Item]) -> bytes:
+    """An ELF that runs the items and stores 0 as its exit code."""
+    ending = [*load_immediate(T0, TOHOST), instruction("addi", T1, 0, 1), instruction("sw", T1, 0, T0)]
+    segments = [
+        Segment(".text", CODE, (assemble([*items, *ending], CODE),), SegmentFlags.READ_EXECUTE),
+        Segment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
+    ]
+    return elf_bytes(CODE, segments, [Symbol("tohost", TOHOST)])
+
+
+def conv_program() -> bytes:
+    """The convolution in two tiles of 28 output rows, since IM holds 256 KiB: meconv into IM, mov.m into L1."""
+    items: list[Item] = []
+
+    def write(name: str, value: int) -> None:
+        items.extend(load_immediate(T0, value))
+        items.append(instruction("csrrw", 0, csr(name).number, T0))
+
+    write("conv_Depth_in", 64)
+    write("conv_Depth_out", 64)
+    write("conv_S_kernel", 0)
+    write("conv_kernel", 0x0303_0101)
+    write("conv_FM_in", 56 << 16 | 29)
+    write("conv_FM_out", 56 << 16 | 28)
+    write("shape_s1", 64 << 16 | 56 * 28)
+    write("stride_s", 0)
+    write("stride_d", 0)
+    row_bytes = 56 * 64 * 2
+    for tile in range(2):
+        write("conv_padding", 0x0001_0101 if tile else 0x0100_0101)
+        items.extend(load_immediate(A1, L1 + tile * 27 * row_bytes))
+        items.extend(load_immediate(A2, L1_WEIGHTS))
+        items.extend(load_immediate(A0, IM))
+        items.append(instruction("meconv.mm", A0, A1, A2))
+        items.extend(load_immediate(A1, L1_RESULT + tile * 28 * row_bytes))
+        items.append(instruction("mov.m", A1, A0))
+    return program(items)
+
+
+def loop_program() -> bytes:
+    """LOOPS times nine instructions, among them a load, a store and a multiplication."""
+    x8, x9, x18 = 8, 9, 18
+    return program(
+        [
+            *load_immediate(T1, LOOPS),
+            *load_immediate(T2, COUNTER_DATA),
+            Label("loop"),
+            instruction("lw", x8, 0, T2),
+            instruction("add", x9, x9, x8),
+            instruction("addi", x9, x9, 3),
+            instruction("sw", x9, 4, T2),
+            instruction("xor", x18, x9, x8),
+            instruction("slli", x18, x18, 2),
+            instruction("mul", x18, x18, x9),
+            instruction("addi", T1, T1, -1),
+            branch("bne", T1, 0, "loop"),
+        ]
+    )
+
+
+def run(elf: bytes, loads: tuple[Load, ...], poison: bool) -> SimulationResult:
+    result = simulate(elf, SimulationOptions(loads=loads, poison=poison))
+    if result.fault is not None or result.exit_code:
+        raise SystemExit(f"benchmark: the program failed: {result.fault or result.exit_code}")
+    return result
+
+
+def measure_programs() -> dict[str, Any]:
+    """Whole programs through the whole simulator."""
+    image, weights = conv_operands()
+    macs = 56 * 56 * weights.size
+    elf = conv_program()
+    loads = (Load(L1, image.tobytes()), Load(L1_WEIGHTS, weights.tobytes()))
+    expected = mme.meconv(image, weights, KERNEL, 1, 1, PADDING).tobytes()
+    if run(elf, loads, poison=True).read(L1_RESULT, len(expected)) != expected:
+        raise SystemExit("benchmark: the program and the kernel disagree")
+    loop, word = loop_program(), (Load(COUNTER_DATA, bytes(4)),)
+    count = run(loop, word, poison=True).counts.instructions
+    return {
+        "iss_poison_macs_per_s": macs / best_seconds(lambda: run(elf, loads, poison=True)),
+        "iss_macs_per_s": macs / best_seconds(lambda: run(elf, loads, poison=False)),
+        "scalar_poison_instructions_per_s": count / best_seconds(lambda: run(loop, word, poison=True)),
+        "scalar_instructions_per_s": count / best_seconds(lambda: run(loop, word, poison=False)),
+    }
+
+
 def measure_jit() -> dict[str, Any]:
     """First-call costs in two fresh processes that share a compile cache, empty at first."""
     with tempfile.TemporaryDirectory() as cache:
         command = [sys.executable, str(Path(__file__).resolve()), "--first-call"]
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
-        costs = [
-            float(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
-            for _ in range(2)
-        ]
-    return {"jit_compile_s": costs[0], "jit_cached_s": costs[1]}
+        module = "codegen.neuralscale.simulator.machine"
+        script = f"import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
+
+        def cost(command: list[str]) -> float:
+            return float(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+        imports = [cost([sys.executable, "-c", script]) for _ in range(2)]
+        costs = [cost(command) for _ in range(2)]
+    return {
+        "jit_compile_s": costs[0],
+        "jit_cached_s": costs[1],
+        "import_compile_s": imports[0],
+        "import_cached_s": imports[1],
+    }
 
 
 def first_call_cost() -> float:
@@ -156,18 +268,18 @@ def table(figures: dict[str, Any]) -> str:
             return f"{value / 1e6:,.1f} M/s"
         return f"{value:.3f} s" if key.endswith("_s") else f"{value:,.0f}" if isinstance(value, float) else str(value)
 
-    return "\n".join(f"{key:22} {shown(key, value):>20}" for key, value in figures.items())
+    return "\n".join(f"{key:34} {shown(key, value):>20}" for key, value in figures.items())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed of the simulator's arithmetic.")
+    parser = argparse.ArgumentParser(description="Speed of the simulator.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
     parser.add_argument("--first-call", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.first_call:
         print(first_call_cost())
         return
-    figures = {**host(), **measure_matrix_engine(), **measure_vector_engine(), **measure_jit()}
+    figures = {**host(), **measure_matrix_engine(), **measure_vector_engine(), **measure_programs(), **measure_jit()}
     print(table(figures))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

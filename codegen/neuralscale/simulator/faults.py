@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-FaultKind = Literal["limit", "deadlock", "poison", "race", "trap", "range", "unsupported"]
+FaultKind = Literal["limit", "deadlock", "poison", "race", "overlap", "trap", "range", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)

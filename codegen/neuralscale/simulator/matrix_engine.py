@@ -58,7 +58,7 @@ def _memul(issue: Issue, source_item: int, target_item: int, product: Product, *
         return  # no trap and nothing written
     kind = np.int8 if source_item == 1 else None
     left, right = issue.operands.read(a, kind), issue.operands.read(b, kind)
-    issue.operands.write(target, product(left.T if transposed else left, right, hart))
+    issue.operands.write(target, product(left.T if transposed else left, right, hart), a, b)
 
 
 def _metr(issue: Issue) -> None:
@@ -75,7 +75,7 @@ def _metr(issue: Issue) -> None:
         check_target_stride(target)
     check_access(source)
     check_access(target, IM_ONLY)
-    issue.operands.write(target, mme.metr(issue.operands.read(source)))
+    issue.operands.write(target, mme.metr(issue.operands.read(source)), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _meconv(issue: Issue, source_item: int, target_item: int, compute: Callable[
     coefficient = fp16.from_f32(int(hart.csr[csr.CONV_DEQUANT_COEFF]))
     extra = (coefficient,) if compute is mme.meconv_hf_x8 else ()
     out = compute(x, w, c.kernel, c.stride, c.dilation, c.padding, *extra)
-    issue.operands.write(target, out.reshape(pixels, c.out_channels))
+    issue.operands.write(target, out.reshape(pixels, c.out_channels), image, weights)
 
 
 def _check_pixels(issue: Issue, image: Matrix, c: _Convolution) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator import shadow, vme
-from codegen.neuralscale.simulator.faults import Trap
+from codegen.neuralscale.simulator.faults import SimulationFault, Trap
 from codegen.neuralscale.simulator.hart import MASK, VTYPE_ILLEGAL, Hart
 from codegen.neuralscale.simulator.memory import IM_BASE, IM_BYTES, L1_BASE, L1_BYTES, Memory
 from codegen.neuralscale.simulator.transfer import complaint
@@ -47,6 +47,30 @@ class Matrix:
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return self.columns * self.item
+
+    @property
+    def end(self) -> int:
+        """Address after the last byte."""
+        return self.address + self.pitch * (self.rows - 1) + self.row_bytes
+
+
+def _same_place(target: Matrix, source: Matrix) -> bool:
+    same = (target.address, target.item, target.rows, target.columns)
+    return same == (source.address, source.item, source.rows, source.columns) and (
+        target.rows == 1 or target.pitch == source.pitch
+    )
+
+
+def _share_a_byte(a: Matrix, b: Matrix) -> bool:
+    base = min(a.address, b.address)
+    touched = np.zeros(max(a.end, b.end) - base, np.bool_)
+
+    def box(matrix: Matrix) -> NDArray[np.bool_]:
+        shape, offset = (matrix.rows, matrix.row_bytes), matrix.address - base
+        return np.ndarray(shape, np.bool_, buffer=touched, offset=offset, strides=(matrix.pitch, 1))
+
+    box(a)[...] = True
+    return bool(box(b).any())
 
 
 def in_l1(address: int) -> bool:
@@ -144,9 +168,10 @@ class Operands:
         if at >= 0:
             raise complaint(self._memory, self._arena, at, "reads")
 
-    def write(self, matrix: Matrix, values: NDArray[Any] | np.generic) -> None:
-        """Stores [rows, columns] values, or anything that broadcasts to them."""
+    def write(self, matrix: Matrix, values: NDArray[Any] | np.generic, *sources: Matrix) -> None:
+        """Stores [rows, columns] values, or anything that broadcasts to them, computed from `sources`."""
         if self._memory.tracked:
+            self._check_apart(matrix, sources)
             start = self.offset(matrix.address)
             box = (self._shadow, start, matrix.rows, matrix.row_bytes, matrix.pitch)
             at = shadow.scan(*box, shadow.WRITE_MASK, shadow.NOTHING)
@@ -155,6 +180,18 @@ class Operands:
             shadow.mark(*box, shadow.NOTHING, shadow.WRITTEN)
         target = self.view(matrix)
         target[...] = values.view(target.dtype) if isinstance(values, np.ndarray) else values
+
+    def _check_apart(self, target: Matrix, sources: tuple[Matrix, ...]) -> None:
+        """Results may replace a source element by element; any other overlap depends on the order of the hardware."""
+        for source in sources:
+            if target.end <= source.address or source.end <= target.address or _same_place(target, source):
+                continue
+            if _share_a_byte(target, source):
+                raise SimulationFault(
+                    "overlap",
+                    f"its destination {target.address:#x}..{target.end:#x} overlaps its source "
+                    f"{source.address:#x}..{source.end:#x} other than element by element",
+                )
 
     def lookup(self, address: int, indices: NDArray[np.uint16]) -> NDArray[np.uint16]:
         """Halves at `address` + 2 * index; only the entries that are used must have been written."""

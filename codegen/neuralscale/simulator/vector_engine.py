@@ -106,7 +106,7 @@ def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
         check_access(first)
         check_access(second)
         check_access(target)
-        issue.operands.write(target, compute(issue.operands.read(first), issue.operands.read(second)))
+        issue.operands.write(target, compute(issue.operands.read(first), issue.operands.read(second)), first, second)
 
     return execute
 
@@ -120,7 +120,7 @@ def _mv(compute: Callable[[Any, Halves], Halves], item: int = 2) -> Execute:
         check_access(target)
         # The int32 form computes with `columns` elements although it has dm = 1.
         used = vector if item == 2 else issue.vector(address, per_row=False)
-        issue.operands.write(target, compute(issue.operands.read(source), issue.operands.read(used)))
+        issue.operands.write(target, compute(issue.operands.read(source), issue.operands.read(used)), source, used)
 
     return execute
 
@@ -130,7 +130,7 @@ def _mf(compute: Callable[[Any, np.uint16], NDArray[Any]], source_item: int = 2,
         source, target = issue.source(source_item), issue.target(target_item)
         _checked(issue, source, target)
         check_access(target)
-        issue.operands.write(target, compute(issue.operands.read(source), issue.scalar(issue.rs2)))
+        issue.operands.write(target, compute(issue.operands.read(source), issue.scalar(issue.rs2)), source)
 
     return execute
 
@@ -143,7 +143,7 @@ def _m(compute: Callable[[Any], NDArray[Any]], source_item: int = 2, target_item
         size = target.stride * (issue.rows - 1) + issue.columns * source_item if target.stride else None
         check_access(target, size_bytes=size)
         kind = np.int8 if compute is vme.hf_from_x8 else None
-        issue.operands.write(target, compute(issue.operands.read(source, kind)))
+        issue.operands.write(target, compute(issue.operands.read(source, kind)), source)
 
     return execute
 
@@ -177,11 +177,11 @@ def _reduce(
         check_access(target, size_bytes=issue.rows * 2)
         result = Matrix(target.address, issue.rows, 1, 2, issue.stride_d)
         _stay_inside(result)
-        issue.operands.write(result, compute("w")[:, None])
+        issue.operands.write(result, compute("w")[:, None], *sources)
     else:
         result = Matrix(target.address, 1, issue.columns)
         check_access(result)
-        issue.operands.write(result, compute("h")[None, :])
+        issue.operands.write(result, compute("h")[None, :], *sources)
 
 
 def _stay_inside(result: Matrix) -> None:
@@ -240,7 +240,7 @@ def _velut(issue: Issue) -> None:
     if memory is None or reach > memory.base + memory.size_bytes:
         raise SimulationFault("range", f"velut.m reads its table up to {reach:#x}, past the end of its memory")
     values = issue.operands.lookup(table.address, indices)
-    issue.operands.write(target, values)
+    issue.operands.write(target, values, source)
 
 
 def _mov_f(issue: Issue) -> None:
@@ -262,7 +262,7 @@ def _mov_v(issue: Issue) -> None:
         check_target_stride(target)
     check_access(source)
     check_access(target)
-    issue.operands.write(target, issue.operands.read(source).copy())
+    issue.operands.write(target, issue.operands.read(source).copy(), source)
 
 
 def _binary_forms(mnemonic: str, operation: vme.Operation) -> dict[str, Execute]:

@@ -235,6 +235,24 @@ def test_results_count_as_written(program: Program) -> None:
     assert _kind(simulate(elf, SimulationOptions(poison=True, loads=_two_loads(ONES[:64], ONES[:64])))) is None
 
 
+@pytest.mark.parametrize(
+    ("target", "strides", "kind"),
+    [
+        (0xC000_0000, 0x0010_0010, None),  # in place
+        (0xC000_0002, 0x0010_0010, "overlap"),  # one element further
+        (0xC000_0008, 0x0010_0010, None),  # between the rows
+        (0xC000_0000, 0x0000_0010, "overlap"),  # another stride
+    ],
+)
+def test_results_may_overlap_a_source_only_element_by_element(
+    program: Program, target: int, strides: int, kind: str | None
+) -> None:
+    text = VEADD.format(shape=0x0004_0004, strides=strides & 0xFFFF).replace("0xc0004000", str(target))
+    text = text.replace("csrrw zero, stride_d, zero", f"li t0, {strides >> 16}\ncsrrw zero, stride_d, t0")
+    result = simulate(program(text), SimulationOptions(poison=True, loads=_two_loads(ONES, ONES)))
+    assert _kind(result) == kind
+
+
 MECONV = """
   li t0, 0x00040004
   csrrw zero, conv_FM_in, t0
