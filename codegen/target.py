@@ -6,15 +6,19 @@ the group `dsa_sched.targets` whose name is the instruction set. Targets are imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from isched.program import Program
 from isched.target import LowerTarget
 from partitioner.graph import Constants, Graph
+from partitioner.layers import Layer
 
 __all__ = ["BUILTIN", "ClusterFiles", "Execution", "Target", "find_target", "target_names"]
 
@@ -54,6 +58,19 @@ class Target(LowerTarget, Protocol):
 
     def emit(self, program: Program, graph: Graph, constants: Constants) -> ClusterFiles:
         """Machine code of one cluster. Raises DoesNotFit."""
+
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: npt.NDArray[np.int64],
+        read: Callable[[str], npt.NDArray[np.uint16]],
+    ) -> npt.NDArray[np.uint16]:
+        """What the chip must have stored of the layer's output at `points`, positions [S, rank] along device axes.
+
+        Computed without the simulator from the stored bits of the layer's inputs, which `read(name)` gives in device
+        shape. Inputs whose NaNs carry other payloads than the chip's own are outside this promise."""
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

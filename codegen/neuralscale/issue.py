@@ -8,24 +8,26 @@ cannot disagree. Extents and strides beyond the 16-bit fields are cut into sever
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from codegen.neuralscale.memory_map import address_of
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from isched.program import Instr, Region
 
-__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix", "float_bits"]
+__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix", "immediate"]
 
 MAX_EXTENT = 65_535
 MAX_STRIDE_BYTES = 65_534
 
 
-def float_bits(value: float) -> int:
-    """The fp32 pattern of a scalar operand."""
-    return int.from_bytes(struct.pack("<f", value), "little")
+def immediate(value: float) -> int:
+    """The fp32 pattern of a scalar operand: that of the nearest half, because the chip itself cuts toward zero."""
+    with np.errstate(over="ignore"):
+        return int(np.float32(np.float16(value)).view(np.uint32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ class Matrix:
         return Matrix(self.memory, offset, rows, columns or self.columns, self.pitch_bytes, self.item_bytes)
 
     def reshaped(self, rows: int, columns: int) -> Matrix:
-        """The same dense elements as another matrix."""
+        """The same dense elements as another matrix; rows of -1 means as many as there are."""
+        if rows < 0:
+            rows = self.rows * self.columns // columns
         return replace(self, rows=rows, columns=columns, stride_bytes=0)
 
 
@@ -116,12 +120,12 @@ class Issue:
     def scalar(self, op: str, d: Matrix, a: Matrix, value: float) -> Iterator[Instr]:
         """`op`.mf: a matrix and one scalar."""
         for dd, aa in _cut((d, a)):
-            yield self._vector(f"{op}.mf", dd, aa, (("fs2", float_bits(value)),))
+            yield self._vector(f"{op}.mf", dd, aa, (("fs2", immediate(value)),))
 
     def fill(self, d: Matrix, value: float) -> Iterator[Instr]:
         """mov.f: every element of `d` becomes `value`."""
         for (dd,) in _cut((d,)):
-            operands = (("rd", dd.address), ("fs1", float_bits(value)), *_shape(dd), ("stride_d", dd.stride_field))
+            operands = (("rd", dd.address), ("fs1", immediate(value)), *_shape(dd), ("stride_d", dd.stride_field))
             yield Instr("vector", "mov.f", operands, (), (dd.region,), self._passes(dd), self.source)
 
     def by_column(self, op: str, d: Matrix, a: Matrix, vector: Matrix) -> Iterator[Instr]:
@@ -138,17 +142,14 @@ class Issue:
             yield self._vector(f"{op}.mv.dim_w", dd, aa, (("rs2", part.address),), (part.region,))
             row = row if column + dd.columns < d.columns else row + dd.rows
 
-    def reduce_rows(self, op: str, d: Matrix, a: Matrix) -> Instr:
+    def reduce_rows(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
         """`op`.m dim_w: one result for each row of `a`; `d` is a column, its stride is `stride_d`."""
-        stride = 0 if d.rows == 1 or d.pitch_bytes == d.item_bytes else d.pitch_bytes
-        operands = (
-            ("rd", d.address),
-            ("rs1", a.address),
-            *_shape(a),
-            ("stride_d", stride),
-            ("stride_s", a.stride_field),
-        )
-        return Instr("vector", f"{op}.m.dim_w", operands, (a.region,), (d.region,), self._passes(a), self.source)
+        for row in range(0, a.rows, MAX_EXTENT):
+            rows = min(MAX_EXTENT, a.rows - row)
+            dd, aa = d.part(row, rows), a.part(row, rows)
+            strides = (("stride_d", dd.stride_field), ("stride_s", aa.stride_field))
+            operands = (("rd", dd.address), ("rs1", aa.address), *_shape(aa), *strides)
+            yield Instr("vector", f"{op}.m.dim_w", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
 
     def memul(self, d: Matrix, a: Matrix, b: Matrix) -> Instr:
         """d = a b, fp16; `d` in IM, `b` in L1."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codegen.neuralscale.templates import elementwise
+from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
@@ -59,7 +59,7 @@ class NeuralScaleKernels:
 
     def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
         """Trailing operators run in place on the tile, so `operand` must be the one of full shape."""
-        if elementwise.operand_form(graph, operand, op.outputs[0]).name != "mm":
+        if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
         return None
 

@@ -11,10 +11,12 @@ from codegen.neuralscale.elf_writer import elf_bytes
 from codegen.neuralscale.emit import SourceRange, emit_image
 from codegen.neuralscale.kernels import NeuralScaleKernels
 from codegen.neuralscale.memory_map import DATA_BASE, address_of
+from codegen.neuralscale.reference import Bits, Points, Read, emulate
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError
 from isched.program import Program
 from partitioner.graph import Constants, Graph
+from partitioner.layers import Layer
 
 __all__ = ["TARGET", "NeuralScaleTarget"]
 
@@ -41,6 +43,9 @@ class NeuralScaleTarget(NeuralScaleKernels):
             SOURCE_MAP: _source_map_text(image.source_map).encode(),
         }
         return ClusterFiles(len(program.streams), EXECUTABLE, files)
+
+    def emulate(self, graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read) -> Bits:
+        return emulate(graph, constants, layer, points, read)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

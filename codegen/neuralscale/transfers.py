@@ -155,6 +155,7 @@ def _start(chain: list[_Descriptor], engine: int, channel: int, source: str, chi
         tuple(d.destination for d in chain),
         cycles,
         source,
+        starts=f"dma{engine}.{channel}",
     )
 
 

@@ -24,14 +24,16 @@ __all__ = ["ConcatTemplate"]
 
 
 class ConcatTemplate:
-    """concat(axis): any number of pieces along any axis."""
+    """concat(axis): pieces along any axis. That axis is never cut, so that every tile holds its share of each piece."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, op, chip
         return None
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+        rank = len(graph.by_name[op.outputs[0]].shape)
+        axis = int(op.number("axis")) % rank
+        return tuple(0 if i == axis else 1 for i in range(rank))
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         pieces = [load for load, _ in _pieces(graph, layer.anchor(graph), box)]

@@ -24,6 +24,7 @@ from codegen.neuralscale.templates.tile import (
     finish_buffers,
     finish_cycles,
     finish_loads,
+    window_problem,
 )
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles
@@ -37,6 +38,7 @@ __all__ = ["LONGEST_REDUCTION", "ConvolutionTemplate", "reduction_runs"]
 
 LONGEST_REDUCTION = 9_000
 RUN_LENGTH = 4_608
+MAX_FIELD = 255
 
 
 def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:
@@ -100,22 +102,17 @@ class ConvolutionTemplate:
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
         strides, dilations = op.ints("strides"), op.ints("dilations")
-        if len(op.ints("kernel")) != 2:
-            return f"convolution over {len(op.ints('kernel'))} axes; the matrix engine convolves images of two"
+        if problem := window_problem(op):
+            return problem
         if not graph.by_name[op.inputs[1]].constant:
             return "the weights are not constant"
         if strides[0] != strides[1] or dilations[0] != dilations[1]:
             return (
                 f"strides {list(strides)} or dilations {list(dilations)} differ by axis; meconv has one value for both"
             )
-        if max(*op.ints("kernel"), *strides, *dilations, *op.ints("pads")) > 255:
-            return "kernel, stride, dilation or padding above 255, the largest that meconv can encode"
-        if min(op.ints("pads")) < 0:
-            return f"negative padding {list(op.ints('pads'))}"
-        if (
-            2 * graph.by_name[op.inputs[0]].shape[3] > MAX_EXTENT
-            or 2 * graph.by_name[op.outputs[0]].shape[3] > MAX_EXTENT
-        ):
+        if max(*op.ints("kernel"), *strides, *dilations, *op.ints("pads")) > MAX_FIELD:
+            return f"kernel, stride, dilation or padding above {MAX_FIELD}, the largest that meconv can encode"
+        if 2 * max(graph.by_name[name].shape[3] for name in (op.inputs[0], op.outputs[0])) > MAX_EXTENT:
             return "more than 32,767 channels: the pixel stride does not fit 16 bits"
         return None
 

@@ -1,23 +1,23 @@
 """Element-wise operators on the vector engine: as anchors of their own kernel and as trailing maps of another.
 
-Order of operations (the emulation follows it): binary operators compute `first op second`; a subtraction whose running
-value is the second operand is (-1 * value) + first. Division multiplies by the chip's reciprocal. Sigmoid is
-recip(1 + exp(-1 * x)), tanh 2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1).
+Order of operations (`reference.py` follows it): binary operators compute `running value op other operand`; a
+subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by the chip's
+reciprocal. Sigmoid is recip(1 + exp(-1 * x)), tanh 2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from math import inf, prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from hw_models.chip import Chip
 from isched.program import Instr
 from partitioner.graph import Constants, Graph, Op
 from partitioner.regions import Box, box_shape
+from partitioner.target import Load
 
 if TYPE_CHECKING:
     from codegen.neuralscale.templates.tile import Tile
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BINARY",
     "UNARY",
-    "OperandForm",
     "accepts",
     "apply",
-    "operand_form",
+    "operand_loads",
     "passes",
     "running_operand",
     "scratch_needed",
@@ -53,50 +52,32 @@ UNARY = {
 """Vector passes of each unary operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperandForm:
-    """How another operand meets the tile: `mm` element by element, `dim_h` one value a column, `dim_w` one a row,
-    `scalar` one constant. `load` gives the box of the operand for a box of the output; None for immediates."""
-
-    name: str
-    load: Callable[[Box], Box] | None
-
-
-def operand_form(graph: Graph, operand: str, output: str) -> OperandForm:
-    """The form by shapes; an empty name when the broadcast has no vector instruction."""
-    shape, full = graph.by_name[operand].shape, graph.by_name[output].shape
-    padded = (1,) * (len(full) - len(shape)) + shape
-    if padded == full:
-        return OperandForm("mm", lambda box: box[len(full) - len(shape) :])
-    if all(extent == 1 for extent in padded):
-        return OperandForm("scalar" if graph.by_name[operand].constant else "", None)
-    if padded[:-1] == (1,) * (len(full) - 1):
-        return OperandForm("dim_h", lambda box: ((0, 1),) * (len(shape) - 1) + box[-1:])
-    if padded[-1] == 1 and padded[:-1] == full[:-1]:
-        return OperandForm("dim_w", lambda box: (*box[:-1], (0, 1))[len(full) - len(shape) :])
-    return OperandForm("", None)
-
-
 def running_operand(graph: Graph, op: Op) -> str:
     """The operand that the tile starts from where `op` is the anchor: the first one of the output's own shape."""
-    return next(name for name in op.inputs if operand_form(graph, name, op.outputs[0]).name == "mm")
+    return next(name for name in op.inputs if same_shape(graph, name, op.outputs[0]))
+
+
+def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix: str) -> tuple[Load, ...]:
+    """The boxes of operands `names` that `op` reads for a box of its output; immediates are not loaded."""
+    return tuple(
+        Load(name, operand_box(graph, name, op.outputs[0], box), f"{prefix}.{name}")
+        for name in dict.fromkeys(names)
+        if not is_immediate(graph, name) or same_shape(graph, name, op.outputs[0])
+    )
 
 
 def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     """None, or why the vector engine cannot compute `op`."""
     del chip
-    output = op.outputs[0]
-    if op.kind in UNARY or op.kind == "scale_shift":
+    if op.kind in UNARY:
         return None
+    if op.kind == "scale_shift":
+        wide = [name for name in op.inputs[1:] if graph.by_name[name].shape != graph.by_name[op.outputs[0]].shape[-1:]]
+        return f"{wide[0]} has not one element a channel" if wide else None
     if op.kind not in BINARY:
         return f"no vector template for {op.kind}"
-    forms = [operand_form(graph, name, output).name for name in op.inputs]
-    if "mm" not in forms:
+    if not any(same_shape(graph, name, op.outputs[0]) for name in op.inputs):
         return f"both operands of {op.kind} are broadcast; one of them must have the shape of the output"
-    if "" in forms:
-        odd = op.inputs[forms.index("")]
-        shapes = f"{list(graph.by_name[odd].shape)} against {list(graph.by_name[output].shape)}"
-        return f"operand {odd} ({shapes}) does not broadcast along whole rows, along whole columns or as one constant"
     return None
 
 
@@ -125,13 +106,9 @@ def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, pre
 def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
     inside = {name for layer_op in tile.layer.ops for name in tile.graph.op_by_name[layer_op].outputs}
     running = next((name for name in op.inputs if name in inside), "") or running_operand(tile.graph, op)
-    if all(name == running for name in op.inputs):
-        other, swapped = running, False
-    else:
-        other = next(name for name in op.inputs if name != running)
-        swapped = op.inputs.index(other) == 0
-    form = operand_form(tile.graph, other, op.outputs[0]).name
-    if form == "scalar":
+    other = next((name for name in op.inputs if name != running), running)
+    swapped = op.inputs[1] == running != other
+    if is_immediate(tile.graph, other) and other != running:
         value = scalar_value(tile.graph, tile.constants, other)
         yield from _with_scalar(issue, op.kind, current, output, value, swapped)
         return
@@ -147,12 +124,10 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
         scratch = tile.matrix("scratch", operand.rows, operand.columns)
         yield from issue.unary("verecip.m", scratch, operand)
         operand = scratch
-    if form == "mm":
-        yield from issue.binary(mnemonic, output, *((operand, current) if swapped else (current, operand)))
-    elif form == "dim_h":
-        yield from issue.by_column(mnemonic, output, current, operand)
-    else:
-        yield from issue.by_row(mnemonic, output, current, operand)
+    shape = box_shape(tile.box)
+    padded = padded_shape(tile.graph, other, op.outputs[0])
+    met = tuple(min(extent, full) for extent, full in zip(padded, shape, strict=True))
+    yield from combine(issue, mnemonic, output, current, operand, shape, met)
 
 
 def _with_scalar(
@@ -165,7 +140,7 @@ def _with_scalar(
         yield from issue.unary("verecip.m", output, current)
         yield from issue.scalar("veemul", output, output, value)
     elif kind == "div":
-        yield from issue.scalar("veemul", output, current, float(np.float16(1.0 / value)) if value else np.inf)
+        yield from issue.scalar("veemul", output, current, 1.0 / value if value else inf)
     else:
         yield from issue.scalar(BINARY[kind], output, current, value)
 
@@ -219,15 +194,8 @@ def _sigmoid(issue: Issue, current: Matrix, output: Matrix, factor: float) -> It
 
 
 def _operand(tile: Tile, name: str, op: Op, prefix: str) -> Matrix:
-    form = operand_form(tile.graph, name, op.outputs[0])
-    assert form.load is not None  # immediates never come here
-    buffer = f"{prefix}.{name}"
-    if form.name == "mm":
-        return tile.matrix(buffer, tile.output.rows, tile.output.columns)
-    count = 1
-    for extent in box_shape(form.load(tile.box)):
-        count *= extent
-    return tile.matrix(buffer, 1, count)
+    elements = prod(box_shape(operand_box(tile.graph, name, op.outputs[0], tile.box)))
+    return tile.matrix(f"{prefix}.{name}", 1, elements)
 
 
 def scalar_value(graph: Graph, constants: Constants, name: str) -> float:

@@ -17,7 +17,7 @@ from isched.program import Instr
 from partitioner.graph import Graph, Op
 from partitioner.layers import Layer
 from partitioner.regions import Box
-from partitioner.target import Buffer, Load, Pass, Work
+from partitioner.target import Buffer, Pass, Work
 
 __all__ = ["PointwiseTemplate"]
 
@@ -32,17 +32,12 @@ class PointwiseTemplate:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
-        loads = (*_loads(graph, layer.anchor(graph), box), *finish_loads(graph, layer, box))
-        buffers = [
-            Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in _loads(graph, layer.anchor(graph), box)
-        ]
-        before = elementwise.passes(layer.anchor(graph))
-        return Work(
-            (*buffers, *finish_buffers(graph, layer, box)),
-            (Pass(loads),),
-            "output",
-            finish_cycles(graph, layer, box, chip, before),
-        )
+        op = layer.anchor(graph)
+        operands = elementwise.operand_loads(graph, op, op.inputs, box, "anchor")
+        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in operands]
+        loads = (*operands, *finish_loads(graph, layer, box))
+        cycles = finish_cycles(graph, layer, box, chip, elementwise.passes(op))
+        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -51,12 +46,3 @@ class PointwiseTemplate:
         instrs = list(elementwise.apply(tile, tile.issue, op, current, tile.output, "anchor"))
         instrs += finish(tile, tile.output)
         return (tuple(instrs),)
-
-
-def _loads(graph: Graph, op: Op, box: Box) -> tuple[Load, ...]:
-    loads = []
-    for name in dict.fromkeys(op.inputs):
-        form = elementwise.operand_form(graph, name, op.outputs[0])
-        if form.load is not None:
-            loads.append(Load(name, form.load(box), f"anchor.{name}"))
-    return tuple(loads)

@@ -25,6 +25,7 @@ from codegen.neuralscale.templates.tile import (
     finish_buffers,
     finish_cycles,
     finish_loads,
+    window_problem,
 )
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
@@ -84,11 +85,7 @@ class PoolingTemplate:
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip
-        if len(op.ints("kernel")) != 2:
-            return f"pooling over {len(op.ints('kernel'))} axes; the template has two"
-        if min(op.ints("pads")) < 0:
-            return f"negative padding {list(op.ints('pads'))}"
-        return None
+        return window_problem(op)
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
         del graph, op

@@ -74,14 +74,14 @@ class SoftmaxTemplate:
         width = piece_columns(length)
         pieces = -(-length // width)
         partial = tile.matrix("partial", rows, pieces)
-        instrs = [issue.reduce_rows("vemax", column, data)]
+        instrs = list(issue.reduce_rows("vemax", column, data))
         instrs += issue.by_row("vesub", output, data, row)
         instrs += issue.unary("veexp.m", output, output)
         for piece in range(pieces):
             start = piece * width
             into = Matrix("L1", partial.offset_bytes + 2 * piece, rows, 1, partial.row_bytes)
-            instrs.append(issue.reduce_rows("veacc", into, output.part(0, rows, start, min(width, length - start))))
-        instrs.append(issue.reduce_rows("veacc", column, partial))
+            instrs += issue.reduce_rows("veacc", into, output.part(0, rows, start, min(width, length - start)))
+        instrs += issue.reduce_rows("veacc", column, partial)
         instrs += issue.unary("verecip.m", row, row)
         instrs += issue.by_row("veemul", output, output, row)
         instrs += finish(tile, tile.output)

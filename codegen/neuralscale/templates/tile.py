@@ -12,7 +12,7 @@ from math import prod
 from typing import Protocol
 
 from codegen.neuralscale.issue import Issue, Matrix
-from codegen.neuralscale.templates.elementwise import apply, operand_form, passes, scratch_needed
+from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_needed
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from isched.program import Instr
@@ -31,6 +31,7 @@ __all__ = [
     "finish_cycles",
     "finish_loads",
     "matrix_of",
+    "window_problem",
 ]
 
 DATA = "data"
@@ -86,15 +87,29 @@ def box_bytes(box: Box, item_bytes: int = 2) -> int:
     return box_size(box) * item_bytes
 
 
+def window_problem(op: Op) -> str | None:
+    """Why a sliding window of `op` has no template: axes other than two, padding that is negative or a whole window."""
+    kernel, pads = op.ints("kernel"), op.ints("pads")
+    if len(kernel) != 2:
+        return f"a window over {len(kernel)} axes; the templates take images of two"
+    if min(pads) < 0:
+        return f"negative padding {list(pads)}"
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, op.ints("dilations"), strict=True))
+    if any(pad >= size for pad, size in zip(pads, 2 * reach, strict=True)):
+        return f"padding {list(pads)} as large as the window's reach {list(reach)}: some outputs would have no input"
+    return None
+
+
 def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
     """The boxes that trailing operators read beside the tile."""
-    loads = []
-    for position, op in enumerate(layer.trailing(graph)):
-        for name in _operands(graph, layer, op):
-            form = operand_form(graph, name, op.outputs[0])
-            if form.load is not None:
-                loads.append(Load(name, form.load(box), f"operand{position}.{name}"))
-    return tuple(loads)
+    inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
+    return tuple(
+        load
+        for position, op in enumerate(layer.trailing(graph))
+        for load in operand_loads(
+            graph, op, tuple(name for name in op.inputs if name not in inside), box, f"operand{position}"
+        )
+    )
 
 
 def finish_buffers(graph: Graph, layer: Layer, box: Box) -> tuple[Buffer, ...]:
@@ -123,8 +138,3 @@ def finish(tile: Tile, result: Matrix, bias: Matrix | None = None) -> Iterator[I
         current = output
     if current is not output and (current.memory, current.offset_bytes) != (output.memory, output.offset_bytes):
         yield from issue.unary("mov.m", output, current)
-
-
-def _operands(graph: Graph, layer: Layer, op: Op) -> tuple[str, ...]:
-    inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
-    return tuple(dict.fromkeys(name for name in op.inputs if name not in inside))

@@ -1,0 +1,325 @@
+"""What the chip must have stored: outputs of one layer recomputed at chosen positions, in plain numpy.
+
+    bits of a layer's inputs + positions [S, rank]  -->  bits of its output there [S]
+
+This is the other half of every bit-for-bit comparison, so it shares nothing with the templates or the simulator: the
+operator's own numbers, the order of operations written in the docstrings below, and the slow arithmetic of `emulation`.
+Immediates (a clip's bounds, 1 / taps) are the nearest half. A NaN is 0x7c01 whatever its payload was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isqrt, prod
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.neuralscale import emulation as chip
+from codegen.neuralscale.emulation import Bits, Halves
+from partitioner.graph import Constants, Graph, Op
+from partitioner.layers import Layer
+
+__all__ = ["Bits", "Points", "Read", "emulate"]
+
+Points = npt.NDArray[np.int64]
+Read = Callable[[str], Bits]
+
+WHOLE_REDUCTION = 9_000
+"""The longest reduction that one matrix instruction may do; longer ones are cut into runs of about RUN_LENGTH."""
+
+RUN_LENGTH = 4_608
+SAMPLES_AT_A_TIME = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """One operator at sampled positions. `running` holds the value that the layer has just computed there, by name."""
+
+    graph: Graph
+    constants: Constants
+    op: Op
+    points: Points
+    read: Read
+    running: tuple[str, Halves] | None
+
+    def tensor(self, name: str) -> Halves:
+        """A whole input, in device shape."""
+        tensor = self.graph.by_name[name]
+        bits = self.constants[tensor.constant].view(np.uint16) if tensor.constant else self.read(name)
+        return chip.from_bits(bits.reshape(tensor.shape))
+
+    def operand(self, name: str) -> Halves:
+        """An element-wise operand: the element that meets each sampled position, aligned at the last axis."""
+        if self.running is not None and name == self.running[0]:
+            return self.running[1]
+        values = self.tensor(name)
+        aligned = self.points[:, self.points.shape[1] - values.ndim :]
+        return _at(values, [np.where(extent > 1, i, 0) for i, extent in zip(aligned.T, values.shape, strict=True)])
+
+
+def emulate(graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read) -> Bits:
+    """The bits of `layer`'s output at `points`, an int array [S, rank] of positions along its device axes.
+
+    `read(name)` gives the stored bits (uint16, device shape) of an input that is no constant. The anchor is computed
+    first, then the trailing operators in order, each rounded on its own.
+    """
+    if len(points) > SAMPLES_AT_A_TIME:
+        chunks = np.array_split(points, -(-len(points) // SAMPLES_AT_A_TIME))
+        return np.concatenate([emulate(graph, constants, layer, chunk, read) for chunk in chunks])
+    running: tuple[str, Halves] | None = None
+    for name in layer.ops:
+        op = graph.op_by_name[name]
+        sampled = _Sampled(graph, constants, op, points, read, running)
+        running = (op.outputs[0], _OPERATORS.get(op.kind, _elementwise)(sampled))
+    assert running is not None  # a layer has an anchor
+    return chip.to_bits(running[1])
+
+
+def _at(values: Halves, indices: list[Points]) -> Halves:
+    taken: Halves = values[tuple(indices)]
+    return taken
+
+
+def _half(value: float) -> Halves:
+    """An immediate as the instruction holds it."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.float16(value), np.float64)
+
+
+def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
+    """A reduction over `length` channels of `products` products each, cut where it is longer than WHOLE_REDUCTION."""
+    total = length * products
+    count = 1 if total <= WHOLE_REDUCTION else -(-total // RUN_LENGTH)
+    return tuple(pairwise(length * i // count for i in range(count + 1)))
+
+
+def _dot_in_runs(a: Halves, b: Halves, cuts: tuple[tuple[int, int], ...]) -> Halves:
+    """a[S, products, length] times b of the same shape: runs of channels are summed apart, then added in order."""
+    total: Halves | None = None
+    for low, high in cuts:
+        part = chip.dot(a[:, :, low:high].reshape(len(a), -1), b[:, :, low:high].reshape(len(b), -1))
+        total = part if total is None else chip.add(total, part)
+    assert total is not None  # there is at least one run
+    return total
+
+
+def _conv(s: _Sampled) -> Halves:
+    """k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd k have an
+    accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 9,000 (and not
+    grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes last.
+    """
+    op = s.op
+    kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
+    x, weights = s.tensor(op.inputs[0]), s.tensor(op.inputs[1])
+    n, y, z, f = s.points.T
+    groups = int(op.number("groups"))
+    channels = x.shape[3] // groups
+    rows = y[:, None] * strides[0] - pads[0] + np.arange(kernel[0]) * dilations[0]
+    columns = z[:, None] * strides[1] - pads[1] + np.arange(kernel[1]) * dilations[1]
+    inside = _inside(rows, x.shape[1])[:, :, None] & _inside(columns, x.shape[2])[:, None, :]
+    per_group = s.graph.by_name[op.outputs[0]].shape[3] // groups
+    first = f // per_group * channels
+    taps = x[
+        n[:, None, None, None],
+        np.clip(rows, 0, x.shape[1] - 1)[:, :, None, None],
+        np.clip(columns, 0, x.shape[2] - 1)[:, None, :, None],
+        first[:, None, None, None] + np.arange(channels),
+    ]
+    taps = np.where(inside[..., None], taps, 0.0)
+    w = np.moveaxis(weights, 3, 0)[f] if groups == 1 else np.moveaxis(weights, 4, 1)[f // per_group, f % per_group]
+    products = prod(kernel)
+    cuts = _runs(channels, products) if groups == 1 else ((0, channels),)
+    shape = (len(f), products, channels)
+    return _plus_bias(s, _dot_in_runs(taps.reshape(shape), w.reshape(shape), cuts))
+
+
+def _matmul(s: _Sampled) -> Halves:
+    """k over the columns of a, with an accumulator each for even and odd k; longer than 9,000 as in the convolution."""
+    a, b = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
+    *outer, column = s.points.T
+    rows = _at(a, outer)
+    columns = np.moveaxis(b, -1, -2)[(*outer[:-1], column)] if b.ndim > 2 else b.T[column]
+    cuts = _runs(a.shape[-1], 1)
+    return _plus_bias(s, _dot_in_runs(rows[:, None, :], columns[:, None, :], cuts))
+
+
+def _plus_bias(s: _Sampled, total: Halves) -> Halves:
+    return chip.add(total, s.tensor(s.op.inputs[2])[s.points[:, -1]]) if len(s.op.inputs) > 2 else total
+
+
+def _inside(positions: Points, extent: int) -> npt.NDArray[np.bool_]:
+    return (positions >= 0) & (positions < extent)
+
+
+def _max_pool(s: _Sampled) -> Halves:
+    """Down every column of the window first, then across: the maximum of what there is, from -inf."""
+    return _windowed(s, s.tensor(s.op.inputs[0]), -np.inf, chip.maximum)
+
+
+def _average_pool(s: _Sampled) -> Halves:
+    """A mean over the whole image (up to 9,000 pixels) is a dot product with 1 / pixels. Any other is the input times
+    1 / taps, summed down the columns of the window and then across, from +0; where fewer taps count than the window
+    has, one more product with taps / count.
+    """
+    op, x = s.op, s.tensor(s.op.inputs[0])
+    kernel, pads = op.ints("kernel"), op.ints("pads")
+    taps = prod(kernel)
+    if kernel == x.shape[1:3] and not any(pads) and taps <= WHOLE_REDUCTION:
+        pixels = np.moveaxis(x.reshape(x.shape[0], taps, x.shape[3]), 1, 2)[s.points[:, 0], s.points[:, 3]]
+        return chip.dot(np.broadcast_to(_half(1.0 / taps), pixels.shape), pixels)
+    mean = _windowed(s, chip.mul(x, _half(1.0 / taps)), 0.0, chip.add)
+    counted = np.ones(len(s.points), np.int64)
+    for axis in (0, 1):
+        margin = (pads[axis], pads[axis + 2]) if op.number("count_include_pad") else (0, 0)
+        positions = _tap_positions(s, axis)
+        counted *= ((positions >= -margin[0]) & (positions < x.shape[axis + 1] + margin[1])).sum(1)
+    factors = np.array([float(_half(taps / count)) if count else 1.0 for count in counted])
+    return np.where((counted == taps) | (counted == 0), mean, chip.mul(mean, factors))
+
+
+def _tap_positions(s: _Sampled, axis: int) -> Points:
+    """[S, taps]: where in the input each tap of a spatial axis lies, padding included."""
+    kernel, strides, dilations, pads = (s.op.ints(name)[axis] for name in ("kernel", "strides", "dilations", "pads"))
+    taps: Points = s.points[:, axis + 1, None] * strides - pads + np.arange(kernel) * dilations
+    return taps
+
+
+def _windowed(s: _Sampled, x: Halves, start: float, combine: Callable[[Halves, Halves], Halves]) -> Halves:
+    n, channel = s.points[:, 0], s.points[:, 3]
+    rows, columns = _tap_positions(s, 0), _tap_positions(s, 1)
+    result = np.full(len(n), start)
+    for column in columns.T:
+        down = np.full(len(n), start)
+        for row in rows.T:
+            value = x[n, np.clip(row, 0, x.shape[1] - 1), np.clip(column, 0, x.shape[2] - 1), channel]
+            down = np.where(_inside(row, x.shape[1]), combine(down, value), down)
+        result = np.where(_inside(column, x.shape[2]), combine(result, down), result)
+    return result
+
+
+def _softmax(s: _Sampled) -> Halves:
+    """exp(x - max of the row); sums over pieces of about sqrt(length) elements, each from its first element, then over
+    the pieces' sums; the exponential times the reciprocal of that sum.
+    """
+    x = s.tensor(s.op.inputs[0])
+    axis = int(s.op.number("axis")) % x.ndim
+    length = x.shape[axis]
+    which, back = np.unique(s.points[:, :axis], axis=0, return_inverse=True)
+    rows = _at(x.reshape(x.shape[: axis + 1]), list(which.T)).reshape(-1, length)
+    powers = chip.exp(chip.sub(rows, chip.largest(rows, 1)[:, None]))
+    piece = isqrt(length - 1) + 1 if length > 1 else 1
+    sums = [chip.accumulate(powers[:, start : start + piece], 1) for start in range(0, length, piece)]
+    scale = chip.recip(chip.accumulate(np.stack(sums, 1), 1))
+    back = back.reshape(-1)
+    return chip.mul(powers[back, s.points[:, axis]], scale[back])
+
+
+def _concat(s: _Sampled) -> Halves:
+    """Bits are moved, nothing is computed."""
+    axis = int(s.op.number("axis")) % s.points.shape[1]
+    result = np.zeros(len(s.points))
+    start = 0
+    for name in s.op.inputs:
+        piece = s.tensor(name)
+        end = start + piece.shape[axis]
+        here = (s.points[:, axis] >= start) & (s.points[:, axis] < end)
+        inside = s.points[here].copy()
+        inside[:, axis] -= start
+        result[here] = _at(piece, list(inside.T))
+        start = end
+    return result
+
+
+def _view(s: _Sampled) -> Halves:
+    """The same elements in the same linear order."""
+    shape = s.graph.by_name[s.op.outputs[0]].shape
+    return _at(s.tensor(s.op.inputs[0]).reshape(-1), [np.ravel_multi_index(tuple(s.points.T), shape)])
+
+
+def _elementwise(s: _Sampled) -> Halves:
+    """The running value is what the layer has just computed; of an anchor, the first operand of the output's shape."""
+    op = s.op
+    if op.kind == "scale_shift":
+        x, scale, shift = (s.operand(name) for name in op.inputs)
+        return chip.add(chip.mul(x, scale), shift)
+    if len(op.inputs) == 1:
+        return _unary(op, s.operand(op.inputs[0]))
+    running = s.running[0] if s.running is not None else _first_full(s)
+    other = next((name for name in op.inputs if name != running), running)
+    swapped = op.inputs[1] == running != other
+    return _binary(s, op.kind, s.operand(running), other, swapped)
+
+
+def _first_full(s: _Sampled) -> str:
+    shape = s.graph.by_name[s.op.outputs[0]].shape
+    padded = {name: (1,) * (len(shape) - len(t)) + t for name in s.op.inputs for t in [s.graph.by_name[name].shape]}
+    return next(name for name in s.op.inputs if padded[name] == shape)
+
+
+def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
+    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * recip(other), but by a
+    constant of one element x * half(1 / constant); other / x is recip(x) * other."""
+    y = s.operand(other)
+    tensor = s.graph.by_name[other]
+    match kind:
+        case "sub":
+            return chip.add(chip.mul(x, _half(-1.0)), y) if swapped else chip.sub(x, y)
+        case "div" if swapped:
+            return chip.mul(chip.recip(x), y)
+        case "div" if tensor.constant and prod(tensor.shape) == 1:
+            value = float(s.tensor(other).reshape(-1)[0])
+            return chip.mul(x, _half(1.0 / value if value else np.inf))
+        case "div":
+            return chip.mul(x, chip.recip(y))
+    return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
+
+
+def _unary(op: Op, x: Halves) -> Halves:
+    match op.kind:
+        case "relu":
+            return chip.maximum(x, _half(0.0))
+        case "leaky_relu":
+            return chip.leaky_relu(x, _half(op.number("alpha")), zero_is_scaled=True)
+        case "abs":
+            return chip.leaky_relu(x, _half(-1.0), zero_is_scaled=True)
+        case "neg":
+            return chip.mul(x, _half(-1.0))
+        case "clip":
+            return _clip(x, op.number("min"), op.number("max"))
+        case "sigmoid":
+            return _sigmoid(x, -1.0)
+        case "tanh":
+            return chip.add(chip.mul(_sigmoid(x, -2.0), _half(2.0)), _half(-1.0))
+        case "hard_sigmoid":
+            return _ramp(x, op.number("alpha"), op.number("beta"))
+        case "hard_swish":
+            return chip.mul(x, _ramp(x, 1 / 6, 0.5))
+    return {"exp": chip.exp, "sqrt": chip.sqrt, "reciprocal": chip.recip}[op.kind](x)
+
+
+def _clip(x: Halves, low: float, high: float) -> Halves:
+    return chip.minimum(chip.maximum(x, _half(low)), _half(high))
+
+
+def _sigmoid(x: Halves, factor: float) -> Halves:
+    """recip(exp(factor * x) + 1)"""
+    return chip.recip(chip.add(chip.exp(chip.mul(x, _half(factor))), _half(1.0)))
+
+
+def _ramp(x: Halves, slope: float, offset: float) -> Halves:
+    """clip(slope * x + offset, 0, 1)"""
+    return _clip(chip.add(chip.mul(x, _half(slope)), _half(offset)), 0.0, 1.0)
+
+
+_OPERATORS: Mapping[str, Callable[[_Sampled], Halves]] = {
+    "conv": _conv,
+    "matmul": _matmul,
+    "max_pool": _max_pool,
+    "average_pool": _average_pool,
+    "softmax": _softmax,
+    "concat": _concat,
+    "view": _view,
+}

@@ -1,0 +1,79 @@
+"""How the second operand of a binary operator meets a tile: element by element, or by one of the vector forms.
+
+    tile [N, H, W, C]  op  operand [N, 1, 1, C]     one instruction an image, one operand element a column
+    tile [N, H, W, C]  op  operand [N, H, W, 1]     one instruction, one operand element a row
+
+An operand has the tile's extent or 1 on every axis, so the axes fall into runs that are shared and runs that are
+repeated. The last two runs make the rows and columns of one instruction; what lies outside them is a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product, takewhile
+from math import prod
+
+from codegen.neuralscale.issue import Issue, Matrix
+from isched.program import Instr
+from partitioner.graph import Graph
+from partitioner.regions import Box
+
+__all__ = ["combine", "is_immediate", "operand_box", "padded_shape", "same_shape"]
+
+
+def padded_shape(graph: Graph, operand: str, output: str) -> tuple[int, ...]:
+    """The operand's shape with leading ones, as many axes as the output has."""
+    shape, rank = graph.by_name[operand].shape, len(graph.by_name[output].shape)
+    return (1,) * (rank - len(shape)) + shape
+
+
+def same_shape(graph: Graph, operand: str, output: str) -> bool:
+    """True when the operand has one element for each of the output's."""
+    return padded_shape(graph, operand, output) == graph.by_name[output].shape
+
+
+def is_immediate(graph: Graph, operand: str) -> bool:
+    """A constant of one element goes into the instruction."""
+    tensor = graph.by_name[operand]
+    return bool(tensor.constant) and prod(tensor.shape) == 1
+
+
+def operand_box(graph: Graph, operand: str, output: str, box: Box) -> Box:
+    """The box of the operand that meets a box of the output."""
+    padded = padded_shape(graph, operand, output)
+    met = tuple(span if extent > 1 else (0, 1) for span, extent in zip(box, padded, strict=True))
+    return met[len(box) - len(graph.by_name[operand].shape) :]
+
+
+def combine(
+    issue: Issue,
+    op: str,
+    output: Matrix,
+    current: Matrix,
+    operand: Matrix,
+    shape: tuple[int, ...],
+    operand_shape: tuple[int, ...],
+) -> Iterator[Instr]:
+    """output = current op operand; all three dense, `operand_shape` is 1 wherever the operand is repeated."""
+    axes = [(full, part) for full, part in zip(shape, operand_shape, strict=True) if full > 1]
+    if all(full == part for full, part in axes):
+        yield from issue.binary(op, *(m.reshaped(output.rows, output.columns) for m in (output, current, operand)))
+        return
+    shared = axes[-1][0] == axes[-1][1]
+    inner = _last_run(axes, shared)
+    middle = _last_run(axes[: len(axes) - len(inner)], not shared)
+    outer = axes[: len(axes) - len(inner) - len(middle)]
+    columns, rows = (prod(full for full, _ in run) for run in (inner, middle))
+    count = columns if shared else rows
+    apply = issue.by_column if shared else issue.by_row
+    for index, point in enumerate(product(*(range(full) for full, _ in outer))):
+        place = 0
+        for position, (_, part) in zip(point, outer, strict=True):
+            place = place * part + min(position, part - 1)
+        d, a = (m.reshaped(-1, rows * columns).part(index, 1).reshaped(rows, columns) for m in (output, current))
+        yield from apply(op, d, a, operand.reshaped(-1, count).part(place, 1))
+
+
+def _last_run(axes: list[tuple[int, int]], shared: bool) -> list[tuple[int, int]]:
+    """The innermost axes that are all shared, or all repeated."""
+    return list(takewhile(lambda axis: (axis[0] == axis[1]) == shared, reversed(axes)))
