@@ -24,7 +24,7 @@ from codegen.neuralscale.elf import Elf, read_elf
 from codegen.neuralscale.isa import ROWS, decode
 from codegen.neuralscale.isa_row import Engine as Unit
 from codegen.neuralscale.isa_row import Row
-from codegen.neuralscale.simulator import csr, move_engine, scalar, shadow
+from codegen.neuralscale.simulator import csr, move_engine, scalar
 from codegen.neuralscale.simulator.bus import Bus, Finished
 from codegen.neuralscale.simulator.compressed import expand
 from codegen.neuralscale.simulator.decode import DecodeTable, decode_page, make_table
@@ -108,6 +108,7 @@ class Machine:
         self._operands = tuple(Operands(self._memory, hart) for hart in self._harts)
         self._plain = csr.plain_mask()
         self._pool = np.zeros(8 * scalar.CODE_PAGE_HALVES, np.int64)
+        self._halves = self._memory.bytes.view(np.uint16)
         self._decoded_pages: dict[int, int] = {}
         self._code_pages = [np.zeros(1 << (32 - scalar.CODE_PAGE_BITS), np.int32) for _ in self._harts]
         self._arguments: list[tuple[Any, ...]] = []
@@ -241,7 +242,7 @@ class Machine:
         if (slot + 1) * halves > len(self._pool):
             self._pool = np.concatenate([self._pool, np.zeros_like(self._pool)])
             self._bind()
-        source = self._memory.bytes.view(np.uint16)[start >> 1 : (start >> 1) + halves + 1]
+        source = self._halves[start >> 1 : (start >> 1) + halves + 1]
         decode_page(_table(), source, self._pool[slot * halves : (slot + 1) * halves])
         self._code_pages[hart.index][page] = slot + 1
 
@@ -255,11 +256,10 @@ class Machine:
         start = self._memory.offset(hart.index, hart.pc)
         if start < 0:
             raise Trap(_FETCH_FAULT, hart.pc)
-        code = self._memory.bytes[start : start + 4].tobytes()
-        half = int.from_bytes(code[:2], "little")
+        half = int(self._halves[start >> 1])
         if half & 3 != 3:
             return _decoded(expand(half) or 0, 2)
-        return _decoded(int.from_bytes(code, "little"), 4)
+        return _decoded(int(self._halves[(start >> 1) + 1]) << 16 | half, 4)
 
     def _one_instruction(self, hart: Hart) -> None:
         fetched = self._fetch(hart)
@@ -289,8 +289,8 @@ class Machine:
 
     def _check_fetch(self, hart: Hart, length: int) -> None:
         start = self._memory.offset(hart.index, hart.pc)
-        marks = self._memory.shadow[start : start + length]
-        if not (marks & shadow.WRITTEN).all():
+        marks = self._memory.shadow
+        if not all(int(marks[at]) & 1 for at in (start, start + length - 1)):
             raise SimulationFault("poison", "executes bytes that nothing has written")
 
     def _npu(self, hart: Hart, row: Row, word: int) -> None:

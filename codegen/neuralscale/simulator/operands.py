@@ -137,11 +137,15 @@ class Operands:
         self._core = hart.index
         self._shadow = memory.shadow
         self._arena = memory.arena()
+        self._l1 = memory.offset(hart.index, L1_BASE)
+        self._im = memory.offset(hart.index, IM_BASE)
 
     def offset(self, address: int) -> int:
         """Arena offset; the address one past L1 is inside its guard bytes."""
-        if address == L1_BASE + L1_BYTES:
-            return self._memory.offset(self._core, address - 1) + 1
+        if in_l1(address):
+            return self._l1 + address - L1_BASE
+        if in_im(address):
+            return self._im + address - IM_BASE
         return self._memory.offset(self._core, address)
 
     def view(self, matrix: Matrix, dtype: type[np.generic] | None = None) -> NDArray[Any]:
