@@ -34,15 +34,19 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """size * (axis // per_group) + offset axis: the input channel of group `axis // per_group`."""
+    """size * (axis // per_group) + offset axis: the input channel of group `axis // per_group`.
+
+    Without an offset axis (an empty name) it is the group itself, the leading axis of grouped weights.
+    """
 
     axis: str
     per_group: int
     size: int
-    offset: str
+    offset: str = ""
 
     def __str__(self) -> str:
-        return f"{self.size}*({self.axis}//{self.per_group}) + {self.offset}"
+        group = f"{self.size}*({self.axis}//{self.per_group})"
+        return f"{group} + {self.offset}" if self.offset else group
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def access_from_json(value: Json) -> Access | View:
 
 
 _AXIS = r"[A-Za-z_]\w*"
-_GROUPED = re.compile(rf"(\d+)\*\(({_AXIS})//(\d+)\) \+ ({_AXIS})")
+_GROUPED = re.compile(rf"(\d+)\*\(({_AXIS})//(\d+)\)(?: \+ ({_AXIS}))?")
 _SCALED = re.compile(rf"scaled\(({_AXIS})\*(\d+)/(\d+), (-?\d+), (-?\d+)\)")
 _TERM = re.compile(rf"(?:(-?\d+)\*)?({_AXIS})")
 
@@ -111,7 +115,7 @@ def _parse_index(text: str) -> Index:
     if text == ":":
         return Full()
     if match := _GROUPED.fullmatch(text):
-        return Grouped(match[2], int(match[3]), int(match[1]), match[4])
+        return Grouped(match[2], int(match[3]), int(match[1]), match[4] or "")
     if match := _SCALED.fullmatch(text):
         return Scaled(match[1], int(match[2]), int(match[3]), int(match[4]), int(match[5]))
     terms: list[tuple[str, int]] = []

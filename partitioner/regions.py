@@ -122,7 +122,7 @@ def _index_range(
             return low, high + 1
         case Grouped():
             start, stop = ranges[index.axis]
-            inner_low, inner_high = ranges[index.offset]
+            inner_low, inner_high = ranges[index.offset] if index.offset else (0, 1)
             return index.size * (start // index.per_group) + inner_low, index.size * (
                 (stop - 1) // index.per_group
             ) + inner_high

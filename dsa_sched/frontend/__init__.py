@@ -1,1 +1,7 @@
 """ONNX file -> checked, simplified -> Graph with access maps."""
+
+from __future__ import annotations
+
+from dsa_sched.frontend.load import Model, load_model
+
+__all__ = ["Model", "load_model"]

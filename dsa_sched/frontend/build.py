@@ -1,0 +1,322 @@
+"""The graph: operators with device layouts and access maps, constants as fp16 in device order.
+
+    Operations (ONNX axes)  -->  Graph (device axes) + constants by content hash + warnings
+
+Where two layouts have to meet there is a `transpose` operator named `<node>::layout`; nothing moves data unseen. A
+reshape is a `view` when every element stays at its linear place. A flattened feature map that only matrix products read
+stays a view too: the rows of their constant factors are permuted instead, and the flattened tensor, no longer
+comparable with the file's value of that name, says so by having no `axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dsa_sched.frontend.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
+from dsa_sched.frontend.network import Array, Network, Value
+from dsa_sched.frontend.operator_stages import Placed, device_stages
+from dsa_sched.frontend.operators import Operation, Operations, operations_of
+from partitioner.graph import Attribute, Graph, Op, Tensor, content_hash, verify_graph
+
+__all__ = ["Built", "build_graph"]
+
+FP16_LARGEST = 65504.0
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A graph, its constants by content hash, and what the user should know about them."""
+
+    graph: Graph
+    constants: dict[str, Array]
+    warnings: tuple[str, ...]
+
+
+def build_graph(network: Network) -> Built:
+    """Raises ModelError listing every operator that has no rule."""
+    operations = operations_of(network)
+    layouts = assign_layouts(operations.operations, network.inputs, operations.values, frozenset(operations.constants))
+    builder = _Builder(operations, layouts, frozenset(network.outputs))
+    for name in network.inputs:
+        builder.declare(name)
+    for operation in operations.operations:
+        builder.append(operation)
+    graph = Graph(network.name, network.inputs, network.outputs, tuple(builder.ops), tuple(builder.tensors.values()))
+    verify_graph(graph)
+    return Built(graph, builder.store, tuple(builder.warnings))
+
+
+@dataclass(slots=True)
+class _Builder:
+    source: Operations
+    layouts: dict[str, Axes]
+    graph_outputs: frozenset[str]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    store: dict[str, Array] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """Flattened value -> for each of its device columns, the column in the file's order."""
+    relaid: dict[tuple[str, Axes], Placed] = field(default_factory=dict)
+
+    # Values
+
+    def placed(self, name: str) -> Placed:
+        return Placed(name, self.source.values[name].shape, self.layouts[name])
+
+    def declare(self, name: str, comparable: bool = True) -> Placed:
+        """The tensor of a computed value of the file."""
+        value, placed = self.source.values[name], self.placed(name)
+        return self._declare(placed, value, placed.axes if comparable else ())
+
+    def _declare(self, placed: Placed, value: Value, axes: Axes) -> Placed:
+        dtype, source_dtype = _dtypes(value)
+        self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, dtype, axes, source_dtype)
+        return placed
+
+    def constant(self, name: str, layer: str, array: Array, axes: Axes = ()) -> str:
+        """Store an array that is already in device order; returns the tensor's name, unique for each content."""
+        data, saturated = _on_device(array)
+        if saturated:
+            self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at 65504 in fp16")
+        key = content_hash(data)
+        unique, count = name, 1
+        while unique in self.tensors and self.tensors[unique].constant != key:
+            count += 1
+            unique = f"{name}::{count}"
+        self.store[key] = data
+        source = "float32" if array.dtype == np.float64 else str(array.dtype)
+        self.tensors.setdefault(unique, Tensor(unique, data.shape, str(data.dtype), axes, source, key))
+        return unique
+
+    def with_axes(self, node: str, name: str, axes: Axes) -> Placed:
+        """The value in the layout wanted: itself, or the result of a transpose that is added here."""
+        placed = self.placed(name)
+        if placed.axes == axes:
+            return placed
+        if (name, axes) not in self.relaid:
+            result = Placed(f"{name}::{_layout_name(axes)}", placed.shape, axes)
+            self._declare(result, self.source.values[name], axes)
+            self.transpose(f"{node}::layout", placed, result, row_major(len(axes)), "")
+            self.relaid[name, axes] = result
+        return self.relaid[name, axes]
+
+    # Operators
+
+    def add(
+        self,
+        operation: Operation,
+        inputs: Sequence[Placed],
+        outputs: Sequence[Placed],
+        attributes: tuple[tuple[str, Attribute], ...] = (),
+        macs: int = 0,
+    ) -> None:
+        stages = device_stages(operation, inputs, outputs)
+        name, count = operation.name, 1
+        while any(op.name == name for op in self.ops[-8:]):
+            count += 1
+            name = f"{operation.name}{count}"
+        self.ops.append(
+            Op(
+                name,
+                operation.kind,
+                tuple(operand.name for operand in inputs),
+                tuple(result.name for result in outputs),
+                attributes,
+                stages,
+                macs,
+                operation.source,
+            )
+        )
+
+    def transpose(self, name: str, source: Placed, result: Placed, perm: Axes, origin: str) -> None:
+        """Axis i of the result's ONNX value is axis perm[i] of the source's; a view where only unit axes move."""
+        device = tuple(source.axes.index(perm[axis]) for axis in result.axes)
+        wide = [axis for axis in device if source.device_shape[axis] > 1]
+        kind = "view" if wide == sorted(wide) else "transpose"
+        operation = Operation(name, kind, (source.name,), (result.name,), (("perm", perm),), origin)
+        self.add(operation, (source,), (result,), (("perm", device),) if kind == "transpose" else ())
+
+    def append(self, op: Operation) -> None:
+        """One operation with all that it needs around it."""
+        match op.kind:
+            case "conv":
+                self._conv(op)
+            case "matmul":
+                self._matmul(op)
+            case "view":
+                self._view(op)
+            case "transpose":
+                self.transpose(
+                    op.name, self.placed(op.inputs[0]), self.declare(op.outputs[0]), op.ints("perm"), op.source
+                )
+            case "scale_shift":
+                self._scale_shift(op)
+            case "gather":
+                self._gather(op)
+            case _:
+                self._agnostic(op)
+
+    def _conv(self, op: Operation) -> None:
+        x, y = self.placed(op.inputs[0]), self.declare(op.outputs[0])
+        weights, groups = self.source.constants[op.inputs[1]], op.integer("groups")
+        array, axes = device_weights(weights, groups)
+        operands = [x, Placed(self.constant(op.inputs[1], op.name, array, axes), weights.shape, axes)]
+        operands += self._vectors(op, weights.shape[0])
+        macs = prod(y.shape) * prod(weights.shape[1:])
+        self.add(op, operands, (y,), op.attributes, macs)
+
+    def _vectors(self, op: Operation, extent: int) -> list[Placed]:
+        """Operands from the third on, one element a channel."""
+        result = []
+        for name in op.inputs[2:]:
+            vector = np.broadcast_to(self.source.constants[name].reshape(-1), (extent,))
+            result.append(Placed(self.constant(name, op.name, vector, (0,)), (extent,), (0,)))
+        return result
+
+    def _scale_shift(self, op: Operation) -> None:
+        x = self.placed(op.inputs[0])
+        channels = x.shape[1]
+        scale = self.source.constants[op.inputs[1]]
+        operands = [x, Placed(self.constant(op.inputs[1], op.name, scale, (0,)), (channels,), (0,))]
+        self.add(op, [*operands, *self._vectors(op, channels)], (self.declare(op.outputs[0]),))
+
+    def _matmul(self, op: Operation) -> None:
+        operands = []
+        for position, name in enumerate(op.inputs[:2]):
+            if name not in self.source.constants:
+                operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
+                continue
+            array = self.source.constants[name]
+            if position == 1 and op.inputs[0] in self.row_orders:
+                array = array[self.row_orders[op.inputs[0]]]
+            axes = row_major(array.ndim)
+            operands.append(Placed(self.constant(name, op.name, array, axes), array.shape, axes))
+        shape = self.source.values[op.outputs[0]].shape
+        operands += self._vectors(op, shape[-1])
+        macs = prod(shape) * operands[0].shape[-1]
+        self._add_row_major(op, operands, (), macs)
+
+    def _gather(self, op: Operation) -> None:
+        operands = []
+        for name in op.inputs:
+            shape = self.source.values[name].shape
+            axes = row_major(len(shape))
+            if name in self.source.constants:
+                operands.append(Placed(self.constant(name, op.name, self.source.constants[name], axes), shape, axes))
+            else:
+                operands.append(self.with_axes(op.name, name, axes))
+        self._add_row_major(op, operands, op.attributes, 0)
+
+    def _add_row_major(
+        self, op: Operation, operands: Sequence[Placed], attributes: tuple[tuple[str, Attribute], ...], macs: int
+    ) -> None:
+        """The result row-major; a transpose follows where its readers want another layout."""
+        y = self.declare(op.outputs[0])
+        natural = row_major(len(y.shape))
+        if y.axes == natural:
+            self.add(op, operands, (y,), attributes, macs)
+            return
+        del self.tensors[y.name]
+        result = Placed(f"{y.name}::row_major", y.shape, natural)
+        self._declare(result, self.source.values[y.name], natural)
+        self.add(op, operands, (result,), attributes, macs)
+        self._declare(y, self.source.values[y.name], y.axes)
+        self.transpose(f"{op.name}::layout", result, y, natural, "")
+
+    def _agnostic(self, op: Operation) -> None:
+        """Operators that work in any layout; constant operands follow the result's."""
+        outputs = [self.declare(name) for name in op.outputs]
+        axes = outputs[0].axes
+        operands = []
+        for name in op.inputs:
+            if name in self.source.constants:
+                array = self.source.constants[name]
+                padded = array.reshape((1,) * (len(axes) - array.ndim) + array.shape).transpose(axes)
+                own = axes if array.ndim == len(axes) else ()
+                shape = tuple(padded.shape[axes.index(axis)] for axis in range(len(axes)))
+                operands.append(Placed(self.constant(name, op.name, padded, own), shape, axes))
+            else:
+                operands.append(self.placed(name))
+        self.add(op, operands, outputs, tuple(_device_attribute(item, axes) for item in op.attributes))
+
+    def _view(self, op: Operation) -> None:
+        x, y = self.placed(op.inputs[0]), self.placed(op.outputs[0])
+        if keeps_order(x.shape, x.axes, y.shape, y.axes):
+            self.add(op, (x,), (self.declare(y.name),))
+        elif (order := self._row_order(x, y)) is not None:
+            self.row_orders[y.name] = order
+            self.add(op, (x,), (self.declare(y.name, comparable=False),))
+        else:
+            plain = self.with_axes(op.name, x.name, row_major(len(x.shape)))
+            self._add_row_major(op, (plain,), (), 0)
+
+    def _row_order(self, x: Placed, y: Placed) -> npt.NDArray[np.int64] | None:
+        """Columns of a flattened map in device order, where every reader is a matrix product with a constant factor."""
+        readers = [op for op in self.source.operations if y.name in op.inputs]
+        products = all(
+            op.kind == "matmul" and op.inputs[0] == y.name and self._constant_matrix(op.inputs[1]) for op in readers
+        )
+        flat = len(y.shape) == 2 and x.shape[:1] == y.shape[:1] and x.axes[0] == 0
+        if not (readers and products and flat) or y.name in self.graph_outputs:
+            return None
+        columns = np.arange(y.shape[1], dtype=np.int64).reshape(x.shape[1:])
+        return columns.transpose([axis - 1 for axis in x.axes[1:]]).reshape(-1)
+
+    def _constant_matrix(self, name: str) -> bool:
+        return name in self.source.constants and self.source.constants[name].ndim == 2
+
+
+def device_weights(weights: Array, groups: int) -> tuple[Array, Axes]:
+    """ONNX (Cout, Cin/groups, kernel...) -> (kernel..., Cin, Cout), or (groups, kernel..., Cin/groups, Cout/groups).
+
+    The axes are empty for several groups: no permutation of ONNX axes describes that layout.
+    """
+    spatial = tuple(range(2, weights.ndim))
+    if groups == 1:
+        return weights.transpose((*spatial, 1, 0)), (*spatial, 1, 0)
+    split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
+    return split.transpose((0, *(axis + 1 for axis in spatial), 2, 1)), ()
+
+
+def _device_attribute(item: tuple[str, Attribute], axes: Axes) -> tuple[str, Attribute]:
+    """Attributes that name axes, or have one entry for each axis, in device order."""
+    match item:
+        case ("axis", int(axis)):
+            return "axis", axes.index(axis)
+        case ("axes", tuple(listed)):
+            return "axes", tuple(sorted(axes.index(int(axis)) for axis in listed))
+        case ("starts" | "steps" | "begins" | "ends" as name, tuple(listed)):
+            return name, tuple(int(listed[axis]) for axis in axes)
+    return item
+
+
+def _dtypes(value: Value) -> tuple[str, str]:
+    """(device type, type in the file): every floating-point type is fp16 on the device."""
+    source = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.dtype)))
+    return ("float16" if "float" in source else source), source
+
+
+def _on_device(array: Array) -> tuple[Array, int]:
+    """(fp16 by rounding to nearest even, how many elements saturated); integers as they are."""
+    if array.dtype.kind not in "fV":
+        return np.ascontiguousarray(array), 0
+    with np.errstate(over="ignore"):
+        data = np.ascontiguousarray(array.astype(np.float16))
+    beyond = np.isinf(data)
+    saturated = int(np.count_nonzero(beyond))
+    if saturated:
+        data[beyond] = np.copysign(np.float16(FP16_LARGEST), data[beyond])
+    return data, saturated
+
+
+def _layout_name(axes: Axes) -> str:
+    if axes == row_major(len(axes)):
+        return "row_major"
+    return "channels_last" if axes == channels_last(len(axes)) else "layout" + "".join(map(str, axes))

@@ -1,0 +1,148 @@
+"""Layouts: which ONNX axis each device axis of a value holds.
+
+    feature maps of convolutions and pools      channels last    axes (0, 2, 3, 1)
+    values that a view shares with one          the order in which the view moves nothing
+    everything else                             as in the file   axes (0, 1, 2, 3)
+
+Values that meet in an element-wise operator, a concatenation or another operator that does not care share one layout,
+so that a channels-last chain never has transposes inside; where layouts have to differ, `build.py` shows the transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import prod
+
+import numpy as np
+
+from dsa_sched.frontend.network import Value
+from dsa_sched.frontend.operators import Operation
+
+__all__ = ["Axes", "assign_layouts", "channels_last", "keeps_order", "row_major", "view_axes"]
+
+Axes = tuple[int, ...]
+
+CHANNELS_LAST_KINDS = frozenset(["conv", "max_pool", "average_pool", "lrn", "scale_shift", "resize"])
+"""Operators along ONNX axis 1, or along all axes from 2 on: their feature maps are channels-last."""
+ROW_MAJOR_KINDS = frozenset(["matmul", "gather"])
+FREE_KINDS = frozenset(["view", "transpose"])
+"""Their output may have another layout than their input. All kinds that are in none of these sets are agnostic."""
+
+
+def channels_last(rank: int) -> Axes:
+    return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
+
+
+def row_major(rank: int) -> Axes:
+    return tuple(range(rank))
+
+
+def assign_layouts(
+    operations: Sequence[Operation], inputs: Sequence[str], values: Mapping[str, Value], constants: frozenset[str]
+) -> dict[str, Axes]:
+    """Axes of every computed value. Deterministic; one pass forward and back over views until nothing changes."""
+    groups = _Groups()
+    names = list(dict.fromkeys(chain(inputs, *(op.inputs + op.outputs for op in operations))))
+    computed = [name for name in names if name not in constants]
+    for operation in operations:
+        if operation.kind in FREE_KINDS | ROW_MAJOR_KINDS:
+            continue
+        alike = [name for name in (*operation.inputs, *operation.outputs) if name not in constants]
+        for name in alike[1:]:
+            if len(values[name].shape) == len(values[alike[0]].shape):
+                groups.unite(alike[0], name)
+    layouts: dict[str, Axes] = {}
+    for operation in operations:
+        if operation.kind in CHANNELS_LAST_KINDS:
+            for name in (operation.inputs[0], *operation.outputs):
+                layouts[groups.root(name)] = channels_last(len(values[name].shape))
+    _spread_over_views(operations, values, groups, layouts)
+    return {name: layouts.get(groups.root(name), row_major(len(values[name].shape))) for name in computed}
+
+
+class _Groups:
+    """Union-find over value names; the root is the name that came first."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, str] = {}
+
+    def root(self, name: str) -> str:
+        while (parent := self._parent.get(name, name)) != name:
+            name = parent
+        return name
+
+    def unite(self, a: str, b: str) -> None:
+        first, second = self.root(a), self.root(b)
+        if first != second:
+            self._parent[second] = first
+
+
+def _spread_over_views(
+    operations: Sequence[Operation], values: Mapping[str, Value], groups: _Groups, layouts: dict[str, Axes]
+) -> None:
+    """Give a value beside a view the layout that moves no data, where nothing else has decided."""
+    views = [operation for operation in operations if operation.kind == "view"]
+    changed = True
+    while changed:
+        changed = False
+        for view in views:
+            pair = (view.inputs[0], view.outputs[0])
+            for known, open_ in (pair, pair[::-1]):
+                axes, shape = layouts.get(groups.root(known)), values[open_].shape
+                if axes is None or groups.root(open_) in layouts or len(shape) < 3:
+                    continue
+                derived = view_axes(values[known].shape, axes, shape)
+                if derived is not None and keeps_order(values[known].shape, axes, shape, derived):
+                    layouts[groups.root(open_)] = derived
+                    changed = True
+
+
+def view_axes(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...]) -> Axes | None:
+    """The layout of `target` in which a reshape from `shape` with `axes` moves nothing, or None.
+
+    Axes of both shapes are matched in runs of equal product; runs keep the order that `axes` gives them.
+    """
+    runs = _matching_runs(shape, target)
+    if runs is None:
+        return None
+    owner = {source: run for run, (sources, _) in enumerate(runs) for source in sources}
+    order = list(dict.fromkeys(owner[axis] for axis in axes if axis in owner))
+    order += [run for run in range(len(runs)) if run not in order]
+    result = tuple(axis for run in order for axis in runs[run][1])
+    return result if sorted(result) == list(range(len(target))) else None
+
+
+def _matching_runs(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[list[int], list[int]]] | None:
+    """Shortest runs of axes of `a` and `b`, from the front, with equal products; unit axes join the run before them."""
+    if prod(a) != prod(b):
+        return None
+    runs: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        left: list[int] = []
+        right: list[int] = []
+        while not (left and right) or prod(a[x] for x in left) != prod(b[x] for x in right):
+            take_left = not left or (bool(right) and prod(a[x] for x in left) < prod(b[x] for x in right))
+            if take_left and i < len(a):
+                left.append(i)
+                i += 1
+            elif j < len(b):
+                right.append(j)
+                j += 1
+            elif i < len(a):
+                left.append(i)
+                i += 1
+            else:
+                break
+        runs.append((left, right))
+    return runs
+
+
+def keeps_order(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...], target_axes: Axes) -> bool:
+    """True when a reshape between two values laid out like this leaves every element at its linear place."""
+    if prod(shape) != prod(target):
+        return False
+    places = np.arange(prod(shape), dtype=np.int64)
+    before = places.reshape(shape).transpose(axes).reshape(-1)
+    return bool(np.array_equal(before, places.reshape(target).transpose(target_axes).reshape(-1)))

@@ -1,0 +1,70 @@
+"""Loading a model: the one function that the driver calls.
+
+path or zoo name, shapes, batch  -->  Model(graph, constants, source, warnings, sha256)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dsa_sched.frontend.build import build_graph
+from dsa_sched.frontend.constant_folding import fold_constants
+from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
+from dsa_sched.frontend.shapes import fix_shapes
+from dsa_sched.frontend.simplify import simplify
+from dsa_sched.zoo import zoo_model, zoo_names
+from hw_models.errors import ModelError
+from partitioner.graph import Graph
+
+__all__ = ["Model", "load_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A compiled-ready network and the file that it came from.
+
+    `source` is the checked original with external data and static shapes, never the simplified one: what verification
+    judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file.
+    """
+
+    graph: Graph
+    constants: dict[str, npt.NDArray[np.generic]]
+    source: onnx.ModelProto
+    warnings: tuple[str, ...]
+    sha256: str
+
+
+def load_model(
+    source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+) -> Model:
+    """Read, check, simplify and build. `batch` replaces the leading dimension of every input.
+
+    Raises ModelError: file, shape, batch or operators that cannot be compiled; all operators at once.
+    """
+    file = _open(source)
+    model, values = fix_shapes(file.model, shapes or {}, batch)
+    built = build_graph(simplify(fold_constants(model, values)))
+    return Model(built.graph, built.constants, model, built.warnings, file.sha256)
+
+
+def _open(source: str | Path) -> ModelFile:
+    """A path wins over a zoo name when the file exists."""
+    path = Path(source)
+    if path.is_file():
+        return read_model(path)
+    if str(source) in zoo_names():
+        return checked_model(zoo_model(str(source)), str(source))
+    close = difflib.get_close_matches(str(source), zoo_names(), n=1)
+    raise ModelError(
+        f"model {source}",
+        needs=f"a file, or one of {', '.join(zoo_names())}",
+        has="neither",
+        change=f"did you mean {close[0]}?" if close else "",
+    )

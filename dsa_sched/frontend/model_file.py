@@ -1,0 +1,142 @@
+"""Reading a model file: everything that can be wrong with the file itself, before its operators matter.
+
+    path  -->  ModelProto with external data resolved, nodes named; SHA-256 of all the bytes read
+
+External data may lie only inside the model's own folder: a model from elsewhere must not read other files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, external_data_helper
+
+from dsa_sched.frontend.network import name_nodes
+from dsa_sched.frontend.operators import require_known
+from dsa_sched.frontend.shapes import first_line
+from hw_models.errors import ModelError, size_text
+
+__all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]
+
+LARGEST_MODEL_BYTES = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """The checked model and the SHA-256 of its file, followed by its external data in order of first use."""
+
+    model: onnx.ModelProto
+    sha256: str
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read and check one ONNX file. Raises ModelError naming the file, tensor or node."""
+    raw = _bytes_of(path)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(raw)
+    except DecodeError as error:
+        raise ModelError(
+            str(path),
+            needs="a complete ONNX model",
+            has=f"{size_text(len(raw))} that do not parse: truncated or not ONNX",
+        ) from error
+    if not model.ir_version or not model.graph.node:
+        raise ModelError(str(path), needs="an ONNX model with at least one node", has="a file without one")
+    digest = hashlib.sha256(raw)
+    _resolve_external(path, model, digest, len(raw))
+    return ModelFile(_checked(model, str(path)), digest.hexdigest())
+
+
+def checked_model(model: onnx.ModelProto, who: str) -> ModelFile:
+    """The same checks for a model in memory. Its hash is that of its deterministic serialisation."""
+    digest = hashlib.sha256(model.SerializeToString(deterministic=True))
+    return ModelFile(_checked(model, who), digest.hexdigest())
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_MODEL_BYTES:
+            raise ModelError(str(path), needs=f"at most {size_text(LARGEST_MODEL_BYTES)}", has=size_text(size))
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(str(path), needs="a file that can be read", has=error.strerror or str(error)) from error
+
+
+def _checked(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
+    """The model with all nodes named. Operators first, because the checker would stop at the first unknown one."""
+    name_nodes(model)
+    require_known(model, who)
+    if model.graph.sparse_initializer or model.functions:
+        raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
+    try:
+        onnx.checker.check_model(model, full_check=False)
+    except Exception as error:  # the checker raises its own and protobuf's classes
+        raise ModelError(who, needs="a valid ONNX model", has=first_line(error)) from error
+    return model
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _resolve_external(path: Path, model: onnx.ModelProto, digest: hashlib._Hash, size_bytes: int) -> None:
+    """Load every external tensor into the model. Sizes add up under the same bound as the file's own."""
+    folder = path.resolve().parent
+    for tensor in _tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        info = external_data_helper.ExternalDataInfo(tensor)
+        file = _inside(folder, info.location, tensor.name)
+        try:
+            available = file.stat().st_size
+            offset, length = int(info.offset or 0), int(info.length or available - int(info.offset or 0))
+            if offset < 0 or length < 0 or offset + length > available:
+                raise ModelError(
+                    f"tensor {tensor.name}",
+                    needs=f"bytes {offset} to {offset + length} of {file.name}",
+                    has=size_text(available),
+                )
+            size_bytes += length
+            if size_bytes > LARGEST_MODEL_BYTES:
+                raise ModelError(
+                    str(path),
+                    needs=f"at most {size_text(LARGEST_MODEL_BYTES)} with external data",
+                    has="more than that",
+                )
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                tensor.raw_data = stream.read(length)
+        except OSError as error:
+            raise ModelError(
+                f"tensor {tensor.name}",
+                needs=f"external data {info.location} beside the model",
+                has=error.strerror or str(error),
+            ) from error
+        digest.update(tensor.raw_data)
+        tensor.data_location = TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _inside(folder: Path, location: str, tensor: str) -> Path:
+    """The real path of external data. Raises ModelError for one outside the model's folder, by `..` or by a link."""
+    file = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not file.is_relative_to(folder):
+        raise ModelError(
+            f"tensor {tensor}",
+            needs="external data inside the model's folder",
+            has=repr(location),
+            change="move the data beside the model and store a relative path",
+        )
+    return file

@@ -1,0 +1,179 @@
+"""An ONNX model as plain data: the form in which the frontend reads, checks and rewrites networks.
+
+    ModelProto  -->  Network(nodes, constants, values, inputs, outputs, opset)  -->  ModelProto
+
+Nodes are frozen and axes are ONNX's; layout comes later, in `layout.py`. Constants are arrays in the file's own type,
+or float64 where a rewrite computed them. `values` gives shape and element type of every tensor, constants too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+
+from hw_models.errors import ModelError
+
+__all__ = ["Array", "Network", "Node", "Setting", "Value", "name_nodes", "network_of", "node_proto", "opset_of"]
+
+Array = npt.NDArray[np.generic]
+Setting = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+"""The value of an attribute; tensors and graphs are not settings: folding and checks read the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Shape and ONNX element type (a `TensorProto` data type) of one tensor."""
+
+    shape: tuple[int, ...]
+    dtype: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One ONNX node. An absent optional input is an empty name."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    settings: tuple[tuple[str, Setting], ...] = ()
+
+    def setting(self, name: str, default: Setting) -> Setting:
+        return dict(self.settings).get(name, default)
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, int):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"an integer attribute {name}", has=repr(value))
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A numeric attribute. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, (int, float)):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"a number as attribute {name}", has=repr(value))
+        return float(value)
+
+    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """A list of integers. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"a list of integers as {name}", has=repr(value))
+        return tuple(int(v) for v in value)
+
+    def text(self, name: str, default: str) -> str:
+        """A text attribute. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, str):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"a text as attribute {name}", has=repr(value))
+        return value
+
+    def input(self, position: int) -> str:
+        """The name of an input, empty where it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Nodes in topological order."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int
+
+    @cached_property
+    def producer(self) -> dict[str, Node]:
+        return {output: node for node in self.nodes for output in node.outputs if output}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[Node, ...]]:
+        """Name -> nodes that read it, each once, in order."""
+        result: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                result.setdefault(name, []).append(node)
+        return {name: tuple(nodes) for name, nodes in result.items()}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor. Raises ModelError naming it when inference did not find one."""
+        if name in self.constants:
+            return tuple(self.constants[name].shape)
+        if name not in self.values:
+            raise ModelError(f"tensor {name}", needs="a static shape", has="none that shape inference could find")
+        return self.values[name].shape
+
+    def pruned(self) -> Network:
+        """Without nodes that no output depends on, and without constants that nothing reads."""
+        needed, kept = set(self.outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.inputs)
+                kept.append(node)
+        constants = {name: array for name, array in self.constants.items() if name in needed}
+        return replace(self, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def node_of(proto: onnx.NodeProto) -> Node:
+    """The node with its plain attributes, those left out that hold a tensor or a graph."""
+    settings: list[tuple[str, Setting]] = []
+    for attribute in proto.attribute:
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            settings.append((attribute.name, value.decode("utf-8", "replace")))
+        elif isinstance(value, (int, float)):
+            settings.append((attribute.name, value))
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) for v in value):
+            settings.append((attribute.name, tuple(value)))
+    return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), tuple(sorted(settings)))
+
+
+def name_nodes(model: onnx.ModelProto) -> None:
+    """Give every node of `model` a unique name: its own, or `OpType_index` where it has none or shares it."""
+    counts: dict[str, int] = {}
+    for proto in model.graph.node:
+        counts[proto.name] = counts.get(proto.name, 0) + 1
+    taken = {name for name, count in counts.items() if name and count == 1}
+    for index, proto in enumerate(model.graph.node):
+        if proto.name in taken:
+            continue
+        name = f"{proto.op_type}_{index}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        proto.name = name
+
+
+def network_of(
+    model: onnx.ModelProto,
+    nodes: Iterable[onnx.NodeProto],
+    constants: Mapping[str, Array],
+    values: Mapping[str, Value],
+) -> Network:
+    """The model's interface with the given nodes and constants."""
+    inputs = tuple(item.name for item in model.graph.input if item.name not in constants)
+    outputs = tuple(item.name for item in model.graph.output)
+    name = model.graph.name or "graph"
+    return Network(name, tuple(map(node_of, nodes)), constants, values, inputs, outputs, opset_of(model)).pruned()
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Version of the default operator set."""
+    return next((int(item.version) for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+
+
+def node_proto(node: Node) -> onnx.NodeProto:
+    """The converse of `node_of`."""
+    proto = helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name)
+    proto.attribute.extend(helper.make_attribute(name, value) for name, value in node.settings)
+    return proto
