@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -157,6 +158,14 @@ class Artifact:
             clusters.append(ClusterFiles(program.cores, Path(program.elf).name, files))
         texts = {entry.path: _read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
+
+    @cached_property
+    def _by_name(self) -> dict[str, TensorEntry]:
+        return {entry.name: entry for entry in self.manifest.tensors}
+
+    def tensor(self, name: str) -> TensorEntry:
+        """Where a tensor lies. Raises KeyError."""
+        return self._by_name[name]
 
     def encode(self, inputs: Mapping[str, Array]) -> dict[int, bytes]:
         """ONNX arrays to device bytes by address. Raises ModelError naming inputs that are missing or misshapen."""

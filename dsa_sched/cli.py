@@ -11,8 +11,11 @@ from typing import IO, Any
 import click
 
 from dsa_sched.commands.chips import chip, chips
+from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.disasm import disasm
 from dsa_sched.commands.iss import iss
+from dsa_sched.commands.run import run
+from dsa_sched.commands.verify import verify
 from hw_models.errors import UserError
 
 __all__ = ["cli", "main"]
@@ -69,7 +72,7 @@ def cli() -> None:
     """
 
 
-for command in (chips, chip, disasm, iss):
+for command in (compile_command, run, verify, chips, chip, disasm, iss):
     cli.add_command(command)
 
 

@@ -86,13 +86,14 @@ class Compilation:
         # A value that is no permutation of an ONNX tensor (axes unknown) is described as it lies.
         layout = tensor.axes or tuple(range(len(tensor.shape)))
         shape = tensor.source_shape if tensor.axes else tensor.shape
+        # Kinds and dtypes are texts in graph and program; the manifest refuses any that it does not list.
         return TensorEntry(
             name=placement.tensor,
-            kind=placement.kind,  # type: ignore[arg-type]  # the kinds of placements are those of the manifest
+            kind=placement.kind,  # type: ignore[arg-type]
             shape=shape,
-            dtype=tensor.source_dtype,
+            dtype=tensor.source_dtype,  # type: ignore[arg-type]
             layout=layout,
-            device_dtype=tensor.dtype,
+            device_dtype=tensor.dtype,  # type: ignore[arg-type]
             address=self.target.address(placement.memory, placement.offset_bytes),
             bytes=placement.size_bytes,
         )

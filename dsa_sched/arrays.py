@@ -1,0 +1,86 @@
+"""Arrays in and out of `.npz` files, which come from strangers too.
+
+    x.npz --bounded, no pickle--> {name: array}          {name: array} --whole or not at all--> y.npz
+
+A file may not claim more bytes than its caller is ready to hold, whatever its compression says. Written files depend on
+the arrays alone, not on the day.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from hw_models.errors import UserError, size_text
+
+__all__ = ["read_arrays", "write_arrays"]
+
+Array = npt.NDArray[np.generic]
+
+HEADER_BYTES = 1 << 16
+"""What one array's header may take beside its data."""
+
+
+def read_arrays(path: Path, bound_bytes: int) -> dict[str, Array]:
+    """All arrays of an .npz file, `bound_bytes` at most together. Raises UserError naming the file and array."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            size = sum(member.file_size for member in members)
+            if size > bound_bytes + HEADER_BYTES * max(1, len(members)):
+                raise UserError(str(path), needs=f"at most {size_text(bound_bytes)} of arrays", has=size_text(size))
+            return {member.filename.removesuffix(".npy"): _read(path, archive, member) for member in members}
+    except zipfile.BadZipFile as error:
+        raise UserError(
+            str(path), needs="an .npz file of arrays", has=str(error), change="write it by numpy.savez"
+        ) from None
+    except OSError as error:
+        raise UserError(str(path), needs="an .npz file that can be read", has=_reason(error)) from None
+
+
+def _read(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    try:
+        with archive.open(member) as stream:
+            # The stream ends where the archive says, so an array cannot be larger than was counted.
+            array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+            return array
+    except (ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, MemoryError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "a damaged array"
+        raise UserError(f"{path}, array {member.filename}", needs="a plain array of numbers", has=reason) from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an .npz file that `numpy.load` reads; the file appears when it is complete. Raises UserError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dsa-sched-", delete=False) as stream:
+            scratch = Path(stream.name)
+            try:
+                _write(stream, arrays)
+                stream.close()
+                scratch.chmod(0o644)
+                os.replace(scratch, path)
+            except BaseException:
+                scratch.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise UserError(str(path), needs="a place that can be written", has=_reason(error)) from None
+
+
+def _write(stream: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            # A fixed date, and names of any kind: numpy.savez takes names as keyword arguments.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

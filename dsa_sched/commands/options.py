@@ -1,0 +1,85 @@
+"""Options that several commands share: the chip, the level, the batch, shapes of inputs, another runner.
+
+--shape x=1,3,224,224  -->  ("x", (1, 3, 224, 224))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["CHIP", "Shape", "compile_options", "runner_option"]
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+Shape = tuple[str, tuple[int, ...]]
+
+LEVELS = ("O0",)
+"""Those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
+
+
+class ChipName(click.ParamType[str]):
+    """The name of a built-in chip or a chip file; what it must be is said by whoever loads it."""
+
+    name = "CHIP"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        del param, ctx
+        return str(value)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        from hw_models.loading import builtin_chips
+
+        del param, ctx
+        return f"There is no default chip. Built-in chips: {', '.join(builtin_chips())}; or give a chip file."
+
+
+class ShapeOption(click.ParamType[Shape]):
+    """One `--shape`: the name of an input, then its dimensions."""
+
+    name = "NAME=N,C,H,W"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shape:
+        if isinstance(value, tuple):
+            return value
+        name, equals, dims = str(value).rpartition("=")
+        if not equals or not name or not re.fullmatch(r"[1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*", dims):
+            self.fail(f"{value!r} is not NAME=N,C,H,W, for example data=1,3,224,224", param, ctx)
+        return name, tuple(int(dim) for dim in dims.split(","))
+
+
+CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a built-in name or a chip file.")
+
+
+def compile_options(command: AnyFunction) -> AnyFunction:
+    """The options of every command that compiles."""
+    for option in (
+        click.option(
+            "--shape",
+            "shapes",
+            type=ShapeOption(),
+            multiple=True,
+            help="The shape of an input whose dimensions the model leaves open. May be repeated.",
+        ),
+        click.option("--batch", type=click.IntRange(1), help="Replace the leading dimension of every input."),
+        click.option(
+            "--level",
+            type=click.Choice(LEVELS),
+            default=LEVELS[0],
+            show_default=True,
+            help="How much is optimised. O0: one kernel a layer, every output in the main memory.",
+        ),
+        CHIP,
+    ):
+        command = option(command)
+    return command
+
+
+runner_option = click.option(
+    "--runner",
+    metavar="COMMAND",
+    help="Run the machine code by this command instead of the built-in simulator: another simulator, an FPGA, a "
+    "board. Words in braces are filled in: {elf} {cores} {loads} {dumps} {out}.",
+)

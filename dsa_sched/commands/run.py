@@ -1,0 +1,48 @@
+"""`dsa-sched run`: an artifact computes its outputs from inputs in ONNX layout and dtype."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dsa_sched.commands.options import runner_option
+
+__all__ = ["run"]
+
+LARGEST_ITEM_BYTES = 8
+"""Inputs may come in a wider type than the model's; float64 and int64 are the widest."""
+
+
+@click.command(short_help="Run a compiled model on inputs of your own.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--input", "source", type=click.Path(path_type=Path), required=True, help="An .npz file, one array an input."
+)
+@click.option("--output", "target", type=click.Path(path_type=Path), required=True, help="The .npz file to write.")
+@runner_option
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order in which simulated cores run.")
+def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int) -> None:
+    """Run the artifact in DIR on the arrays of one .npz file and write its outputs to another.
+
+    \b
+    python -c "import numpy as np; np.savez('x.npz', x=np.zeros((1, 3, 64, 64), np.float32))"
+    dsa-sched run mine.out --input x.npz --output y.npz
+
+    Arrays are named, shaped and typed as in the ONNX file.
+    """
+    from math import prod
+
+    from dsa_sched.arrays import read_arrays, write_arrays
+    from dsa_sched.artifact import Artifact
+    from dsa_sched.report.progress import Steps
+
+    artifact = Artifact.load(folder)
+    bound = sum(prod(entry.shape) * LARGEST_ITEM_BYTES for entry in artifact.manifest.inputs)
+    arrays = read_arrays(source, bound)
+    with Steps() as steps:
+        steps.say("running")
+        outputs = artifact.run(arrays, runner, seed)
+    write_arrays(target, outputs)
+    for name, array in outputs.items():
+        click.echo(f"{name}: {array.dtype} {list(array.shape)} in {target}")

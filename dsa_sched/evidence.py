@@ -1,0 +1,166 @@
+"""Evidence for a verdict: which values of a run can be compared, with what, and the comparisons themselves.
+
+manifest + memory after a run + reference values  -->  errors, samples bit for bit, changed constants
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.artifact import Artifact, from_device, to_device
+from dsa_sched.driver import Compilation
+from dsa_sched.judge import first_difference, relative_error, sample_points
+from partitioner.graph import Constants, Graph
+from partitioner.layers import Layer
+
+__all__ = [
+    "Dump",
+    "Feed",
+    "Loads",
+    "Samples",
+    "changed_constants",
+    "check_samples",
+    "comparable",
+    "computing_layers",
+    "logits_names",
+    "onnx_array",
+    "probe_loads",
+    "stored_values",
+    "worst_error",
+]
+
+Array = npt.NDArray[np.generic]
+Bits = npt.NDArray[np.uint16]
+Feed = Mapping[str, Array]
+"""Value name -> array in ONNX layout: the inputs of a network, or all values of the reference."""
+
+Dump = Mapping[str, bytes]
+"""Tensor name -> its bytes in memory after a run."""
+
+Loads = Mapping[int, bytes]
+"""Address -> bytes to place before a run."""
+
+
+def computing_layers(compilation: Compilation) -> tuple[Layer, ...]:
+    """Layers that compute, in order of execution; views own no kernel."""
+    plan, graph = compilation.plan, compilation.model.graph
+    found = (layer for step in plan.steps for layer in plan.group_by_name[step.group].layers)
+    return tuple(layer for layer in dict.fromkeys(found) if layer.anchor(graph).kind != "view")
+
+
+def stored_values(compilation: Compilation) -> tuple[str, ...]:
+    """Values that the run leaves in memory: the inputs, the output of each layer, views of them."""
+    plan, graph = compilation.plan, compilation.model.graph
+    outputs = (layer.output for group in plan.groups for layer in group.layers)
+    return tuple(dict.fromkeys((*graph.inputs, *outputs)))
+
+
+def comparable(graph: Graph, name: str, exact: Feed) -> bool:
+    """Does the reference have this value, and is the device's array a permutation of it?"""
+    tensor = graph.by_name[name]
+    permutes = sorted(tensor.axes) == list(range(len(tensor.shape)))
+    return permutes and name in exact and exact[name].shape == tensor.source_shape
+
+
+def onnx_array(artifact: Artifact, name: str, dump: Dump) -> Array:
+    return from_device(artifact.tensor(name), dump[name])
+
+
+def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) -> Loads:
+    """Everything to place before an isolated run: the inputs, and the copies that layers read, as the reference has it.
+
+    A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
+    taken from the run of the whole network.
+    """
+    graph, artifact = isolated.model.graph, isolated.artifact
+    placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.inputs}
+    for op in graph.ops:
+        for name in op.outputs:
+            if comparable(graph, name, exact):
+                placed[name] = to_device(artifact.tensor(f"{name}::probe"), exact[name])
+            elif op.kind == "view" and op.inputs[0] in placed:
+                placed[name] = placed[op.inputs[0]]
+            elif name in stored:
+                placed[name] = stored[name]
+    place = {name: name if name in graph.inputs else f"{name}::probe" for name in placed}
+    return {artifact.tensor(place[name]).address: data for name, data in placed.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """How many outputs of a layer were recomputed, how many differ, and the first that does, in words."""
+
+    count: int
+    wrong: int
+    first: str = ""
+
+
+def check_samples(whole: Compilation, layer: Layer, stored: tuple[Dump, ...], samples: int, seed: int) -> Samples:
+    """Recompute samples of a layer's output from its inputs in memory, by the target's slow arithmetic."""
+    graph, constants = whole.model.graph, whole.model.constants
+    shape = graph.by_name[layer.output].shape
+    count = -(-samples // len(stored))
+    random = np.random.default_rng(list(sha256(f"{seed} {layer.name}".encode()).digest()))
+    total = Samples(0, 0)
+    for number, dump in enumerate(stored):
+        read = partial(_bits, graph, constants, dump)
+        points = sample_points(shape, count, random)
+        expected = whole.target.emulate(graph, constants, layer, points, read)
+        ours = read(layer.output)[tuple(points.T)]
+        wrong = np.flatnonzero(ours != expected)
+        first = total.first
+        if len(wrong) and not first:
+            at = int(wrong[0])
+            first = (
+                f"first at {points[at].tolist()} of {layer.output} for input {number}: "
+                f"stored {int(ours[at]):#06x}, emulated {int(expected[at]):#06x}"
+            )
+        total = Samples(total.count + len(points), total.wrong + len(wrong), first)
+    return total
+
+
+def _bits(graph: Graph, constants: Constants, dump: Dump, name: str) -> Bits:
+    """A tensor's fp16 patterns in device shape: constants as the graph has them, all else from the run's memory."""
+    tensor = graph.by_name[name]
+    if tensor.constant:
+        return np.ascontiguousarray(constants[tensor.constant]).view(np.uint16)
+    return np.frombuffer(dump[name], np.uint16).reshape(tensor.shape)
+
+
+def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:
+    """The largest relative error of a value over all inputs; None where the reference has no such value."""
+    if not comparable(whole.model.graph, name, exact[0]):
+        return None
+    pairs = zip(dumps, exact, strict=True)
+    return max(relative_error(onnx_array(whole.artifact, name, dump), values[name]) for dump, values in pairs)
+
+
+def logits_names(graph: Graph, exact: Feed) -> tuple[str, ...]:
+    """For each output the value before a final softmax, else the output itself; those that the reference has too."""
+    before = {output: _before_softmax(graph, output) for output in graph.outputs}
+    names = (name if comparable(graph, name, exact) else output for output, name in before.items())
+    return tuple(dict.fromkeys(name for name in names if comparable(graph, name, exact)))
+
+
+def _before_softmax(graph: Graph, output: str) -> str:
+    name = output
+    while name in graph.producer and graph.producer[name].kind == "view":
+        name = graph.producer[name].inputs[0]
+    op = graph.producer.get(name)
+    return op.inputs[0] if op is not None and op.kind == "softmax" else output
+
+
+def changed_constants(whole: Compilation, dump: Dump) -> Iterator[str]:
+    """Constants that do not lie in memory after the run as the graph has them."""
+    for tensor in whole.model.graph.tensors:
+        if tensor.constant and tensor.name in dump:
+            expected = np.ascontiguousarray(whole.model.constants[tensor.constant]).tobytes()
+            count, first = first_difference(dump[tensor.name], expected)
+            if count:
+                yield f"constant {tensor.name}: {count} of {len(expected)} bytes changed in memory, first at {first}"

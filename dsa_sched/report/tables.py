@@ -1,0 +1,108 @@
+"""The verification report for a reader: a row a layer, totals, logits, verdict; plain text without a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND
+from dsa_sched.verdict import LayerResult, VerifyReport
+from dsa_sched.work import LayerWork
+from hw_models.errors import size_text
+
+__all__ = ["print_report"]
+
+PLAIN_WIDTH = 240
+"""Columns where nobody says how wide the output is: enough for a row on one line."""
+
+
+def print_report(report: VerifyReport, console: Console | None = None) -> None:
+    """Print the whole report."""
+    console = console or Console()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=PLAIN_WIDTH, color_system=None, highlight=False)
+    console.print(Text(_title(report), "bold"))
+    console.print(_layers(report))
+    for line in _facts(report):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for warning in report.warnings:
+        console.print(Text(f"warning: {warning}", "yellow"), soft_wrap=True)
+    for failure in report.failures:
+        console.print(Text(f"failed: {failure}", "red"), soft_wrap=True)
+    console.print(Text("passed", "bold green") if report.passed else Text("FAILED", "bold red"))
+
+
+def _layers(report: VerifyReport) -> Table:
+    engines = tuple(engine for engine in report.total.instructions if report.total.cycles.get(engine))
+    ways = tuple(report.total.moved_bytes)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("layer", overflow="ellipsis", max_width=32)
+    table.add_column("operators", overflow="ellipsis", max_width=20)
+    table.add_column("instr.", justify="right")
+    for engine in engines:
+        table.add_column(f"{engine}\ncycles", justify="right")
+    for way in ways:
+        table.add_column(f"{way}\nKiB", justify="right")
+    for heading in ("error\nalone", "error\nin network", "bit-exact\nsamples"):
+        table.add_column(heading, justify="right")
+    for layer in report.layers:
+        table.add_row(Text(layer.name), "+".join(layer.operators), *_work(layer.work, engines, ways), *_errors(layer))
+    right = sum(layer.samples - layer.samples_wrong for layer in report.layers)
+    table.add_section()
+    table.add_row(
+        "total", f"{len(report.layers)} layers", *_work(report.total, engines, ways), _worst(report), "", f"{right:,}"
+    )
+    return table
+
+
+def _title(report: VerifyReport) -> str:
+    return f"{report.model} on {report.chip}, {report.level}, batch {report.batch}, {report.inputs} inputs"
+
+
+def _work(work: LayerWork, engines: tuple[str, ...], ways: tuple[str, ...]) -> tuple[str, ...]:
+    cycles = (f"{work.busiest_cycles.get(engine, 0):,.0f}" for engine in engines)
+    moved = (f"{work.moved_bytes.get(way, 0) / 1024:,.1f}" for way in ways)
+    return (f"{sum(work.instructions.values()):,}", *cycles, *moved)
+
+
+def _errors(layer: LayerResult) -> tuple[Text, Text, Text]:
+    right = layer.samples - layer.samples_wrong
+    exact = f"{layer.samples:,}" if not layer.samples_wrong else f"{right:,} of {layer.samples:,}"
+    return (
+        _mark(_error(layer.isolated_error), layer.isolated_error is None or layer.isolated_error <= LAYER_BOUND),
+        Text(_error(layer.whole_error)),
+        _mark(exact, not layer.samples_wrong),
+    )
+
+
+def _worst(report: VerifyReport) -> str:
+    return _error(
+        max((layer.isolated_error for layer in report.layers if layer.isolated_error is not None), default=None)
+    )
+
+
+def _error(error: float | None) -> str:
+    return "-" if error is None else f"{error:.2e}"
+
+
+def _mark(text: str, good: bool) -> Text:
+    return Text(text, "" if good else "bold red")
+
+
+def _facts(report: VerifyReport) -> list[str]:
+    """Logits, constants, size and time, a line each."""
+    lines = []
+    for result in report.logits:
+        lines.append(
+            f"logits {result.tensor}, input {result.input}: error {result.error:.4g}, {result.share:.2%} of the "
+            f"distance {result.distance:.4g} between inputs (at most {LOGITS_SHARE_BOUND:.0%}); "
+            f"same top-1 in {result.top1_active - result.top1_wrong} of {result.top1_active} rows whose margin exceeds "
+            f"the error ({result.rows} rows)"
+        )
+    lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
+    lines.append(
+        f"program: {size_text(report.program_bytes)}, {sum(report.total.instructions.values()):,} instructions"
+    )
+    lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
+    return lines

@@ -1,0 +1,73 @@
+"""The verdict of a verification: what was measured of layers, logits and constants, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND, LogitsResult
+from dsa_sched.work import LayerWork
+
+__all__ = ["LayerResult", "VerifyReport", "failures"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerResult:
+    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value."""
+
+    name: str
+    operators: tuple[str, ...]
+    output: str
+    work: LayerWork
+    isolated_error: float | None
+    whole_error: float | None
+    samples: int
+    samples_wrong: int
+    first_wrong: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The verdict and what led to it. It passed when `failures` is empty."""
+
+    model: str
+    chip: str
+    level: str
+    batch: int
+    inputs: int
+    layers: tuple[LayerResult, ...]
+    logits: tuple[LogitsResult, ...]
+    constants: int
+    constant_bytes: int
+    program_bytes: int
+    total: LayerWork
+    failures: tuple[str, ...]
+    warnings: tuple[str, ...]
+    seconds: tuple[tuple[str, float], ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...]) -> Iterator[str]:
+    for layer in layers:
+        error = layer.isolated_error
+        if error is not None and not error <= LAYER_BOUND:
+            yield f"layer {layer.name}: relative error {error:.3g} by itself, at most {LAYER_BOUND} is allowed"
+        if layer.samples_wrong:
+            yield (
+                f"layer {layer.name}: {layer.samples_wrong} of {layer.samples} samples differ from the emulation, "
+                f"{layer.first_wrong}"
+            )
+    if not logits:
+        yield "no output of the network is a value that the reference has, so the end cannot be judged"
+    for result in logits:
+        where = f"{result.tensor} for input {result.input}"
+        if not result.share <= LOGITS_SHARE_BOUND:
+            yield (
+                f"{where}: error {result.error:.4g} is {result.share:.3g} of the distance {result.distance:.4g} "
+                f"between inputs, at most {LOGITS_SHARE_BOUND} is allowed"
+            )
+        if result.top1_wrong:
+            yield f"{where}: {result.top1_wrong} of {result.rows} rows have another top-1 although the margin is clear"

@@ -1,0 +1,83 @@
+"""What a program does for each layer, added up: instructions and cycles by engine, bytes by way between memories.
+
+    Program --by Instr.source--> {layer: LayerWork}
+
+The figures are the program's own, from its instructions; nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hw_models.chip import Chip
+from isched.program import Instr, Program
+
+__all__ = ["LayerWork", "add_work", "layer_work"]
+
+MOVERS = ("transfer", "dma")
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """`cycles` are those of the cost model, summed over cores; `busiest_cycles` the most that one core has, by engine.
+
+    `moved_bytes` counts what DMA and transfer engines read, by "source->destination".
+    """
+
+    instructions: Mapping[str, int]
+    cycles: Mapping[str, float]
+    busiest_cycles: Mapping[str, float]
+    moved_bytes: Mapping[str, int]
+
+
+def layer_work(program: Program, chip: Chip) -> dict[str, LayerWork]:
+    """Work by the operator that instructions serve (`Instr.source`), in order of first appearance."""
+    movers = {engine.name for engine in chip.engines if engine.kind in MOVERS}
+    order = tuple(engine.name for engine in chip.engines)
+    by_layer: dict[str, dict[int, list[Instr]]] = {}
+    for stream in program.streams:
+        for instr in stream.instrs:
+            by_layer.setdefault(instr.source, {}).setdefault(stream.core, []).append(instr)
+    return {name: _work(tuple(cores.values()), movers, order) for name, cores in by_layer.items()}
+
+
+def add_work(parts: Iterable[LayerWork]) -> LayerWork:
+    """Layers run one after the other, so that their busiest cores add up."""
+    work = tuple(parts)
+    return LayerWork(
+        _total(part.instructions for part in work),
+        _total(part.cycles for part in work),
+        _total(part.busiest_cycles for part in work),
+        _total(part.moved_bytes for part in work),
+    )
+
+
+def _total(parts: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    total: dict[str, Number] = {}
+    for part in parts:
+        for key, number in part.items():
+            total[key] = total[key] + number if key in total else number
+    return total
+
+
+def _work(cores: tuple[list[Instr], ...], movers: set[str], order: tuple[str, ...]) -> LayerWork:
+    """Engines in the order of the chip file, ways in the order of first use."""
+    instructions = dict.fromkeys(order, 0)
+    cycles, busiest = dict.fromkeys(order, 0.0), dict.fromkeys(order, 0.0)
+    moved: Counter[str] = Counter()
+    for instrs in cores:
+        own: dict[str, float] = {}
+        for instr in instrs:
+            instructions[instr.engine] += 1
+            own[instr.engine] = own.get(instr.engine, 0.0) + instr.cycles
+            if instr.engine in movers:
+                way = f"{instr.reads[0].memory}->{instr.writes[0].memory}"
+                moved[way] += sum(region.size_bytes for region in instr.reads)
+        for engine, number in own.items():
+            cycles[engine] += number
+            busiest[engine] = max(busiest[engine], number)
+    return LayerWork(instructions, cycles, busiest, dict(moved))
