@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.calibration import calibrate
+from dsa_sched.zoo.gains import calibrate
 from dsa_sched.zoo.inputs import seed_of
 from hw_models.errors import ModelError
 
