@@ -1,0 +1,44 @@
+"""How large the networks of the zoo are, from their topology alone: no weights are drawn, nothing is calibrated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import onnx
+from onnx import numpy_helper
+
+from dsa_sched.zoo.networks import FILES, topology
+
+__all__ = ["NetworkSize", "network_size"]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSize:
+    """`input` is the name and ONNX shape of the first input; `operators` counts nodes that compute."""
+
+    name: str
+    file: str
+    input: str
+    shape: tuple[int, ...]
+    operators: int
+    parameters: int
+
+
+def network_size(name: str) -> NetworkSize:
+    """Raises KeyError for a name that is not in the zoo."""
+    graph = topology(name).graph
+    constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    fillings = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    weights = [tuple(int(extent) for extent in shapes[node.input[0]]) for node in fillings]
+    weights += [tuple(t.dims) for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    first = next(item for item in graph.input if item.name not in constants)
+    return NetworkSize(
+        name=name,
+        file=f"light_{FILES[name]}.onnx",
+        input=first.name,
+        shape=tuple(int(dim.dim_value) for dim in first.type.tensor_type.shape.dim),
+        operators=len(graph.node) - len(fillings),
+        parameters=sum(prod(shape) for shape in weights),
+    )

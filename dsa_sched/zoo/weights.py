@@ -1,0 +1,92 @@
+"""Seeded weights by what reads them, before calibration.
+
+    network name, constant name, role, shape  -->  float32 array, the same bits on every machine
+
+Drawn from the generator's raw uniform numbers: the normal distribution's tails depend on the machine's exp and log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+__all__ = ["Floats", "Role", "drawn", "roles", "seed_of"]
+
+Floats = npt.NDArray[np.float32]
+
+SPREAD = np.float32(0.2)
+PASSED_ON = ("Unsqueeze", "Reshape")  # some files put these between a constant and its reader
+
+
+class Role(Enum):
+    """What a constant does to the value it meets."""
+
+    WEIGHT = "weight"
+    FACTOR = "factor"
+    SHIFT = "shift"
+    MEAN = "mean"
+    VARIANCE = "variance"
+
+
+_ROLES = {
+    ("Conv", 1): Role.WEIGHT,
+    ("Conv", 2): Role.SHIFT,
+    ("Gemm", 1): Role.WEIGHT,
+    ("Gemm", 2): Role.SHIFT,
+    ("BatchNormalization", 1): Role.FACTOR,
+    ("BatchNormalization", 2): Role.SHIFT,
+    ("BatchNormalization", 3): Role.MEAN,
+    ("BatchNormalization", 4): Role.VARIANCE,
+    ("Mul", 1): Role.FACTOR,
+    ("Add", 1): Role.SHIFT,
+}
+
+
+def seed_of(*words: object) -> int:
+    """A generator's seed from words, the same in every process."""
+    return int.from_bytes(hashlib.sha256("\0".join(map(str, words)).encode()).digest()[:16], "little")
+
+
+def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ...]]) -> dict[str, Role]:
+    """The role of every constant, by name, also through nodes that only reshape it."""
+    origin = {name: name for name in constants}
+    result: dict[str, Role] = {}
+    for node in nodes:
+        if node.op_type in PASSED_ON and node.input[0] in origin:
+            origin[node.output[0]] = origin[node.input[0]]
+            continue
+        for position, operand in enumerate(node.input):
+            if operand in origin:
+                result[origin[operand]] = _ROLES[node.op_type, position]
+    return result
+
+
+def drawn(network: str, constant: str, role: Role, shape: tuple[int, ...]) -> Floats:
+    """Weights with He's variance (2 over the inputs of one output); factors about 1, shifts about 0."""
+    generator = np.random.default_rng(seed_of(network, constant))
+    match role:
+        case Role.WEIGHT:
+            inputs = np.prod(shape[1:]) if len(shape) != 4 or shape[:2] != (1, 1) else shape[3]
+            return _bell(generator, shape) * np.float32(np.sqrt(2 / inputs))
+        case Role.FACTOR:
+            return np.float32(1) + SPREAD * (2 * generator.random(shape, np.float32) - 1)
+        case Role.SHIFT:
+            return SPREAD * (2 * generator.random(shape, np.float32) - 1)
+        case Role.MEAN:
+            return np.zeros(shape, np.float32)
+        case Role.VARIANCE:
+            return np.ones(shape, np.float32)
+
+
+def _bell(generator: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    """Zero mean, unit variance, triangular density: the sum of two uniform numbers."""
+    result = generator.random(shape, np.float32)
+    result += generator.random(shape, np.float32)
+    result -= np.float32(1)
+    result *= np.float32(np.sqrt(6))
+    return result
