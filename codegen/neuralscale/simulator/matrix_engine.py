@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from codegen.neuralscale.simulator import csr, fp16, mme
 from codegen.neuralscale.simulator.faults import SimulationFault, Trap
 from codegen.neuralscale.simulator.hart import Hart
+from codegen.neuralscale.simulator.issued import Issue
 from codegen.neuralscale.simulator.memory import L1
 from codegen.neuralscale.simulator.operands import (
     BAD_SHAPE,
@@ -29,7 +30,6 @@ from codegen.neuralscale.simulator.operands import (
     check_target_stride,
     check_vtype,
 )
-from codegen.neuralscale.simulator.vector_engine import Issue
 
 Product = Callable[[Any, Any, Hart], NDArray[Any]]
 

@@ -1,8 +1,8 @@
 """One scalar instruction in full, in Python: whatever the compiled loop leaves.
 
-Loads and stores with something special about them, half-precision accesses, atomics, CSRs, floating-point arithmetic,
-and the machine instructions. Every entry is `family -> function(step)`; the function changes registers, memory and,
-for jumps, `step.following`.
+Loads and stores with something special about them, half-precision accesses, atomics, CSRs and the machine
+instructions; arithmetic on FPRs is in `single_float`. Every entry is `family -> function(step)`; the function changes
+registers, memory and, for jumps, `step.following`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def _store_conditional(step: Step) -> None:
     step.hart.set_x(step.rd, not held)
 
 
-def _signed(value: int) -> int:
+def signed_word(value: int) -> int:
+    """A register's word as a signed number."""
     return (value ^ 0x8000_0000) - 0x8000_0000
 
 
@@ -150,8 +151,8 @@ _ATOMICS: Final[dict[str, Callable[[int, int], int]]] = {
     "amoxor.w": lambda a, b: a ^ b,
     "amoand.w": lambda a, b: a & b,
     "amoor.w": lambda a, b: a | b,
-    "amomin.w": lambda a, b: min(a, b, key=_signed),
-    "amomax.w": lambda a, b: max(a, b, key=_signed),
+    "amomin.w": lambda a, b: min(a, b, key=signed_word),
+    "amomax.w": lambda a, b: max(a, b, key=signed_word),
     "amominu.w": min,
     "amomaxu.w": max,
 }
@@ -181,84 +182,6 @@ def _csr_access(combine: Callable[[int, int], int] | None, *, immediate: bool) -
         step.hart.set_x(step.rd, old)
 
     return execute
-
-
-def _float(compute: Callable[[int, int, int], softfloat.Result]) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        bits, flags = compute(step.f(step.rs1), step.f(step.rs2), step.mode)
-        step.hart.set_f32(step.rd, bits)
-        step.raise_flags(flags)
-
-    return execute
-
-
-def _fused(negate_product: bool, negate_addend: bool) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        a, b, c = step.f(step.rs1), step.f(step.rs2), step.f(step.word >> 27)
-        a ^= 0x8000_0000 if negate_product else 0
-        c ^= 0x8000_0000 if negate_addend else 0
-        bits, flags = softfloat.fused(a, b, c, step.mode)
-        step.hart.set_f32(step.rd, bits)
-        step.raise_flags(flags)
-
-    return execute
-
-
-def _select(compute: Callable[[int, int], softfloat.Result]) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        bits, flags = compute(step.f(step.rs1), step.f(step.rs2))
-        step.hart.set_f32(step.rd, bits)
-        step.raise_flags(flags)
-
-    return execute
-
-
-def _compare(compute: Callable[[int, int], softfloat.Result]) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        value, flags = compute(step.f(step.rs1), step.f(step.rs2))
-        step.hart.set_x(step.rd, value)
-        step.raise_flags(flags)
-
-    return execute
-
-
-def _sign(combine: Callable[[int, int], int]) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        a = step.f(step.rs1)
-        step.hart.set_f32(step.rd, a & 0x7FFF_FFFF | combine(a, step.f(step.rs2)) & 0x8000_0000)
-
-    return execute
-
-
-def _to_integer(*, signed: bool) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        value, flags = softfloat.to_integer(step.f(step.rs1), step.mode, signed=signed)
-        step.hart.set_x(step.rd, value)
-        step.raise_flags(flags)
-
-    return execute
-
-
-def _from_integer(*, signed: bool) -> Execute:
-    def execute(step: Step) -> None:
-        step.require_fp()
-        value = int(step.hart.x[step.rs1])
-        bits, flags = softfloat.from_integer(_signed(value) if signed else value, step.mode)
-        step.hart.set_f32(step.rd, bits)
-        step.raise_flags(flags)
-
-    return execute
-
-
-def _fclass(step: Step) -> None:
-    step.require_fp()
-    step.hart.set_x(step.rd, softfloat.classify(step.f(step.rs1)))
 
 
 def _illegal(_: Step) -> None:
@@ -317,28 +240,6 @@ SINGLE: Final[dict[str, Execute]] = {
     "csrrwi": _csr_access(None, immediate=True),
     "csrrsi": _csr_access(lambda old, bits: old | bits, immediate=True),
     "csrrci": _csr_access(lambda old, bits: old & ~bits, immediate=True),
-    "fadd.s": _float(softfloat.add),
-    "fsub.s": _float(softfloat.subtract),
-    "fmul.s": _float(softfloat.multiply),
-    "fdiv.s": _float(softfloat.divide),
-    "fsqrt.s": _float(lambda a, _, mode: softfloat.square_root(a, mode)),
-    "fmadd.s": _fused(negate_product=False, negate_addend=False),
-    "fmsub.s": _fused(negate_product=False, negate_addend=True),
-    "fnmsub.s": _fused(negate_product=True, negate_addend=False),
-    "fnmadd.s": _fused(negate_product=True, negate_addend=True),
-    "fsgnj.s": _sign(lambda _, b: b),
-    "fsgnjn.s": _sign(lambda _, b: ~b),
-    "fsgnjx.s": _sign(lambda a, b: a ^ b),
-    "fmin.s": _select(softfloat.minimum),
-    "fmax.s": _select(softfloat.maximum),
-    "feq.s": _compare(softfloat.equal),
-    "flt.s": _compare(softfloat.less),
-    "fle.s": _compare(softfloat.less_equal),
-    "fclass.s": _fclass,
-    "fcvt.w.s": _to_integer(signed=True),
-    "fcvt.wu.s": _to_integer(signed=False),
-    "fcvt.s.w": _from_integer(signed=True),
-    "fcvt.s.wu": _from_integer(signed=False),
     # The compiled loop runs these two unless the FP unit is off.
     "fmv.x.w": _illegal,
     "fmv.w.x": _illegal,

@@ -36,9 +36,15 @@ def _row(mnemonic: str, match: int, fields: tuple[Field, ...]) -> Row:
     return Row(mnemonic, "V", "R", match & mask, mask, fields, Engine.SCALAR, "vector unit")
 
 
-def _memory(mnemonic: str, opcode: int, funct3: int, high: int = 0, *, strided: bool = False) -> Row:
-    fields = (_VD, _RS1, _RS2, _VM) if strided else (_VD, _RS1, _VM)
-    return _row(mnemonic, high << 26 | funct3 << 12 | opcode, fields)
+def _accesses(mnemonic: str, opcode: int, funct3: int, high: int = 0) -> tuple[Row, ...]:
+    """The contiguous, strided and indexed forms of a load or store: vle.v, vlse.v, vlxe.v."""
+    word = high << 26 | funct3 << 12 | opcode
+    start, end = mnemonic[:2], mnemonic[2:]
+    return (
+        _row(mnemonic, word, (_VD, _RS1, _VM)),
+        _row(f"{start}s{end}", word | 2 << 26, (_VD, _RS1, _RS2, _VM)),
+        _row(f"{start}x{end}", word | 3 << 26, (_VD, _RS1, _VS2, _VM)),
+    )
 
 
 def _forms(name: str, funct6: int, *kinds: int, suffix: str = "") -> tuple[Row, ...]:
@@ -54,21 +60,27 @@ def _unary(name: str, match: int, destination: Field = _VD, source: tuple[Field,
     return _row(name, match | _ARITHMETIC, (destination, *source, _VM))
 
 
+def _mask_logic(name: str, funct6: int) -> Row:
+    return _row(f"{name}.mm", funct6 << 26 | 1 << 25 | _MVV << 12 | _ARITHMETIC, (_VD, _VS2, _VS1))
+
+
 _BOTH = (_FVV, _FVF)
+_MASK_LOGIC: Final = {
+    "vmandnot": 0x18, "vmand": 0x19, "vmor": 0x1A, "vmxor": 0x1B,
+    "vmornot": 0x1C, "vmnand": 0x1D, "vmnor": 0x1E, "vmxnor": 0x1F,
+}  # fmt: skip
 
 VECTOR_ROWS: tuple[Row, ...] = (
     _row("vsetvl", 0x8000_7057, (_RD, _RS1, _RS2)),
     _row("vsetvli", 0x0000_7057, (_RD, _RS1, _VTYPE)),
-    _memory("vlb.v", _LOAD, 0, 4),
-    _memory("vlbu.v", _LOAD, 0),
-    _memory("vlh.v", _LOAD, 5, 4),
-    _memory("vlhu.v", _LOAD, 5),
-    _memory("vle.v", _LOAD, 7),
-    _memory("vlse.v", _LOAD, 7, 2, strided=True),
-    _memory("vsb.v", _STORE, 0),
-    _memory("vsh.v", _STORE, 5),
-    _memory("vse.v", _STORE, 7),
-    _memory("vsse.v", _STORE, 7, 2, strided=True),
+    *_accesses("vlb.v", _LOAD, 0, 4),
+    *_accesses("vlbu.v", _LOAD, 0),
+    *_accesses("vlh.v", _LOAD, 5, 4),
+    *_accesses("vlhu.v", _LOAD, 5),
+    *_accesses("vle.v", _LOAD, 7),
+    *_accesses("vsb.v", _STORE, 0)[::2],
+    *_accesses("vsh.v", _STORE, 5),
+    *_accesses("vse.v", _STORE, 7),
     *_forms("vfadd", 0x00, *_BOTH),
     *_forms("vfsub", 0x02, *_BOTH),
     *_forms("vfrsub", 0x27, _FVF),
@@ -103,7 +115,20 @@ VECTOR_ROWS: tuple[Row, ...] = (
     *_forms("vslidedown", 0x0F, _IVX, _IVI),
     *_forms("vslide1down", 0x0F, _MVX),
     *_forms("vrgather", 0x0C, _IVV, _IVX, _IVI),
+    *(_mask_logic(name, funct6) for name, funct6 in _MASK_LOGIC.items()),
     _unary("vfsqrt.v", 0x8C00_1000),
+    _unary("vfexp.v", 0x8C00_9000),
+    _unary("vfclass.v", 0x8C08_1000),
+    _unary("vfcvt.f.x.v", 0x8801_9000),
+    _unary("vfcvt.f.xu.v", 0x8801_1000),
+    _unary("vpopc.m", 0x4008_2000, _RD),
+    _unary("vfirst.m", 0x4008_A000, _RD),
+    _unary("vmsbf.m", 0x5000_A000),
+    _unary("vmsof.m", 0x5001_2000),
+    _unary("vmsif.m", 0x5001_A000),
+    _unary("viota.m", 0x5008_2000),
+    _row("vcompress.vm", 0x5E00_2057, (_VD, _VS2, _VS1)),
+    _row("vext.x.v", 0x3200_2057, (_RD, _VS2, _RS1)),
     _row("vfmerge.vfm", 0x5C00_5057, (_VD, _VS2, _FS1)),
     _row("vfmv.v.f", 0x5E00_5057, (_VD, _FS1)),
     _row("vfmv.f.s", 0x4200_1057, (_FD, _VS2)),

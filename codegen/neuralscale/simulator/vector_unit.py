@@ -1,32 +1,32 @@
 """The scalar core's vector unit: 32 registers of 64 halves, masks in v0 (bit 0 of each element), vl elements.
 
-fp16 arithmetic as in the vector engine. Elements past vl are not stored. Memory accesses reach L1 and IM only.
+fp16 arithmetic as in the vector engine. Elements past vl are not stored. Loads and stores are in `vector_memory`,
+instructions on masks in `vector_masks`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator import fp16, vme
 from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import MASK, VECTOR_HALVES, VTYPE_ILLEGAL
-from codegen.neuralscale.simulator.operands import check_vtype, in_im, in_l1
+from codegen.neuralscale.simulator.hart import VECTOR_HALVES, VTYPE_ILLEGAL
+from codegen.neuralscale.simulator.operands import check_vtype
 from codegen.neuralscale.simulator.single import Execute, Step
 
-MISALIGNED_BASE: Final = 0x2D
-MISALIGNED_OFFSET: Final = 0x2E
-BAD_ACCESS: Final = 0x2F
 SAME_REGISTERS: Final = 0x30
 
 Halves = NDArray[np.uint16]
-_SIGN = np.uint16(0x8000)
+_SIGN: Final = np.uint16(0x8000)
+_MINUS_INFINITY: Final = np.uint16(0xFC00)
 
 
-def _active(step: Step) -> NDArray[np.bool_]:
+def active(step: Step) -> NDArray[np.bool_]:
     """Elements below vl that the mask lets through."""
     hart = step.hart
     active = np.arange(VECTOR_HALVES) < hart.vl
@@ -35,9 +35,9 @@ def _active(step: Step) -> NDArray[np.bool_]:
     return active
 
 
-def _put(step: Step, values: Halves | np.uint16) -> None:
-    active = _active(step)
-    step.hart.v[step.rd][active] = np.broadcast_to(values, VECTOR_HALVES)[active]
+def put(step: Step, values: Halves | np.uint16) -> None:
+    chosen = active(step)
+    step.hart.v[step.rd][chosen] = np.broadcast_to(values, VECTOR_HALVES)[chosen]
 
 
 def _first(step: Step) -> Halves:
@@ -54,7 +54,7 @@ def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
 
     def execute(step: Step) -> None:
         check_vtype(step.hart)
-        _put(step, compute(step.hart.v[step.rs2].copy(), _first(step)))
+        put(step, compute(step.hart.v[step.rs2].copy(), _first(step)))
 
     return execute
 
@@ -68,7 +68,7 @@ def _multiply_add(*, into_product: bool, negate_product: bool, negate_addend: bo
         product = vme.binary("mul", vd if into_product else vs2, first)
         addend = vs2 if into_product else vd
         product = product ^ _SIGN if negate_product else product
-        _put(step, vme.binary("sub" if negate_addend else "add", product, addend))
+        put(step, vme.binary("sub" if negate_addend else "add", product, addend))
 
     return execute
 
@@ -79,7 +79,7 @@ def _compare(compute: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArr
         with np.errstate(invalid="ignore"):
             left = step.hart.v[step.rs2].view(np.float16).astype(np.float32)
             right = _first(step).view(np.float16).astype(np.float32)
-            _put(step, compute(left, right).astype(np.uint16))
+            put(step, compute(left, right).astype(np.uint16))
 
     return execute
 
@@ -91,7 +91,7 @@ def _reduce(compute: Callable[[Halves], Halves]) -> Execute:
         check_vtype(step.hart)
         hart = step.hart
         if hart.vl:
-            elements = np.concatenate([hart.v[step.rs1][:1], hart.v[step.rs2][_active(step)]])
+            elements = np.concatenate([hart.v[step.rs1][:1], hart.v[step.rs2][active(step)]])
             hart.v[step.rd][0] = compute(elements[None, :])[0]
 
     return execute
@@ -108,7 +108,7 @@ def _slide_up(step: Step) -> None:
     amount = min(_amount(step), VECTOR_HALVES)
     values = step.hart.v[step.rd].copy()
     values[amount:] = step.hart.v[step.rs2][: VECTOR_HALVES - amount]
-    _put(step, values)
+    put(step, values)
 
 
 def _slide_down(step: Step) -> None:
@@ -116,7 +116,7 @@ def _slide_down(step: Step) -> None:
     amount = min(_amount(step), VECTOR_HALVES)
     values = np.zeros(VECTOR_HALVES, np.uint16)
     values[: VECTOR_HALVES - amount] = step.hart.v[step.rs2][amount:]
-    _put(step, values)
+    put(step, values)
 
 
 def _slide_one_up(step: Step) -> None:
@@ -125,7 +125,7 @@ def _slide_one_up(step: Step) -> None:
         raise Trap(SAME_REGISTERS)
     values = np.roll(step.hart.v[step.rs2], 1)
     values[0] = int(step.hart.x[step.rs1]) & 0xFFFF
-    _put(step, values)
+    put(step, values)
 
 
 def _slide_one_down(step: Step) -> None:
@@ -133,7 +133,7 @@ def _slide_one_down(step: Step) -> None:
     values = np.roll(step.hart.v[step.rs2], -1)
     if step.hart.vl:
         values[step.hart.vl - 1] = int(step.hart.x[step.rs1]) & 0xFFFF
-    _put(step, values)
+    put(step, values)
 
 
 def _gather(step: Step) -> None:
@@ -144,26 +144,28 @@ def _gather(step: Step) -> None:
     source = step.hart.v[step.rs2]
     indices = step.hart.v[step.rs1].astype(np.int64) if vector else np.full(VECTOR_HALVES, _amount(step), np.int64)
     inside = indices < VECTOR_HALVES
-    _put(step, np.where(inside, source[np.where(inside, indices, 0)], np.uint16(0)))
+    put(step, np.where(inside, source[np.where(inside, indices, 0)], np.uint16(0)))
 
 
 def _merge(step: Step) -> None:
     """vfmerge and vfmv.v.f: the scalar where the mask is set (or everywhere), else vs2."""
     check_vtype(step.hart)
     hart = step.hart
-    chosen = _active(step)
+    chosen = active(step)
     values = np.where(chosen, _first(step), hart.v[step.rs2])
     hart.v[step.rd][: hart.vl] = values[: hart.vl]
 
 
 def _move_to_f(step: Step) -> None:
     check_vtype(step.hart)
-    step.hart.set_f32(step.rd, fp16.to_f32_bits(int(step.hart.v[step.rs2][0])))
+    if step.hart.vl:
+        step.hart.set_f32(step.rd, fp16.to_f32_bits(int(step.hart.v[step.rs2][0])))
 
 
 def _move_from_f(step: Step) -> None:
     check_vtype(step.hart)
-    step.hart.v[step.rd][0] = fp16.from_f32(step.hart.f32(step.rs1))
+    if step.hart.vl:
+        step.hart.v[step.rd][0] = fp16.from_f32(step.hart.f32(step.rs1))
 
 
 def _move_from_x(step: Step) -> None:
@@ -172,9 +174,10 @@ def _move_from_x(step: Step) -> None:
         step.hart.v[step.rd][0] = int(step.hart.x[step.rs1]) & 0xFFFF
 
 
-def _index(step: Step) -> None:
+def _extract(step: Step) -> None:
     check_vtype(step.hart)
-    _put(step, np.arange(VECTOR_HALVES, dtype=np.uint16))
+    index = int(step.hart.x[step.rs1]) & 0xFFFF
+    step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_HALVES else 0)
 
 
 def _set_length(step: Step) -> None:
@@ -197,66 +200,50 @@ def _set_length(step: Step) -> None:
     hart.set_x(step.rd, length)
 
 
-def _check_access(address: int, size_bytes: int) -> None:
-    last = address + size_bytes - 1
-    if not ((in_l1(address) and in_l1(last)) or (in_im(address) and in_im(last))):
-        raise Trap(BAD_ACCESS, address)
+def _magnitude(a: Halves) -> Halves:
+    """The chip's absolute value: it negates what is below zero, so -0 and NaN keep their sign."""
+    return np.where((a > _SIGN) & (a <= _MINUS_INFINITY), a ^ _SIGN, a)
 
 
-def _addresses(step: Step, item: int, *, strided: bool) -> range:
-    """Addresses of the vl elements, after the checks. The chip measures a strided access as vl * stride * 2 bytes."""
-    hart = step.hart
-    check_vtype(hart)
-    address, stride = int(hart.x[step.rs1]), int(hart.x[step.rs2]) if strided else item
-    if hart.vl == 0:
-        return range(0)
-    if address & (item - 1):
-        raise Trap(MISALIGNED_BASE, address)
-    if strided and stride & 1:
-        raise Trap(MISALIGNED_OFFSET, stride)
-    _check_access(address, hart.vl * stride * 2 if strided else hart.vl * 2)
-    return range(address, address + hart.vl * stride, stride) if stride else range(address, address + hart.vl)
+def _sign(negative: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
+    """The magnitude of vs2, with its sign flipped where `negative` of the two sources."""
+    return _arithmetic(lambda a, b: _magnitude(a) ^ (negative(a, b) & _SIGN))
 
 
-def _advance(step: Step, *, strided: bool) -> None:
-    hart = step.hart
-    move = int(hart.x[step.rs2]) * (hart.vl if strided else 1)
-    hart.set_x(step.rs1, int(hart.x[step.rs1]) + move & MASK)
+def _select(choose: Callable[[Halves, vme.Direction], Halves]) -> Execute:
+    """vfmin and vfmax know -0 < +0, as the reductions of the vector engine do and its element-wise forms do not."""
+    return _arithmetic(lambda a, b: choose(np.stack([a, b]), "h"))
 
 
-def _load(item: int = 2, *, signed: bool = False, strided: bool = False, advance: bool = False) -> Execute:
+def _extremum(wins: Callable[[float, float], bool]) -> Execute:
+    """vfredmin and vfredmax: NaN elements are passed over, a NaN to start from stays, equal values keep the earlier."""
+
     def execute(step: Step) -> None:
-        hart, active = step.hart, _active(step)
-        addresses = _addresses(step, item, strided=strided)
-        fixed = strided and not int(hart.x[step.rs2])
-        for element, address in enumerate(addresses):
-            if active[element]:
-                value = step.bus.load(hart, addresses[0] if fixed else address, item)
-                value = (value ^ 0x80) - 0x80 if signed else value
-                hart.v[step.rd][element] = value & 0xFFFF
-        if advance:
-            _advance(step, strided=strided)
+        check_vtype(step.hart)
+        hart = step.hart
+        if not hart.vl:
+            return
+        best = hart.v[step.rs1][0]
+        for element in hart.v[step.rs2][active(step)]:
+            if wins(float(element.view(np.float16)), float(best.view(np.float16))):
+                best = element
+        hart.v[step.rd][0] = best
 
     return execute
 
 
-def _store(item: int = 2, *, strided: bool = False, advance: bool = False) -> Execute:
-    def execute(step: Step) -> None:
-        hart, active = step.hart, _active(step)
-        addresses = _addresses(step, item, strided=strided)
-        fixed = strided and not int(hart.x[step.rs2])
-        for element, address in enumerate(addresses):
-            if active[element]:
-                value = int(hart.v[step.rd][element])
-                step.bus.store(hart, addresses[0] if fixed else address, item, value)
-        if advance:
-            _advance(step, strided=strided)
-
-    return execute
+def _classify(a: Halves) -> Halves:
+    """One bit: -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf, signalling NaN, quiet NaN."""
+    magnitude = (a & np.uint16(0x7FFF)).astype(np.int64)
+    kind = np.digitize(magnitude, [1, 0x400, 0x7C00])  # zero, denormal, normal, infinity
+    bit = np.where(a & _SIGN, 3 - kind, 4 + kind)
+    bit = np.where(magnitude > 0x7C00, np.where(magnitude & 0x200, 9, 8), bit)
+    return (np.int64(1) << bit).astype(np.uint16)
 
 
-def _sign(combine: Callable[[Halves, Halves], Halves]) -> Execute:
-    return _arithmetic(lambda a, b: (a & np.uint16(0x7FFF)) | (combine(a, b) & _SIGN))
+def _from_integers(values: NDArray[Any]) -> Halves:
+    """Integers to fp16, truncated toward zero."""
+    return np.array([fp16.from_f32(int(bits)) for bits in values.astype(np.float32).view(np.uint32)], np.uint16)
 
 
 def _both(name: str, execute: Execute) -> dict[str, Execute]:
@@ -266,28 +253,14 @@ def _both(name: str, execute: Execute) -> dict[str, Execute]:
 VECTOR_UNIT: Final[dict[str, Execute]] = {
     "vsetvl": _set_length,
     "vsetvli": _set_length,
-    "vlb.v": _load(1, signed=True),
-    "vlbu.v": _load(1),
-    "vlh.v": _load(),
-    "vlhu.v": _load(),
-    "vle.v": _load(),
-    "vlse.v": _load(strided=True),
-    "vsb.v": _store(1),
-    "vsh.v": _store(),
-    "vse.v": _store(),
-    "vsse.v": _store(strided=True),
-    "vlepi.v": _load(advance=True),
-    "vlsepi.v": _load(strided=True, advance=True),
-    "vsepi.v": _store(advance=True),
-    "vssepi.v": _store(strided=True, advance=True),
     **_both("vfadd", _arithmetic(lambda a, b: vme.binary("add", a, b))),
     **_both("vfsub", _arithmetic(lambda a, b: vme.binary("sub", a, b))),
     **_both("vfrsub", _arithmetic(lambda a, b: vme.binary("sub", b, a))),
     **_both("vfmul", _arithmetic(lambda a, b: vme.binary("mul", a, b))),
     **_both("vfdiv", _arithmetic(lambda a, b: vme.binary("mul", a, vme.recip(b)))),
     **_both("vfrdiv", _arithmetic(lambda a, b: vme.binary("mul", b, vme.recip(a)))),
-    **_both("vfmin", _arithmetic(lambda a, b: vme.binary("min", a, b))),
-    **_both("vfmax", _arithmetic(lambda a, b: vme.binary("max", a, b))),
+    **_both("vfmin", _select(vme.minimum)),
+    **_both("vfmax", _select(vme.maximum)),
     **_both("vfsgnj", _sign(lambda _, b: b)),
     **_both("vfsgnjn", _sign(lambda _, b: ~b)),
     **_both("vfsgnjx", _sign(lambda a, b: a ^ b)),
@@ -307,8 +280,8 @@ VECTOR_UNIT: Final[dict[str, Execute]] = {
     **_both("vmfge", _compare(np.greater_equal)),
     "vfredsum.vs": _reduce(lambda row: vme.accumulate(row, "w")),
     "vfredosum.vs": _reduce(lambda row: vme.accumulate(row, "w")),
-    "vfredmin.vs": _reduce(lambda row: vme.minimum(row, "w")),
-    "vfredmax.vs": _reduce(lambda row: vme.maximum(row, "w")),
+    "vfredmin.vs": _extremum(operator.lt),
+    "vfredmax.vs": _extremum(operator.gt),
     "vslideup.vx": _slide_up,
     "vslideup.vi": _slide_up,
     "vslide1up.vx": _slide_one_up,
@@ -319,11 +292,15 @@ VECTOR_UNIT: Final[dict[str, Execute]] = {
     "vrgather.vx": _gather,
     "vrgather.vi": _gather,
     "vfsqrt.v": _arithmetic(lambda a, _: vme.sqrt(a)),
+    "vfexp.v": _arithmetic(lambda a, _: vme.exp(a)),
+    "vfclass.v": _arithmetic(lambda a, _: _classify(a)),
+    "vfcvt.f.x.v": _arithmetic(lambda a, _: _from_integers(a.view(np.int16))),
+    "vfcvt.f.xu.v": _arithmetic(lambda a, _: _from_integers(a)),
     "vfmerge.vfm": _merge,
     "vfmv.v.f": _merge,
     "vfmv.f.s": _move_to_f,
     "vfmv.s.f": _move_from_f,
     "vmv.s.x": _move_from_x,
-    "vid.v": _index,
+    "vext.x.v": _extract,
 }
 """What each instruction of the vector unit does, by family."""

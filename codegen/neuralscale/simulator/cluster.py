@@ -1,0 +1,127 @@
+"""What the cores of a cluster share besides memory: barriers, transfers in flight, DMA engines, byte counts.
+
+Executes NPU instructions: the vector and matrix engines work on one core's memories, the rest moves data between
+memories and cores or waits for other cores.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from codegen.neuralscale.isa_row import Engine as Unit
+from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.simulator import csr, move_engine
+from codegen.neuralscale.simulator.dma import ENGINE_BASES, Engine, Line
+from codegen.neuralscale.simulator.faults import SimulationFault
+from codegen.neuralscale.simulator.hart import Hart, Waiting
+from codegen.neuralscale.simulator.issued import Issue
+from codegen.neuralscale.simulator.matrix_engine import execute_matrix
+from codegen.neuralscale.simulator.memory import Memory
+from codegen.neuralscale.simulator.operands import Operands, check_vtype
+from codegen.neuralscale.simulator.sync import Barriers
+from codegen.neuralscale.simulator.transfer import Flight, Transfer
+from codegen.neuralscale.simulator.vector_engine import execute_vector
+
+
+class Cluster:
+    """The shared parts of one cluster; `moved_bytes` counts by (source, destination) memory."""
+
+    def __init__(self, number: int, memory: Memory, harts: tuple[Hart, ...], choices: random.Random) -> None:
+        self._memory = memory
+        self._harts = harts
+        self._by_id = {hart.hart_id: hart for hart in harts}
+        self._operands = tuple(Operands(memory, hart) for hart in harts)
+        self._flight = Flight(memory, self._count)
+        self._icmovs: list[Transfer] = []
+        self.moved_bytes: Counter[tuple[str, str]] = Counter()
+        self.barriers = Barriers([hart.hart_id for hart in harts])
+        line = Line(memory, choices, self._flight.depart, self._flight.land)
+        self.engines = tuple(Engine(base, line) for base in ENGINE_BASES[number])
+
+    def execute(self, hart: Hart, row: Row, word: int) -> None:
+        """One NPU instruction. Raises `Trap` or `SimulationFault`."""
+        rd, rs1, rs2 = word >> 7 & 31, word >> 15 & 31, word >> 20 & 31
+        if row.engine in (Unit.VME, Unit.MME):
+            issue = Issue(hart, self._operands[hart.index], rd, rs1, rs2, word >> 14 & 1, word >> 25 & 1)
+            (execute_vector if row.engine is Unit.VME else execute_matrix)(row.family, issue)
+            return
+        target, source = int(hart.x[rd]), int(hart.x[rs1])
+        match row.family:
+            case "sync":
+                check_vtype(hart)
+                self._sync(hart)
+            case "icmov":
+                self._icmov(hart, target, source, int(hart.x[rs2]))
+            case "pld":
+                self._pld(hart, target, source)
+            case "mov.l1.llb":
+                shape = move_engine.shape_of(hart)
+                move_engine.check_mov_l1_llb(target, source, shape)
+                check_vtype(hart)
+                move_engine.gather(self._operands[hart.index], target, source, shape)
+                self.moved_bytes["LLB", "L1"] += shape.l1_bytes
+            case "mov.llb.l1":
+                shape = move_engine.shape_of(hart)
+                move_engine.check_mov_llb_l1(target, source, shape)
+                check_vtype(hart)
+                move_engine.scatter(self._operands[hart.index], target, source, shape)
+                self.moved_bytes["L1", "LLB"] += shape.l1_bytes
+            case _:
+                raise SimulationFault("unsupported", "not modelled")
+
+    def _sync(self, hart: Hart) -> None:
+        hart.waiting = Waiting.SYNC
+        released = self.barriers.enter_sync(hart.hart_id)
+        for other in self._harts:
+            if released >> other.hart_id & 1 and other.waiting is Waiting.SYNC:
+                other.waiting = None
+        for transfer in [transfer for transfer in self._icmovs if released >> transfer.hart & 1]:
+            self._icmovs.remove(transfer)
+            self._flight.land(transfer)
+
+    def _icmov(self, hart: Hart, target: int, source: int, length: int) -> None:
+        transfer = move_engine.icmov(self._memory, hart, self._by_id, target, source, length)
+        self._flight.depart(transfer)
+        self._icmovs.append(transfer)
+
+    def _pld(self, hart: Hart, target: int, source: int) -> None:
+        move_engine.check_pld(target, source, move_engine.shape_of(hart))
+        check_vtype(hart)
+        hart.waiting, hart.pending = Waiting.PLD, (target, source)
+        released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[csr.MTE_COREMAP]))
+        for other in self._harts:
+            if not released >> other.hart_id & 1 or other.pending is None:
+                continue
+            (to, start), other.pending, other.waiting = other.pending, None, None
+            if int(other.csr[csr.MTE_COREMAP]) >> other.hart_id & 1:
+                shape = move_engine.shape_of(other)
+                move_engine.gather(self._operands[other.index], to, start, shape)
+                self.moved_bytes["LLB", "L1"] += shape.l1_bytes
+
+    def settle(self) -> None:
+        """The run has ended: what is in flight lands, so that dumps show it."""
+        for engine in self.engines:
+            engine.finish()
+        for transfer in self._icmovs:
+            self._flight.land(transfer)
+        self._icmovs.clear()
+
+    def reason(self, hart: Hart) -> str:
+        """What a waiting core waits for, for a deadlock message."""
+        match hart.waiting:
+            case Waiting.SYNC:
+                return f"waits in sync ({'; '.join(self.barriers.missing(hart.hart_id))})"
+            case Waiting.PLD:
+                return f"waits in pld for the cores of map {int(hart.csr[csr.MTE_COREMAP]):#x}"
+            case None:
+                return "runs"
+            case waiting:
+                return f"waits in {waiting.value}"
+
+    def _count(self, transfer: Transfer) -> None:
+        for piece in transfer.pieces:
+            names = []
+            for bank, start in ((piece.source, piece.source_start), (piece.destination, piece.destination_start)):
+                names.append(self._memory.describe(start)[0] if bank.data is self._memory.bytes else "DDR")
+            self.moved_bytes[names[0], names[1]] += piece.size_bytes

@@ -1,0 +1,101 @@
+"""Instructions of the vector unit on masks: bit 0 of each element, written as 0 or 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.neuralscale.simulator.faults import Trap
+from codegen.neuralscale.simulator.hart import MASK, VECTOR_HALVES
+from codegen.neuralscale.simulator.operands import check_vtype
+from codegen.neuralscale.simulator.single import Execute, Step
+from codegen.neuralscale.simulator.vector_unit import SAME_REGISTERS, Halves, active, put
+
+_ONE: Final = np.uint16(1)
+
+
+def _logic(compute: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
+    """`compute` of (vs2, vs1); only its bit 0 is kept."""
+
+    def execute(step: Step) -> None:
+        check_vtype(step.hart)
+        put(step, (compute(step.hart.v[step.rs2], step.hart.v[step.rs1]) & _ONE).astype(np.uint16))
+
+    return execute
+
+
+def _set_bits(step: Step) -> NDArray[np.int64]:
+    """Places of the active elements of vs2 whose bit is set."""
+    return np.flatnonzero(active(step) & (step.hart.v[step.rs2] & _ONE).astype(bool))
+
+
+def _count(step: Step) -> None:
+    check_vtype(step.hart)
+    step.hart.set_x(step.rd, len(_set_bits(step)))
+
+
+def _first(step: Step) -> None:
+    check_vtype(step.hart)
+    places = _set_bits(step)
+    step.hart.set_x(step.rd, int(places[0]) if len(places) else MASK)
+
+
+def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]) -> Execute:
+    """1 where the place compares to that of the first set bit; with no set bit everything is 1."""
+
+    def execute(step: Step) -> None:
+        check_vtype(step.hart)
+        places = _set_bits(step)
+        index = np.arange(VECTOR_HALVES)
+        chosen = compare(index, int(places[0])) if len(places) else np.ones(VECTOR_HALVES, np.bool_)
+        put(step, chosen.astype(np.uint16))
+
+    return execute
+
+
+def _iota(step: Step) -> None:
+    """How many active bits of vs2 are set before each element."""
+    check_vtype(step.hart)
+    if step.rd == step.rs2 or (step.rd == 0 and not step.word >> 25 & 1):
+        raise Trap(SAME_REGISTERS)
+    bits = np.zeros(VECTOR_HALVES, np.int64)
+    bits[_set_bits(step)] = 1
+    put(step, (np.cumsum(bits) - bits).astype(np.uint16))
+
+
+def _compress(step: Step) -> None:
+    """The elements of vs2 whose bit in vs1 is set, packed at the start of vd. The only one that ignores vtype."""
+    if step.rd in (step.rs1, step.rs2):
+        raise Trap(SAME_REGISTERS)
+    hart = step.hart
+    packed = hart.v[step.rs2][: hart.vl][(hart.v[step.rs1][: hart.vl] & _ONE).astype(bool)]
+    hart.v[step.rd][: len(packed)] = packed
+
+
+def _index(step: Step) -> None:
+    check_vtype(step.hart)
+    put(step, np.arange(VECTOR_HALVES, dtype=np.uint16))
+
+
+VECTOR_MASKS: Final[dict[str, Execute]] = {
+    "vmandnot.mm": _logic(lambda a, b: a & ~b),
+    "vmand.mm": _logic(lambda a, b: a & b),
+    "vmor.mm": _logic(lambda a, b: a | b),
+    "vmxor.mm": _logic(lambda a, b: a ^ b),
+    "vmornot.mm": _logic(lambda a, b: a | ~b),
+    "vmnand.mm": _logic(lambda a, b: ~(a & b)),
+    "vmnor.mm": _logic(lambda a, b: ~(a | b)),
+    "vmxnor.mm": _logic(lambda a, b: ~(a ^ b)),
+    "vpopc.m": _count,
+    "vfirst.m": _first,
+    "vmsbf.m": _around_first(lambda index, first: index < first),
+    "vmsof.m": _around_first(lambda index, first: index == first),
+    "vmsif.m": _around_first(lambda index, first: index <= first),
+    "viota.m": _iota,
+    "vid.v": _index,
+    "vcompress.vm": _compress,
+}
+"""What each instruction on masks does, by family."""
