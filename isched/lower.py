@@ -16,7 +16,7 @@ from hw_models.routes import main_memory, staging_memory
 from isched.movement import gather, relative, scatter
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
-from isched.tiling import choose_rounds, choose_tiles, overflow, place_buffers, staged_boxes, tile_boxes
+from isched.tiling import Tiling, choose_rounds, choose_tiles, overflow, place_buffers, staged_boxes, tile_boxes
 from partitioner.binding import cut_quanta, piece_boxes
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
@@ -42,6 +42,7 @@ class _Lowering:
     reads: dict[str, Placement]
     main: str
     streams: list[list[Instr]] = field(default_factory=list)
+    tilings: dict[tuple[str, tuple[int, ...]], Tiling] = field(default_factory=dict)
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
@@ -134,7 +135,7 @@ def _lower_layer(state: _Lowering, step: Step, layer: Layer) -> None:
         output_bytes = _staging_end(state, staged, staging)
         state.barrier(layer.name)
         for core, piece in zip(step.binding.cores, piece_boxes(box, step.binding.pieces, quanta), strict=False):
-            _lower_piece(state, layer, core, piece, quanta, staging, staged, (box, output_bytes))
+            _lower_piece(state, layer, core, piece, staging, staged, (box, output_bytes))
         state.barrier(layer.name)
         _store_output(state, layer, box, staging, output_bytes)
 
@@ -180,16 +181,13 @@ def _lower_piece(
     layer: Layer,
     core: int,
     piece: Box,
-    quanta: tuple[int, ...],
     staging: str,
     staged: dict[str, tuple[Box, int]],
     output: tuple[Box, int],
 ) -> None:
     """The tiles of one core's piece: loads, instructions, store."""
     graph, chip, target = state.graph, state.chip, state.target
-    tiling, _ = choose_tiles(graph, layer, piece, target, chip, quanta)
-    tiles = tile_boxes(piece, tiling, quanta)
-    works = [target.work(graph, layer, tile, chip) for tile in tiles]
+    tiles, works = _tile_piece(state, layer, piece)
     offsets = _place_tile_buffers(chip, layer, works)
     tensor = graph.by_name[layer.output]
     held: dict[str, tuple[str, Box]] = {}
@@ -209,6 +207,23 @@ def _lower_piece(
             work.local, offsets[work.output], staging, base, box_shape(box), relative(tile, box), tensor.item_bytes
         )
         state.copy(core, list(back), layer.name)
+
+
+def _tile_piece(state: _Lowering, layer: Layer, piece: Box) -> tuple[tuple[Box, ...], list[Work]]:
+    """Tiles of a piece and their work. Pieces of one shape share a tiling, unless a border made it too coarse."""
+    graph, chip, target = state.graph, state.chip, state.target
+    key = (layer.name, box_shape(piece))
+    tiling = state.tilings.get(key)
+    for _ in range(2):
+        if tiling is None:
+            tiling, _cycles = choose_tiles(graph, layer, piece, target, chip)
+            state.tilings[key] = tiling
+        tiles = tile_boxes(piece, tiling)
+        works = [target.work(graph, layer, tile, chip) for tile in tiles]
+        if all(overflow(chip, work) is None for work in works):
+            break
+        tiling = None
+    return tiles, works
 
 
 def _load(

@@ -15,7 +15,7 @@ from math import prod
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from partitioner.binding import cut_axis, load_cycles, piece_boxes, store_cycles
+from partitioner.binding import cut_axis, cut_quanta, load_cycles, piece_boxes, store_cycles
 from partitioner.graph import Graph
 from partitioner.layers import Layer
 from partitioner.regions import Box, box_size, join
@@ -35,15 +35,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Cuts of each axis, and whether the loop over the last axis (channels) is the outer one."""
+    """Cuts of each axis at multiples of `quanta`; with `channels_outer` the last axis is the outer loop."""
 
     counts: tuple[int, ...]
+    quanta: tuple[int, ...]
     channels_outer: bool = False
 
 
-def tile_boxes(box: Box, tiling: Tiling, quanta: tuple[int, ...]) -> tuple[Box, ...]:
+def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
     """The tiles of a box in the order in which they run."""
-    boxes = piece_boxes(box, tiling.counts, quanta)
+    boxes = piece_boxes(box, tiling.counts, tiling.quanta)
     return tuple(sorted(boxes, key=lambda b: (b[-1], b))) if tiling.channels_outer else boxes
 
 
@@ -111,32 +112,44 @@ def choose_rounds(
     return best[2]
 
 
-def choose_tiles(
-    graph: Graph, layer: Layer, piece: Box, target: PlanTarget, chip: Chip, quanta: tuple[int, ...]
-) -> tuple[Tiling, float]:
-    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number."""
+def choose_tiles(graph: Graph, layer: Layer, piece: Box, target: PlanTarget, chip: Chip) -> tuple[Tiling, float]:
+    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number.
+
+    Channels are cut at multiples of the matrix array; where even one array's width does not fit (a long reduction
+    fills the weight buffer), at any multiple that the target allows.
+    """
     best: tuple[float, int, Tiling] | None = None
     closest: tuple[int, str, int, int] | None = None
-    for inner in _counts(piece[-1], quanta[-1]):
-        for outer in _outer_counts(piece, quanta):
-            counts = (*outer, inner)
-            work = target.work(graph, layer, _middle(piece, counts, quanta), chip)
+    for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
+        for counts, work in _candidates(graph, layer, piece, target, chip, quanta):
             if over := overflow(chip, work):
                 where, demand, bound = over
                 if closest is None or demand - bound < closest[0]:
                     closest = (demand - bound, where, demand, bound)
                 continue
             for channels_outer in (False, True):
-                tiling = Tiling(counts, channels_outer)
-                cycles = _cycles(graph, layer, piece, tiling, work, target, chip, quanta)
+                tiling = Tiling(counts, quanta, channels_outer)
+                cycles = _cycles(graph, layer, piece, tiling, work, target, chip)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), tiling)
-            break
-    if best is None:
-        assert closest is not None  # every candidate overflowed something
-        _, where, demand, bound = closest
-        raise _does_not_fit(layer, where, demand, bound)
-    return best[2], best[0]
+        if best is not None:
+            return best[2], best[0]
+    assert closest is not None  # every candidate overflowed something
+    _, where, demand, bound = closest
+    raise _does_not_fit(layer, where, demand, bound)
+
+
+def _candidates(
+    graph: Graph, layer: Layer, piece: Box, target: PlanTarget, chip: Chip, quanta: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], Work]]:
+    """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
+    for inner in _counts(piece[-1], quanta[-1]):
+        for outer in _outer_counts(piece, quanta):
+            counts = (*outer, inner)
+            work = target.work(graph, layer, _middle(piece, counts, quanta), chip)
+            yield counts, work
+            if overflow(chip, work) is None:
+                break
 
 
 def _does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
@@ -154,13 +167,13 @@ def _cycles(
     work: Work,
     target: PlanTarget,
     chip: Chip,
-    quanta: tuple[int, ...],
 ) -> float:
     """Engine work of all tiles, their stores, and each load as often as its box changes in this loop order."""
-    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, tiling.counts, quanta, strict=True)]
+    axes = zip(piece, tiling.counts, tiling.quanta, strict=True)
+    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in axes]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
-    output_bytes = box_size(_middle(piece, tiling.counts, quanta)) * graph.by_name[layer.output].item_bytes
+    output_bytes = box_size(_middle(piece, tiling.counts, tiling.quanta)) * graph.by_name[layer.output].item_bytes
     cycles = inner * outer * (sum(c for _, c in work.engine_cycles) + store_cycles(chip, work.local, output_bytes))
     first = tuple(axis[0] for axis in intervals)
     start = _load_boxes(target.work(graph, layer, first, chip))
