@@ -53,6 +53,9 @@ class Target(LowerTarget, Protocol):
     def data_base_bytes(self) -> int:
         """Offset in the main memory from which tensors may be placed."""
 
+    def operators(self) -> tuple[tuple[str, str], ...]:
+        """Operator kinds that it computes, each with the rules in a sentence or two, for a reader."""
+
     def address(self, memory: str, offset_bytes: int) -> int:
         """Where a byte of a memory is found by whoever runs the program."""
 

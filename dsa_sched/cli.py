@@ -14,6 +14,8 @@ from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.disasm import disasm
 from dsa_sched.commands.iss import iss
+from dsa_sched.commands.models import models
+from dsa_sched.commands.ops import ops
 from dsa_sched.commands.run import run
 from dsa_sched.commands.verify import verify
 from hw_models.errors import UserError
@@ -72,7 +74,7 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, chips, chip, disasm, iss):
+for command in (compile_command, run, verify, models, ops, chips, chip, disasm, iss):
     cli.add_command(command)
 
 

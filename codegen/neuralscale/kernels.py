@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
@@ -56,6 +57,12 @@ class NeuralScaleKernels:
             if graph.by_name[name].dtype != "float16":
                 return f"{name} is {graph.by_name[name].dtype}; templates compute in float16"
         return TEMPLATES[op.kind].accepts(graph, op, chip)
+
+    def operators(self) -> tuple[tuple[str, str], ...]:
+        """Each kind with its template's own words."""
+        return tuple(
+            (kind, cleandoc(template.__doc__ or "").replace("\n", " ")) for kind, template in TEMPLATES.items()
+        )
 
     def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
         """Trailing operators run in place on the tile, so `operand` must be the one of full shape."""

@@ -7,23 +7,19 @@ from rich.table import Table
 from rich.text import Text
 
 from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND
+from dsa_sched.report.listing import output_console, print_table
 from dsa_sched.verdict import LayerResult, VerifyReport
 from dsa_sched.work import LayerWork
 from hw_models.errors import size_text
 
 __all__ = ["print_report"]
 
-PLAIN_WIDTH = 240
-"""Columns where nobody says how wide the output is: enough for a row on one line."""
-
 
 def print_report(report: VerifyReport, console: Console | None = None) -> None:
     """Print the whole report."""
-    console = console or Console()
-    if not console.is_terminal:
-        console = Console(file=console.file, width=PLAIN_WIDTH, color_system=None, highlight=False)
+    console = console or output_console()
     console.print(Text(_title(report), "bold"))
-    console.print(_layers(report))
+    print_table(console, _layers(report))
     for line in _facts(report):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for warning in report.warnings:

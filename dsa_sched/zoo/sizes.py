@@ -8,7 +8,7 @@ from math import prod
 import onnx
 from onnx import numpy_helper
 
-from dsa_sched.zoo.networks import FILES, topology
+from dsa_sched.zoo.networks import topology_bytes
 
 __all__ = ["NetworkSize", "network_size"]
 
@@ -18,7 +18,6 @@ class NetworkSize:
     """`input` is the name and ONNX shape of the first input; `operators` counts nodes that compute."""
 
     name: str
-    file: str
     input: str
     shape: tuple[int, ...]
     operators: int
@@ -26,8 +25,10 @@ class NetworkSize:
 
 
 def network_size(name: str) -> NetworkSize:
-    """Raises KeyError for a name that is not in the zoo."""
-    graph = topology(name).graph
+    """Raises ModelError for a name that is not in the zoo."""
+    model = onnx.ModelProto()
+    model.ParseFromString(topology_bytes(name))
+    graph = model.graph
     constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     fillings = [node for node in graph.node if node.op_type == "ConstantOfShape"]
     shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -36,7 +37,6 @@ def network_size(name: str) -> NetworkSize:
     first = next(item for item in graph.input if item.name not in constants)
     return NetworkSize(
         name=name,
-        file=f"light_{FILES[name]}.onnx",
         input=first.name,
         shape=tuple(int(dim.dim_value) for dim in first.type.tensor_type.shape.dim),
         operators=len(graph.node) - len(fillings),

@@ -1,0 +1,41 @@
+"""Tables of text on standard output: in the terminal's width with wrapped cells, or one plain line a row elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["output_console", "print_listing", "print_table"]
+
+PLAIN_WIDTH = 300
+"""Columns where nobody says how wide the output is: enough for a row on one line."""
+
+
+def output_console() -> Console:
+    """Standard output: colour and width of the terminal, or plain text that no width cuts."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH, color_system=None, highlight=False)
+
+
+def print_listing(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: Collection[int] = ()) -> None:
+    """Print rows under their headings; columns whose number is in `right` hold figures."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number in right else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    print_table(output_console(), table)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table; plain text has no blanks at the ends of lines."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.print(Text(line.rstrip()), soft_wrap=True)
