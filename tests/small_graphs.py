@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from partitioner.access import Access, Index, Linear
-from partitioner.graph import Axis, Constants, Graph, Op, Stage, Tensor, content_hash, verify_graph
+from partitioner.access import Access, Full, Grouped, Index, Linear, View
+from partitioner.graph import Attribute, Axis, Constants, Graph, Op, Stage, Tensor, content_hash, verify_graph
 
 __all__ = ["GraphBuilder"]
 
 Array = npt.NDArray[np.float16]
+Pads = tuple[int, int, int, int]
 
 
 def axis(name: str, coefficient: int = 1, constant: int = 0, *more: tuple[str, int]) -> Linear:
@@ -47,61 +50,160 @@ class GraphBuilder:
         self.tensors.append(Tensor(name, half.shape, axes=tuple(range(half.ndim)), constant=key))
         return name
 
+    def normal(self, *shape: int, scale: float = 1.0) -> str:
+        """A constant of normally distributed values."""
+        return self.constant(f"constant{len(self.tensors)}", self.rng.normal(0, scale, shape))
+
     def conv(
         self,
         x: str,
         channels: int,
         kernel: tuple[int, int] = (3, 3),
         stride: int = 1,
-        pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+        pads: Pads = (1, 1, 1, 1),
         bias: bool = True,
+        dilation: int = 1,
+        groups: int = 1,
     ) -> str:
-        n, h, w, c = self.shape(x)
-        oh = (h + pads[0] + pads[2] - kernel[0]) // stride + 1
-        ow = (w + pads[1] + pads[3] - kernel[1]) // stride + 1
+        n, _, _, c = self.shape(x)
+        extents = self._window(x, kernel, stride, pads, dilation)
         name = f"conv{len(self.ops)}"
-        scale = (kernel[0] * kernel[1] * c) ** -0.5
-        inputs = [x, self.constant(f"{name}.w", self.rng.normal(0, scale, (*kernel, c, channels)))]
+        shape = (*kernel, c, channels) if groups == 1 else (groups, *kernel, c // groups, channels // groups)
+        scale = (kernel[0] * kernel[1] * c / groups) ** -0.5
+        inputs = [x, self.constant(f"{name}.w", self.rng.normal(0, scale, shape))]
         if bias:
             inputs.append(self.constant(f"{name}.b", self.rng.normal(0, 0.1, (channels,))))
-        out = self._tensor(f"{name}.out", (n, oh, ow, channels))
-        domain = (Axis("n", n), Axis("y", oh), Axis("x", ow), Axis("f", channels))
-        reduce = (Axis("ry", kernel[0], True), Axis("rx", kernel[1], True), Axis("rc", c, True))
-        data = (axis("n"), axis("y", stride, -pads[0], ("ry", 1)), axis("x", stride, -pads[1], ("rx", 1)), axis("rc"))
-        weights = (axis("ry"), axis("rx"), axis("rc"), axis("f"))
-        reads = [Access(x, data), Access(inputs[1], weights)]
-        reads += [Access(inputs[2], (axis("f"),))] if bias else []
-        stage = Stage("conv", (*domain, *reduce), Access(out, tuple(axis(a.name) for a in domain)), tuple(reads))
-        attributes = (
-            ("kernel", kernel),
-            ("strides", (stride, stride)),
-            ("dilations", (1, 1)),
-            ("pads", pads),
-            ("groups", 1),
+        domain = (Axis("n", n), Axis("y", extents[0]), Axis("x", extents[1]), Axis("f", channels))
+        reduce = (Axis("ry", kernel[0], True), Axis("rx", kernel[1], True), Axis("rc", c // groups, True))
+        channel: Index = axis("rc") if groups == 1 else Grouped("f", channels // groups, c // groups, "rc")
+        spatial = (
+            axis("y", stride, -pads[0], ("ry", dilation)),
+            axis("x", stride, -pads[1], ("rx", dilation)),
         )
-        macs = n * oh * ow * channels * kernel[0] * kernel[1] * c
-        self.ops.append(Op(name, "conv", tuple(inputs), (out,), attributes, (stage,), macs, "Conv"))
-        return out
+        weights: tuple[Index, ...] = (axis("ry"), axis("rx"), axis("rc"), axis("f"))
+        if groups > 1:
+            weights = (Full(), axis("ry"), axis("rx"), axis("rc"), Full())
+        reads = [Access(x, (axis("n"), *spatial, channel)), Access(inputs[1], weights)]
+        reads += [Access(inputs[2], (axis("f"),))] if bias else []
+        macs = n * extents[0] * extents[1] * channels * kernel[0] * kernel[1] * c // groups
+        attributes = (*_window_attributes(kernel, stride, pads, dilation), ("groups", groups))
+        return self._op(name, "conv", inputs, (*domain, *reduce), domain, reads, attributes, macs)
 
-    def elementwise(self, kind: str, *inputs: str, attributes: tuple[tuple[str, float], ...] = ()) -> str:
-        """Operands broadcast to the shape of the first, aligned at the last axis."""
-        name = f"{kind}{len(self.ops)}"
-        shape = self.shape(inputs[0])
-        out = self._tensor(f"{name}.out", shape)
-        domain = tuple(Axis(f"i{k}", extent) for k, extent in enumerate(shape))
+    def matmul(self, a: str, b: str, bias: bool = True) -> str:
+        """[..., M, K] x [K, N] or [..., M, K] x [..., K, N]."""
+        *outer, depth = self.shape(a)
+        columns = self.shape(b)[-1]
+        name = f"matmul{len(self.ops)}"
+        inputs = [a, b, *([self.constant(f"{name}.b", self.rng.normal(0, 0.1, (columns,)))] if bias else [])]
+        rows = tuple(Axis(f"i{k}", extent) for k, extent in enumerate(outer))
+        domain = (*rows, Axis("j", columns))
+        left = tuple(axis(a.name) for a in rows)
+        leading = left[:-1] if len(self.shape(b)) > 2 else ()
+        reads = [Access(a, (*left, axis("k"))), Access(b, (*leading, axis("k"), axis("j")))]
+        reads += [Access(inputs[2], (axis("j"),))] if bias else []
+        macs = int(np.prod(outer)) * columns * depth
+        return self._op(name, "matmul", inputs, (*domain, Axis("k", depth, True)), domain, reads, (), macs)
+
+    def pool(
+        self,
+        kind: str,
+        x: str,
+        kernel: tuple[int, int],
+        stride: int = 1,
+        pads: Pads = (0, 0, 0, 0),
+        counted: bool = False,
+        dilation: int = 1,
+    ) -> str:
+        """max_pool or average_pool; `counted` says that the padding counts in the divisor."""
+        n, _, _, c = self.shape(x)
+        extents = self._window(x, kernel, stride, pads, dilation)
+        domain = (Axis("n", n), Axis("y", extents[0]), Axis("x", extents[1]), Axis("c", c))
+        reduce = (Axis("ry", kernel[0], True), Axis("rx", kernel[1], True))
+        spatial = (
+            axis("y", stride, -pads[0], ("ry", dilation)),
+            axis("x", stride, -pads[1], ("rx", dilation)),
+        )
+        attributes = (*_window_attributes(kernel, stride, pads, dilation), ("count_include_pad", int(counted)))
+        reads = [Access(x, (axis("n"), *spatial, axis("c")))]
+        return self._op(f"{kind}{len(self.ops)}", kind, [x], (*domain, *reduce), domain, reads, attributes)
+
+    def softmax(self, x: str, over: int = -1) -> str:
+        domain = self._axes(self.shape(x))
+        position = over % len(domain)
+        indices = tuple(Full() if k == position else axis(a.name) for k, a in enumerate(domain))
+        reads = [Access(x, indices)]
+        return self._op(f"softmax{len(self.ops)}", "softmax", [x], domain, domain, reads, (("axis", over),))
+
+    def concat(self, over: int, *pieces: str) -> str:
+        shape = list(self.shape(pieces[0]))
+        shape[over] = sum(self.shape(piece)[over] for piece in pieces)
+        domain = self._axes(shape)
+        reads, start = [], 0
+        for piece in pieces:
+            reads.append(Access(piece, tuple(axis(a.name, 1, -start * (k == over)) for k, a in enumerate(domain))))
+            start += self.shape(piece)[over]
+        return self._op(f"concat{len(self.ops)}", "concat", pieces, domain, domain, reads, (("axis", over),))
+
+    def view(self, x: str, *shape: int) -> str:
+        domain = self._axes(shape)
+        return self._op(f"view{len(self.ops)}", "view", [x], domain, domain, [View(x)])
+
+    def elementwise(self, kind: str, *inputs: str, attributes: tuple[tuple[str, Attribute], ...] = ()) -> str:
+        """Operands broadcast as in numpy, aligned at the last axis."""
+        shape = np.broadcast_shapes(*(self.shape(operand) for operand in inputs))
+        domain = self._axes(shape)
         reads = []
         for operand in inputs:
             extents = self.shape(operand)
             lead = len(shape) - len(extents)
-            indices: tuple[Index, ...] = tuple(
-                axis(f"i{lead + k}") if extent > 1 else Linear() for k, extent in enumerate(extents)
+            reads.append(
+                Access(operand, tuple(axis(f"i{lead + k}") if e > 1 else Linear() for k, e in enumerate(extents)))
             )
-            reads.append(Access(operand, indices))
-        stage = Stage(kind, domain, Access(out, tuple(axis(a.name) for a in domain)), tuple(reads))
-        self.ops.append(Op(name, kind, inputs, (out,), attributes, (stage,), 0, kind.title()))
+        return self._op(f"{kind}{len(self.ops)}", kind, inputs, domain, domain, reads, attributes)
+
+    def scale_shift(self, x: str) -> str:
+        channels = self.shape(x)[-1]
+        return self.elementwise("scale_shift", x, self.normal(channels), self.normal(channels))
+
+    def _op(
+        self,
+        name: str,
+        kind: str,
+        inputs: Sequence[str],
+        domain: tuple[Axis, ...],
+        written: tuple[Axis, ...],
+        reads: Sequence[Access | View],
+        attributes: tuple[tuple[str, Attribute], ...] = (),
+        macs: int = 0,
+    ) -> str:
+        out = self._tensor(f"{name}.out", tuple(a.extent for a in written))
+        stage = Stage(kind, domain, Access(out, tuple(axis(a.name) for a in written)), tuple(reads))
+        self.ops.append(Op(name, kind, tuple(inputs), (out,), attributes, (stage,), macs, kind.title()))
         return out
+
+    def _window(self, x: str, kernel: tuple[int, int], stride: int, pads: Pads, dilation: int) -> tuple[int, int]:
+        _, height, width, _ = self.shape(x)
+        return (
+            (height + pads[0] + pads[2] - dilation * (kernel[0] - 1) - 1) // stride + 1,
+            (width + pads[1] + pads[3] - dilation * (kernel[1] - 1) - 1) // stride + 1,
+        )
+
+    def _axes(self, shape: Sequence[int]) -> tuple[Axis, ...]:
+        return tuple(Axis(f"i{k}", extent) for k, extent in enumerate(shape))
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> str:
         axes = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))
         self.tensors.append(Tensor(name, shape, axes=axes))
         return name
+
+
+def _window_attributes(
+    kernel: tuple[int, int], stride: int, pads: Pads, dilation: int
+) -> tuple[tuple[str, Attribute], ...]:
+    """`pads` is (top, left, bottom, right)."""
+    return (
+        ("kernel", kernel),
+        ("strides", (stride, stride)),
+        ("dilations", (dilation, dilation)),
+        ("pads", pads),
+    )

@@ -1,0 +1,142 @@
+"""From a small graph to bits in the memory of the simulated chip, and the two judges of those bits.
+
+graph --make_plan, lower_plan, verify_program, emit, run (poisoned)--> stored bits of every tensor
+judges: `emulate` at every position, bit for bit; float64 arithmetic without rounding, roughly
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.neuralscale.target import TARGET
+from codegen.target import ClusterFiles
+from hw_models.chip import Chip
+from hw_models.loading import load_chip
+from isched.lower import lower_plan
+from isched.program import Program
+from isched.verify import verify_program
+from partitioner.graph import Constants, Graph
+from partitioner.levels import make_plan
+from partitioner.plan import Plan
+
+__all__ = ["Compiled", "compile_graph", "small_chip", "stcp920"]
+
+Bits = npt.NDArray[np.uint16]
+SAMPLES = 4_000
+
+
+def stcp920() -> Chip:
+    return load_chip("stcp920")
+
+
+def small_chip(
+    cores: int = 8,
+    data_bytes: int = 1 << 20,
+    weights_bytes: int = 1 << 18,
+    im_bytes: int = 1 << 18,
+    llb_bytes: int = 1 << 23,
+    enforced: bool = True,
+) -> Chip:
+    """The stcp920 with fewer cores and smaller memories; its programs run on the same simulator."""
+    chip = stcp920()
+    sizes = {"LLB": llb_bytes, "L1": data_bytes + weights_bytes, "IM": im_bytes}
+    parts = {"data": data_bytes, "weights": weights_bytes}
+    memories = tuple(
+        memory.model_copy(
+            update={
+                "size_bytes": sizes.get(memory.name, memory.size_bytes),
+                "buffers_enforced": enforced and memory.buffers_enforced,
+                "buffers": tuple(b.model_copy(update={"size_bytes": parts[b.name]}) for b in memory.buffers),
+            }
+        )
+        for memory in chip.memories
+    )
+    return chip.model_copy(update={"name": "small", "cores_per_cluster": cores, "memories": memories})
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A small graph on its way through the compiler, and what it stores when it runs."""
+
+    graph: Graph
+    constants: Constants
+    chip: Chip
+    plan: Plan
+    program: Program
+
+    @cached_property
+    def files(self) -> ClusterFiles:
+        return TARGET.emit(self.program, self.graph, self.constants)
+
+    def inputs(self, seed: int = 0, scale: float = 1.0) -> dict[str, Bits]:
+        """Random inputs in device shape."""
+        rng = np.random.default_rng(seed)
+        shapes = {name: self.graph.by_name[name].shape for name in self.graph.inputs}
+        return {name: rng.normal(0, scale, shape).astype(np.float16).view(np.uint16) for name, shape in shapes.items()}
+
+    def run(self, inputs: Mapping[str, Bits], seed: int = 0) -> dict[str, Bits]:
+        """Every tensor that was stored, in device shape, constants as they lie in memory after the run."""
+        place = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in self.program.placements}
+        stored = [name for name in place if name in self.graph.inputs or self._stored(name)]
+        loads = {place[name][0]: inputs[name].tobytes() for name in self.graph.inputs}
+        memory = TARGET.run(self.files, loads, tuple(place[name] for name in stored), seed).memory
+        return {
+            name: np.frombuffer(memory[place[name]], np.uint16).reshape(self.graph.by_name[name].shape)
+            for name in stored
+        }
+
+    def _stored(self, name: str) -> bool:
+        """Constants, and values that leave their layer."""
+        inside = {
+            output
+            for group in self.plan.groups
+            for layer in group.layers
+            for op in layer.ops[:-1]
+            for output in self.graph.op_by_name[op].outputs
+        }
+        return name not in inside
+
+    def expected(self, stored: Mapping[str, Bits]) -> dict[str, tuple[Bits, Bits]]:
+        """For the output of each layer: the bits stored and those that `emulate` says, at (up to SAMPLES) positions."""
+        result = {}
+        for group in self.plan.groups:
+            for layer in group.layers:
+                shape = self.graph.by_name[layer.output].shape
+                points = np.stack(np.unravel_index(_positions(shape), shape), 1).astype(np.int64)
+                wanted = TARGET.emulate(self.graph, self.constants, layer, points, stored.__getitem__)
+                result[layer.output] = (stored[layer.output][tuple(points.T)], wanted)
+        return result
+
+    def check(self, seed: int = 0, scale: float = 1.0) -> dict[str, Bits]:
+        """Run on random inputs; every layer's output must be what `emulate` says, bit for bit."""
+        stored = self.run(self.inputs(seed, scale), seed)
+        for name, (got, wanted) in self.expected(stored).items():
+            np.testing.assert_array_equal(got, wanted, err_msg=name)
+        for tensor in self.graph.tensors:
+            if tensor.constant:
+                np.testing.assert_array_equal(stored[tensor.name], self.constants[tensor.constant].view(np.uint16))
+        return stored
+
+
+def _positions(shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """All positions of a small tensor; of a large one the borders' worth and a random choice."""
+    size = int(np.prod(shape))
+    if size <= SAMPLES:
+        return np.arange(size)
+    rng = np.random.default_rng(size)
+    ends = np.concatenate([np.arange(SAMPLES // 8), size - 1 - np.arange(SAMPLES // 8)])
+    return np.unique(np.concatenate([ends, rng.integers(0, size, SAMPLES * 3 // 4)]))
+
+
+def compile_graph(graph: Graph, constants: Constants, chip: Chip | None = None, isolated: bool = False) -> Compiled:
+    """All stages up to a verified program, on the stcp920 unless told otherwise."""
+    described = chip or stcp920()
+    plan = make_plan(graph, constants, described, TARGET)
+    program = lower_plan(plan, graph, constants, described, TARGET, TARGET.data_base_bytes, isolated)
+    verify_program(program, described)
+    return Compiled(graph, constants, described, plan, program)

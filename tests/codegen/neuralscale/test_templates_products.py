@@ -1,0 +1,61 @@
+"""Matrix products and softmax on the simulated chip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.chip_runs import Compiled, compile_graph
+from tests.float_model import evaluate, relative_error
+from tests.small_graphs import GraphBuilder
+
+
+def judge(compiled: Compiled, tolerance: float, scale: float = 1.0) -> None:
+    """Bit for bit against the reference, roughly against float64."""
+    stored = compiled.check(scale=scale)
+    values = evaluate(compiled.graph, compiled.constants, compiled.inputs(scale=scale))
+    for name in compiled.graph.outputs:
+        assert relative_error(stored[name].view("float16"), values[name]) < tolerance
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns"),
+    [((1, 50), 77), ((3, 50), 77), ((40, 8), 1), ((2, 3, 17, 40), 19), ((9, 2048), 100), ((1, 1), 1)],
+)
+def test_product_with_a_constant(shape: tuple[int, ...], columns: int) -> None:
+    builder = GraphBuilder("gemm")
+    x = builder.input("x", *shape)
+    y = builder.matmul(x, builder.normal(shape[-1], columns, scale=shape[-1] ** -0.5))
+    judge(compile_graph(*builder.build(y)), 1e-2)
+
+
+@pytest.mark.parametrize("shape", [(17, 40), (2, 3, 17, 40), (8, 1, 5)])
+def test_product_of_two_computed_values(shape: tuple[int, ...]) -> None:
+    builder = GraphBuilder("product")
+    a, b = builder.input("a", *shape), builder.input("b", *shape[:-2], shape[-1], 19)
+    judge(compile_graph(*builder.build(builder.matmul(a, b, bias=False))), 5e-3)
+
+
+def test_a_long_reduction_is_split() -> None:
+    builder = GraphBuilder("long")
+    x = builder.input("x", 2, 5, 9500)
+    y = builder.elementwise("relu", builder.matmul(x, builder.normal(9500, 20, scale=0.01)))
+    judge(compile_graph(*builder.build(y)), 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((5, 1000), -1), ((2, 3, 7, 13), 3), ((2, 30, 1, 1), 1), ((4, 1), -1), ((1, 2), 1)]
+)
+def test_softmax(shape: tuple[int, ...], axis: int) -> None:
+    builder = GraphBuilder("softmax")
+    y = builder.softmax(builder.input("x", *shape), axis)
+    compiled = compile_graph(*builder.build(y))
+    judge(compiled, 5e-3)
+    judge(compiled, 5e-3, scale=20.0)
+
+
+def test_softmax_rows_sum_to_one() -> None:
+    builder = GraphBuilder("softmax")
+    y = builder.softmax(builder.input("x", 16, 3000))
+    stored = compile_graph(*builder.build(y)).check()
+    np.testing.assert_allclose(stored[y].view(np.float16).astype(float).sum(1), 1.0, atol=2e-2)
