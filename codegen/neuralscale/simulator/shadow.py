@@ -30,13 +30,14 @@ def scan(
     """Offset of the first byte of the box whose masked shadow is not `expected`, -1 when all are."""
     for row in range(rows):
         first = start + row * stride
+        line = shadow[first : first + row_bytes]
         wrong = np.uint8(0)
-        for at in range(first, first + row_bytes):
-            wrong |= (shadow[at] & mask) ^ expected
+        for at in range(line.size):  # one byte wide throughout, so that it runs on vectors
+            wrong = np.uint8(wrong | np.uint8((line[at] & mask) ^ expected))
         if wrong != 0:
-            for at in range(first, first + row_bytes):
-                if (shadow[at] & mask) != expected:
-                    return at
+            for at in range(line.size):
+                if (line[at] & mask) != expected:
+                    return first + at
     return -1
 
 
@@ -48,5 +49,6 @@ def mark(
     keep = np.uint8(~clear & 0xFF)
     for row in range(rows):
         first = start + row * stride
-        for at in range(first, first + row_bytes):
-            shadow[at] = (shadow[at] & keep) | put
+        line = shadow[first : first + row_bytes]
+        for at in range(line.size):
+            line[at] = np.uint8((line[at] & keep) | put)
