@@ -17,13 +17,14 @@ import onnx
 from dsa_sched.frontend.build import build_graph
 from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
+from dsa_sched.frontend.network import Network
 from dsa_sched.frontend.shapes import fix_shapes
 from dsa_sched.frontend.simplify import simplify
 from dsa_sched.zoo import zoo_model, zoo_names
 from hw_models.errors import ModelError
 from partitioner.graph import Graph
 
-__all__ = ["Model", "load_model"]
+__all__ = ["Model", "load_model", "load_network"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,24 @@ def load_model(
 
     Raises ModelError: file, shape, batch or operators that cannot be compiled; all operators at once.
     """
+    file, network = _simplified(source, shapes or {}, batch)
+    built = build_graph(network)
+    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256)
+
+
+def load_network(
+    source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+) -> Network:
+    """The simplified network alone, in ONNX axes, as the fusion oracle takes it. Raises ModelError."""
+    return _simplified(source, shapes or {}, batch)[1]
+
+
+def _simplified(
+    source: str | Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None
+) -> tuple[ModelFile, Network]:
     file = _open(source)
-    model, values = fix_shapes(file.model, shapes or {}, batch)
-    built = build_graph(simplify(fold_constants(model, values)))
-    return Model(built.graph, built.constants, model, built.warnings, file.sha256)
+    values = fix_shapes(file.model, shapes, batch)
+    return file, simplify(fold_constants(file.model, values))
 
 
 def _open(source: str | Path) -> ModelFile:

@@ -96,10 +96,8 @@ def first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def fix_shapes(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None
-) -> tuple[onnx.ModelProto, dict[str, Value]]:
-    """The model with static input shapes and re-inferred inner ones, and all values' shapes. Changes `model` in place.
+def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> dict[str, Value]:
+    """Shape of every value. Writes the input shapes into `model`, and replaces the inner and output shapes it declares.
 
     Raises ModelError for an unknown input name, a rank that differs, a dimension left open, a batch that cannot be set.
     """
@@ -119,7 +117,7 @@ def fix_shapes(
     if before is not None:
         _require_same_but_batch(model, before, values)
     _declare(model, values)
-    return model, values
+    return values
 
 
 def _dims(item: onnx.ValueInfoProto) -> list[int | str]:

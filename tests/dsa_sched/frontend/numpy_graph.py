@@ -1,0 +1,187 @@
+"""A slow, plain evaluation of a Graph in float64, device layout, for comparison with onnxruntime.
+
+It shares no code with the frontend: operators are computed from `Op` attributes alone, as a target would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import erf, prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+
+from partitioner.graph import Graph, Op, Tensor
+
+Array = npt.NDArray[np.generic]
+Doubles = npt.NDArray[np.float64]
+
+
+def to_device(tensor: Tensor, array: Array) -> Doubles:
+    return np.asarray(array, np.float64).transpose(tensor.axes)
+
+
+def from_device(tensor: Tensor, array: Doubles) -> Doubles:
+    return array.transpose(np.argsort(tensor.axes)) if tensor.axes else array
+
+
+def reference_values(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every value of the ONNX model."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {item.name for item in copy.graph.output}
+    names = [name for node in copy.graph.node for name in node.output if name and name not in known]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    outputs = [item.name for item in session.get_outputs()]
+    return dict(inputs) | dict(zip(outputs, session.run(outputs, dict(inputs)), strict=True))
+
+
+def layer_errors(
+    graph: Graph, constants: Mapping[str, Array], model: onnx.ModelProto, inputs: Mapping[str, Array]
+) -> dict[str, float]:
+    """Relative L2 error of every comparable tensor, each operator fed with the reference's values where it has them."""
+    reference = reference_values(model, inputs)
+    values: dict[str, Doubles] = {}
+    for tensor in graph.tensors:
+        if tensor.constant:
+            values[tensor.name] = np.asarray(constants[tensor.constant], np.float64)
+        elif tensor.name in inputs:
+            values[tensor.name] = to_device(tensor, inputs[tensor.name])
+    errors: dict[str, float] = {}
+    for op in graph.ops:
+        for name, result in zip(op.outputs, evaluate(graph, op, [values[n] for n in op.inputs]), strict=True):
+            tensor = graph.by_name[name]
+            assert result.shape == tensor.shape, f"{op.name}: {result.shape} instead of {tensor.shape}"
+            values[name] = result
+            if name in reference and tensor.axes or (name in reference and not tensor.shape):
+                wanted = to_device(tensor, reference[name])
+                errors[name] = float(np.linalg.norm(result - wanted) / max(float(np.linalg.norm(wanted)), 1e-9))
+                values[name] = wanted
+    return errors
+
+
+def evaluate(graph: Graph, op: Op, operands: list[Doubles]) -> list[Doubles]:
+    x = operands[0]
+    shape = graph.by_name[op.outputs[0]].shape
+    if op.kind in UNARY:
+        return [np.asarray(UNARY[op.kind](x))]
+    if op.kind in BINARY:
+        return [np.asarray(BINARY[op.kind](x, operands[1]))]
+    match op.kind:
+        case "conv":
+            return [_conv(op, operands, shape)]
+        case "max_pool":
+            return [_windows(op, x, -np.inf, shape).max(axis=0)]
+        case "average_pool":
+            counted = _windows(op, np.ones_like(x), float(op.number("count_include_pad")), shape).sum(axis=0)
+            return [_windows(op, x, 0.0, shape).sum(axis=0) / counted]
+        case "matmul":
+            return [x @ operands[1] + (operands[2] if len(operands) > 2 else 0.0)]
+        case "scale_shift":
+            return [x * operands[1] + operands[2]]
+        case "leaky_relu":
+            return [np.where(x < 0, x * op.number("alpha"), x)]
+        case "hard_sigmoid":
+            return [np.clip(x * op.number("alpha") + op.number("beta"), 0, 1)]
+        case "clip":
+            return [np.clip(x, op.number("min"), op.number("max"))]
+        case "softmax":
+            axis = int(op.number("axis"))
+            powers = np.exp(x - x.max(axis=axis, keepdims=True))
+            return [powers / powers.sum(axis=axis, keepdims=True)]
+        case "concat":
+            return [np.concatenate(operands, axis=int(op.number("axis")))]
+        case "transpose":
+            return [x.transpose(op.ints("perm"))]
+        case "view":
+            return [x.reshape(shape)]
+        case "slice":
+            index = [
+                np.arange(extent) * step + start
+                for extent, step, start in zip(shape, op.ints("steps"), op.ints("starts"), strict=True)
+            ]
+            return [x[np.ix_(*index)]]
+        case "split":
+            return np.split(x, np.cumsum(op.ints("sizes"))[:-1], axis=int(op.number("axis")))
+        case "pad":
+            edges = list(zip(op.ints("begins"), op.ints("ends"), strict=True))
+            return [np.pad(x, edges, constant_values=op.number("value"))]
+        case "reduce_mean":
+            return [x.mean(axis=op.ints("axes"), keepdims=True)]
+        case "reduce_sum":
+            return [x.sum(axis=op.ints("axes"), keepdims=True)]
+        case "reduce_max":
+            return [x.max(axis=op.ints("axes"), keepdims=True)]
+        case "gather":
+            return [np.take(x, operands[1].astype(np.int64), axis=int(op.number("axis")))]
+        case "lrn":
+            return [_lrn(op, x)]
+    raise NotImplementedError(op.kind)
+
+
+UNARY = {
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "reciprocal": lambda x: 1 / x,
+    "neg": np.negative,
+    "abs": np.abs,
+    "erf": np.vectorize(erf, otypes=[np.float64]),
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+}
+BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def _windows(op: Op, x: Doubles, fill: float, shape: tuple[int, ...]) -> Doubles:
+    """[taps, N, out..., C] of the padded map, taps in row-major order. The channel is the last axis."""
+    kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
+    rank = len(kernel)
+    edges = [(0, 0), *zip(pads[:rank], pads[rank:], strict=True), (0, 0)]
+    padded = np.pad(x, edges, constant_values=fill)
+    taps = []
+    for tap in product(*map(range, kernel)):
+        index = [slice(None)]
+        for axis in range(rank):
+            start, step = tap[axis] * dilations[axis], strides[axis]
+            index.append(slice(start, start + (shape[1 + axis] - 1) * step + 1, step))
+        taps.append(padded[tuple(index)])
+    return np.stack(taps)
+
+
+def _conv(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> Doubles:
+    groups = int(op.number("groups"))
+    taps = _windows(op, operands[0], 0.0, shape)
+    weights = operands[1][None] if groups == 1 else operands[1]
+    weights = weights.reshape(groups, prod(op.ints("kernel")), *weights.shape[-2:])
+    parts = np.split(taps, groups, axis=-1)
+    result = np.concatenate(
+        [np.einsum("t...c,tcf->...f", part, weight) for part, weight in zip(parts, weights, strict=True)], axis=-1
+    )
+    return np.asarray(result + (operands[2] if len(operands) > 2 else 0.0))
+
+
+def _lrn(op: Op, x: Doubles) -> Doubles:
+    size = int(op.number("size"))
+    before = (size - 1) // 2
+    squares = np.pad(x * x, [(0, 0)] * (x.ndim - 1) + [(before, size - 1 - before)])
+    sums = sum(squares[..., tap : tap + x.shape[-1]] for tap in range(size))
+    return np.asarray(x / (op.number("bias") + op.number("alpha") / size * sums) ** op.number("beta"))
