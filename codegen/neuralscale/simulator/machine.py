@@ -57,6 +57,7 @@ class Machine:
 
     def __init__(self, image: Elf, options: SimulationOptions) -> None:
         self._options = options
+        self._source_map = sorted(options.source_map)
         self._symbols = sorted((symbol.address, symbol.name) for symbol in image.symbols)
         tohost = image.symbol("tohost")
         if tohost is None:
@@ -228,7 +229,7 @@ class Machine:
 
     def _place(self, pc: int) -> str:
         """pc with the operator or symbol that it belongs to."""
-        ranges = self._options.source_map
+        ranges = self._source_map
         at = bisect_right(ranges, pc, key=lambda entry: entry.start) - 1
         if at >= 0 and ranges[at].start <= pc < ranges[at].end:
             return f"{pc:#x} (operator {ranges[at].name})"

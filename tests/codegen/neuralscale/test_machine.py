@@ -120,6 +120,11 @@ def test_hart_ids_follow_cluster_and_option(program: Program) -> None:
         ("csrrs t1, 0x4ff, zero", 2),
         ("csrrw zero, mhartid, t1", 2),
         ("csrrw t1, cycle, zero", 2),
+        ("li t1, 0xc0000001\n.word 0x02037087", 0x2D),  # vle.v v1, (t1)
+        ("li t1, 0x200000\n.word 0x02037087", 0x2F),
+        ("li a0, 0xc0000000\npld a0, a0", 0x3E),
+        ("li t0, 0x10001\ncsrrw zero, mte_shape, t0\nli a0, 0xc0000000\npld a0, a0", 0x38),
+        ("li t0, 40\ncsrrw zero, mte_icdest, t0\nicmov a0, a0, a0", 0x39),
         ("ecall", 11),
         ("ebreak", 3),
         (".word 0x8047057\nveadd.mm a0, a1, a2", 0x29),  # vsetvli with 32-bit elements
@@ -128,6 +133,12 @@ def test_hart_ids_follow_cluster_and_option(program: Program) -> None:
 def test_trap_causes(program: Program, text: str, cause: int) -> None:
     result = simulate(program(text), SimulationOptions())
     assert (result.fault, result.exit_code) == (None, cause)
+
+
+@pytest.mark.parametrize(("wanted", "length"), [(0, 0), (7, 7), (64, 64), (65, 33), (128, 64), (200, 64)])
+def test_vector_lengths(program: Program, wanted: int, length: int) -> None:
+    text = f"li t1, {wanted}\n.word 0x00437557"  # vsetvli a0, t1, 16-bit elements
+    assert simulate(program(text), SimulationOptions()).exit_code == length
 
 
 def test_a_trap_without_handler_is_a_fault(program: Program) -> None:
