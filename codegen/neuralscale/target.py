@@ -68,7 +68,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
         )
         result = simulate(files.files[files.executable], options)
         if result.fault is not None or result.exit_code != 0:
-            reason = str(result.fault) if result.fault else f"the program ended with exit code {result.exit_code}"
+            reason = result.fault.message if result.fault else f"the program ended with exit code {result.exit_code}"
             raise TargetError("simulation", needs="a run without faults", has=reason)
         memory = {(address, size): result.read(address, size) for address, size in dumps}
         moved = {f"{source}->{destination}": n for (source, destination), n in result.counts.moved_bytes.items()}

@@ -1,0 +1,201 @@
+"""`verify` passes what is right and catches what is wrong: faults are planted in the machine code or the program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen.target import ClusterFiles, Execution
+from dsa_sched.artifact import Artifact
+from dsa_sched.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.report.json_form import FORMAT, report_json
+from dsa_sched.verdict import VerifyReport
+from dsa_sched.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
+from dsa_sched.zoo import seeded_inputs
+from hw_models.errors import ModelError, PlanError, TargetError
+from isched.program import Instr, Program
+from isched.verify import verify_program
+from tests.small_models import classifier, save
+
+Operands = dict[str, int]
+OPTIONS = VerifyOptions(samples=512)
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(classifier(), tmp_path_factory.mktemp("model") / "classifier.onnx")
+
+
+@pytest.fixture(scope="module")
+def whole(model_file: Path) -> Compilation:
+    return compile_model(model_file, "stcp920")
+
+
+@pytest.fixture(scope="module")
+def isolated(whole: Compilation) -> Compilation:
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(isolated=True))
+
+
+def judge(whole: Compilation, isolated: Compilation, run: Runner = simulator) -> VerifyReport:
+    return verify_compiled(whole, isolated, tuple(seeded_inputs(whole.model.source, 2, 0)), OPTIONS, run)
+
+
+def planted(compilation: Compilation, change: Program) -> Compilation:
+    """The same compilation with another program; its machine code is emitted anew."""
+    return replace(compilation, program=change)
+
+
+def edit(program: Program, layer: str, opcode: str, change: Callable[[Operands], Operands]) -> Program:
+    """Change operands of every `opcode` of a layer."""
+
+    def edited(instr: Instr) -> Instr:
+        if (instr.source, instr.opcode) != (layer, opcode):
+            return instr
+        old = dict(instr.operands)
+        return replace(instr, operands=tuple((old | change(old)).items()))
+
+    streams = tuple(replace(s, instrs=tuple(edited(i) for i in s.instrs)) for s in program.streams)
+    changed = replace(program, streams=streams)
+    assert changed != program
+    return changed
+
+
+def pad_left_only(operands: Operands) -> Operands:
+    """Two columns of padding at the left and none at the right, instead of one at each side."""
+    return {"conv_padding": operands["conv_padding"] + 0x0100 - 0x0001}
+
+
+def swap(operands: Operands) -> Operands:
+    """b - a instead of a - b."""
+    return {"rs1": operands["rs2"], "rs2": operands["rs1"]}
+
+
+def test_a_right_network_passes_and_every_check_was_active(whole: Compilation, isolated: Compilation) -> None:
+    report = judge(whole, isolated)
+    assert report.failures == ()
+    assert [layer.name for layer in report.layers] == ["conv1", "conv2", "pool", "mean", "fc", "softmax"]
+    for layer in report.layers:
+        assert layer.isolated_error is not None
+        assert 0 < layer.isolated_error < 0.015
+        assert layer.whole_error is not None
+        assert layer.samples > 0
+        assert sum(layer.work.instructions.values()) > 0
+        assert layer.work.moved_bytes["DDR->LLB"] > 0
+    assert [result.tensor for result in report.logits] == ["logits", "logits"]
+    assert all(result.distance > 0 and result.error > 0 and result.top1_active == 1 for result in report.logits)
+    assert report.constants == 5
+
+
+def test_bytes_moved_and_instructions_agree_with_what_the_simulator_counted(whole: Compilation) -> None:
+    from dsa_sched.work import add_work, layer_work
+
+    executions: list[Execution] = []
+
+    def spy(artifact: Artifact, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
+        executions.append(simulator(artifact, loads, dumps, seed))
+        return executions[-1]
+
+    feed = seeded_inputs(whole.model.source, 1, 0)[0]
+    spy(whole.artifact, whole.artifact.encode(feed), (), 0)
+    total = add_work(layer_work(whole.program, whole.chip).values())
+    moved = executions[0].moved_bytes
+    assert {way: moved[way] for way in total.moved_bytes} == total.moved_bytes
+
+
+def test_a_changed_weight_in_the_machine_code_is_caught(whole: Compilation, isolated: Compilation) -> None:
+    """One bit of one weight of conv2: its constant has changed, and its samples no longer agree."""
+    tensor = whole.model.graph.by_name["w2"]
+    weights = np.ascontiguousarray(whole.model.constants[tensor.constant]).tobytes()
+
+    def run(artifact: Artifact, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
+        files = artifact.clusters[0]
+        elf = files.files[files.executable]
+        at = elf.index(weights) + 3
+        broken = elf[:at] + bytes([elf[at] ^ 0x04]) + elf[at + 1 :]
+        changed = ClusterFiles(files.cores, files.executable, {**files.files, files.executable: broken})
+        return simulator(replace(artifact, clusters=(changed,)), loads, dumps, seed)
+
+    report = judge(whole, isolated, run)
+    assert f"constant w2: 1 of {len(weights)} bytes changed in memory, first at 3" in report.failures
+    assert any(failure.startswith("layer conv2: ") and "samples differ" in failure for failure in report.failures)
+    assert not any("layer conv1" in failure for failure in report.failures)
+
+
+def test_wrong_padding_is_caught(whole: Compilation, isolated: Compilation) -> None:
+    """The image moves by one pixel to the left: right shapes, wrong values."""
+    programs = [edit(c.program, "conv2", "meconv.mm", pad_left_only) for c in (whole, isolated)]
+    report = judge(planted(whole, programs[0]), planted(isolated, programs[1]))
+    assert any(f.startswith("layer conv2: relative error") and "by itself" in f for f in report.failures)
+    assert any(f.startswith("layer conv2: ") and "samples differ" in f for f in report.failures)
+    assert not any("layer conv1" in f or "layer pool" in f for f in report.failures), "only conv2 itself is to blame"
+
+
+def test_swapped_operands_are_caught(whole: Compilation, isolated: Compilation) -> None:
+    assert any(i.opcode == "vesub.mm" for s in whole.program.streams for i in s.instrs)
+    programs = [edit(c.program, "conv2", "vesub.mm", swap) for c in (whole, isolated)]
+    report = judge(planted(whole, programs[0]), planted(isolated, programs[1]))
+    assert any(f.startswith("layer conv2: relative error") for f in report.failures)
+    assert any(f.startswith("logits for input 0: error") for f in report.failures)
+
+
+def test_a_fault_in_one_program_only_is_caught_by_the_samples(whole: Compilation, isolated: Compilation) -> None:
+    """The isolated twin is right; the network itself is judged by what it stored."""
+    report = judge(planted(whole, edit(whole.program, "conv2", "meconv.mm", pad_left_only)), isolated)
+    assert any(f.startswith("layer conv2: ") and "samples differ" in f for f in report.failures)
+    assert not any("by itself" in f for f in report.failures)
+
+
+def without_wait(program: Program, layer: str) -> Program:
+    """The program without the first wait for DMA of a layer."""
+    first, *rest = program.streams
+    at = next(k for k, i in enumerate(first.instrs) if i.awaits and i.source == layer)
+    return replace(program, streams=(replace(first, instrs=first.instrs[:at] + first.instrs[at + 1 :]), *rest))
+
+
+def test_a_dropped_wait_is_caught_before_and_during_the_run(whole: Compilation, isolated: Compilation) -> None:
+    broken = without_wait(whole.program, "conv2")
+    with pytest.raises(PlanError, match=r"awaited|transfer"):
+        verify_program(broken, whole.chip)
+    with pytest.raises(TargetError, match="conv2"):
+        judge(planted(whole, broken), isolated)
+
+
+def test_the_json_form_holds_every_figure(whole: Compilation, isolated: Compilation) -> None:
+    report = judge(whole, isolated)
+    data = json.loads(report_json(report))
+    assert (data["format"], data["passed"], data["failures"]) == (FORMAT, True, [])
+    assert data["layers"][0]["isolated_error"] == report.layers[0].isolated_error
+    assert data["layers"][0]["work"]["moved_bytes"] == dict(report.layers[0].work.moved_bytes)
+    assert data["logits"][1]["share"] == report.logits[1].share
+
+
+def test_two_inputs_are_needed(whole: Compilation, isolated: Compilation) -> None:
+    with pytest.raises(ModelError, match="at least 2"):
+        verify_compiled(whole, isolated, tuple(seeded_inputs(whole.model.source, 1, 0)))
+
+
+def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
+    """Our own `iss` in the place of another simulator, told everything by the command line."""
+    command = (
+        f"{sys.executable} -m dsa_sched iss {{elf}} --cores {{cores}} --load {{loads}} --dump {{dumps}} "
+        "--dump-path {out}"
+    )
+    report = verify_model(model_file, "stcp920", CompileOptions(batch=2), OPTIONS, command)
+    assert report.failures == ()
+    assert report.batch == 2
+    assert all(result.rows == 2 for result in report.logits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("network", ["resnet50", "squeezenet"])
+def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
+    report = verify_model(network, "stcp920", CompileOptions(batch=batch))
+    assert report.failures == ()
+    assert sum(result.top1_active for result in report.logits) > 0
