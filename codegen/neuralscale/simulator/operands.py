@@ -7,6 +7,7 @@ not in flight, and storing to one marks it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ MISALIGNED_BASE: Final = 0x32
 BAD_SHAPE: Final = 0x33
 BAD_STRIDE: Final = 0x34
 BAD_ACCESS: Final = 0x35
+
+Dtype = type[np.generic] | None
 
 L1_ONLY, IM_ONLY, LOCAL = ("L1",), ("IM",), ("L1", "IM")
 
@@ -73,14 +76,21 @@ def _share_a_byte(a: Matrix, b: Matrix) -> bool:
     return bool(box(b).any())
 
 
+def _disturbs(target: Matrix, source: Matrix) -> bool:
+    """Whether storing elements in order changes elements of the source that are read later."""
+    if target.end <= source.address or source.end <= target.address or _same_place(target, source):
+        return False
+    return _share_a_byte(target, source)
+
+
 def in_l1(address: int) -> bool:
     """The chip's test: the address one past the end passes too."""
     return L1_BASE <= address <= L1_BASE + L1_BYTES
 
 
 def in_im(address: int) -> bool:
-    """Whether the address lies in IM."""
-    return IM_BASE <= address < IM_BASE + IM_BYTES
+    """The chip's test: the address one past the end passes too."""
+    return IM_BASE <= address <= IM_BASE + IM_BYTES
 
 
 def check_vtype(hart: Hart) -> None:
@@ -148,14 +158,14 @@ class Operands:
             return self._im + address - IM_BASE
         return self._memory.offset(self._core, address)
 
-    def view(self, matrix: Matrix, dtype: type[np.generic] | None = None) -> NDArray[Any]:
+    def view(self, matrix: Matrix, dtype: Dtype = None) -> NDArray[Any]:
         """[rows, columns] array over the memory itself."""
         strides = (matrix.pitch, matrix.item)
         kind = dtype or _TYPES[matrix.item]
         shape = (matrix.rows, matrix.columns)
         return np.ndarray(shape, kind, buffer=self._memory.bytes, offset=self.offset(matrix.address), strides=strides)
 
-    def read(self, matrix: Matrix, dtype: type[np.generic] | None = None) -> NDArray[Any]:
+    def read(self, matrix: Matrix, dtype: Dtype = None) -> NDArray[Any]:
         """A view for reading, after the check of its bytes."""
         self.check(matrix)
         return self.view(matrix, dtype)
@@ -185,12 +195,29 @@ class Operands:
         target = self.view(matrix)
         target[...] = values.view(target.dtype) if isinstance(values, np.ndarray) else values
 
+    def fill(self, target: Matrix, compute: Callable[..., NDArray[Any]], *sources: Matrix, dtype: Dtype = None) -> None:
+        """Stores `compute` of the sources, which broadcast to the target, element by element.
+
+        Where a source overlaps the target other than in place, an element that is stored may be read again later. The
+        order is row by row, with one vector element for each row column by column.
+        """
+        views = [self.read(source, dtype) for source in sources]
+        if self._memory.tracked or not any(_disturbs(target, source) for source in sources):
+            self.write(target, compute(*views), *sources)
+            return
+        out = self.view(target)
+        wide = [np.broadcast_to(view, out.shape) for view in views]
+        places = np.arange(out.size).reshape(out.shape)
+        by_columns = any(source.columns < target.columns for source in sources)
+        for place in (places.T if by_columns else places).flat:
+            row, column = divmod(int(place), target.columns)
+            element = np.s_[row : row + 1, column : column + 1]
+            out[element] = compute(*(view[element] for view in wide)).view(out.dtype)
+
     def _check_apart(self, target: Matrix, sources: tuple[Matrix, ...]) -> None:
         """Results may replace a source element by element; any other overlap depends on the order of the hardware."""
         for source in sources:
-            if target.end <= source.address or source.end <= target.address or _same_place(target, source):
-                continue
-            if _share_a_byte(target, source):
+            if _disturbs(target, source):
                 raise SimulationFault(
                     "overlap",
                     f"its destination {target.address:#x}..{target.end:#x} overlaps its source "

@@ -57,7 +57,7 @@ def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
         check_access(first)
         check_access(second)
         check_access(target)
-        issue.operands.write(target, compute(issue.operands.read(first), issue.operands.read(second)), first, second)
+        issue.operands.fill(target, compute, first, second)
 
     return execute
 
@@ -71,7 +71,7 @@ def _mv(compute: Callable[[Any, Halves], Halves], item: int = 2) -> Execute:
         check_access(target)
         # The int32 form computes with `columns` elements although it has dm = 1.
         used = vector if item == 2 else issue.vector(address, per_row=False)
-        issue.operands.write(target, compute(issue.operands.read(source), issue.operands.read(used)), source, used)
+        issue.operands.fill(target, compute, source, used)
 
     return execute
 
@@ -81,7 +81,8 @@ def _mf(compute: Callable[[Any, np.uint16], NDArray[Any]], source_item: int = 2,
         source, target = issue.source(source_item), issue.target(target_item)
         _checked(issue, source, target)
         check_access(target)
-        issue.operands.write(target, compute(issue.operands.read(source), issue.scalar(issue.rs2)), source)
+        scalar = issue.scalar(issue.rs2)
+        issue.operands.fill(target, lambda values: compute(values, scalar), source)
 
     return execute
 
@@ -94,7 +95,7 @@ def _m(compute: Callable[[Any], NDArray[Any]], source_item: int = 2, target_item
         size = target.stride * (issue.rows - 1) + issue.columns * source_item if target.stride else None
         check_access(target, size_bytes=size)
         kind = np.int8 if compute is vme.hf_from_x8 else None
-        issue.operands.write(target, compute(issue.operands.read(source, kind)), source)
+        issue.operands.fill(target, compute, source, dtype=kind)
 
     return execute
 
@@ -213,7 +214,7 @@ def _mov_v(issue: Issue) -> None:
         check_target_stride(target)
     check_access(source)
     check_access(target)
-    issue.operands.write(target, issue.operands.read(source).copy(), source)
+    issue.operands.fill(target, np.copy, source)
 
 
 def _binary_forms(mnemonic: str, operation: vme.Operation) -> dict[str, Execute]:

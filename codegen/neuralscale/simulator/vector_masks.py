@@ -34,13 +34,15 @@ def _set_bits(step: Step) -> NDArray[np.int64]:
 
 def _count(step: Step) -> None:
     check_vtype(step.hart)
-    step.hart.set_x(step.rd, len(_set_bits(step)))
+    if step.hart.vl:
+        step.hart.set_x(step.rd, len(_set_bits(step)))
 
 
 def _first(step: Step) -> None:
     check_vtype(step.hart)
     places = _set_bits(step)
-    step.hart.set_x(step.rd, int(places[0]) if len(places) else MASK)
+    if step.hart.vl:
+        step.hart.set_x(step.rd, int(places[0]) if len(places) else MASK)
 
 
 def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]) -> Execute:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+import numpy as np
+
 from codegen.neuralscale.simulator.faults import Trap
 from codegen.neuralscale.simulator.hart import MASK
 from codegen.neuralscale.simulator.operands import check_vtype, in_im, in_l1
@@ -53,12 +55,12 @@ def _strided(step: Step, item: int) -> Iterator[int]:
 
 
 def _indexed(step: Step, item: int) -> Iterator[int]:
-    """rs1 plus the element of vs2, as it was before the instruction."""
+    """rs1 plus the element of vs2."""
     address = _check_base(step, item)
     for index in step.hart.v[step.rs2][: step.hart.vl].tolist():
         if index & (item - 1):
             raise Trap(MISALIGNED_OFFSET, index)
-        _check_access(address + index, item)
+        _check_access(address + index, 2)
         yield address + index
 
 
@@ -81,6 +83,9 @@ def _access(
         check_vtype(hart)
         if hart.vl == 0 and not eager:
             return
+        if item == 1 and layout != "unit" and not step.word >> 25 & 1:
+            # These forms take the mask of element i from byte i of v0.
+            chosen = (hart.v[0].view(np.uint8)[: len(chosen)] & 1).astype(bool)
         for element, address in enumerate(_LAYOUTS[layout](step, item)):
             if not chosen[element]:
                 continue
@@ -101,22 +106,20 @@ VECTOR_MEMORY: Final[dict[str, Execute]] = {
     "vlh.v": _access("unit", 2, store=False, eager=True),
     "vlhu.v": _access("unit", 2, store=False, eager=True),
     "vle.v": _access("unit", 2, store=False),
-    "vsb.v": _access("unit", 1, store=True, eager=True),
     "vsh.v": _access("unit", 2, store=True, eager=True),
     "vse.v": _access("unit", 2, store=True),
-    "vlsb.v": _access("strided", 1, store=False, signed=True, eager=True),
-    "vlsbu.v": _access("strided", 1, store=False, eager=True),
+    "vlsb.v": _access("strided", 1, store=False, signed=True),
+    "vlsbu.v": _access("strided", 1, store=False),
     "vlsh.v": _access("strided", 2, store=False, eager=True),
     "vlshu.v": _access("strided", 2, store=False, eager=True),
     "vlse.v": _access("strided", 2, store=False),
-    "vssh.v": _access("strided", 2, store=True, eager=True),
+    "vssh.v": _access("strided", 2, store=True),
     "vsse.v": _access("strided", 2, store=True),
     "vlxb.v": _access("indexed", 1, store=False, signed=True),
     "vlxbu.v": _access("indexed", 1, store=False),
     "vlxh.v": _access("indexed", 2, store=False),
     "vlxhu.v": _access("indexed", 2, store=False),
     "vlxe.v": _access("indexed", 2, store=False),
-    "vsxb.v": _access("indexed", 1, store=True),
     "vsxh.v": _access("indexed", 2, store=True),
     "vsxe.v": _access("indexed", 2, store=True),
     "vlepi.v": _access("unit", 2, store=False, advance=True),

@@ -78,7 +78,6 @@ VECTOR_ROWS: tuple[Row, ...] = (
     *_accesses("vlh.v", _LOAD, 5, 4),
     *_accesses("vlhu.v", _LOAD, 5),
     *_accesses("vle.v", _LOAD, 7),
-    *_accesses("vsb.v", _STORE, 0)[::2],
     *_accesses("vsh.v", _STORE, 5),
     *_accesses("vse.v", _STORE, 7),
     *_forms("vfadd", 0x00, *_BOTH),

@@ -112,11 +112,12 @@ def _slide_up(step: Step) -> None:
 
 
 def _slide_down(step: Step) -> None:
+    """Element i is vs2[i + amount], 0 outside the register; an amount in a GPR is signed."""
     check_vtype(step.hart)
-    amount = min(_amount(step), VECTOR_HALVES)
-    values = np.zeros(VECTOR_HALVES, np.uint16)
-    values[: VECTOR_HALVES - amount] = step.hart.v[step.rs2][amount:]
-    put(step, values)
+    amount = _amount(step)
+    places = np.arange(VECTOR_HALVES) + (amount - (amount >> 31 << 32))
+    inside = (places >= 0) & (places < VECTOR_HALVES)
+    put(step, np.where(inside, step.hart.v[step.rs2][np.where(inside, places, 0)], np.uint16(0)))
 
 
 def _slide_one_up(step: Step) -> None:
@@ -139,7 +140,8 @@ def _slide_one_down(step: Step) -> None:
 def _gather(step: Step) -> None:
     check_vtype(step.hart)
     vector = step.word >> 12 & 7 == 0
-    if step.rd == step.rs2 or (vector and step.rd == step.rs1):
+    over_mask = step.rd == 0 and not step.word >> 25 & 1
+    if over_mask or step.rd == step.rs2 or (vector and step.rd == step.rs1):
         raise Trap(SAME_REGISTERS)
     source = step.hart.v[step.rs2]
     indices = step.hart.v[step.rs1].astype(np.int64) if vector else np.full(VECTOR_HALVES, _amount(step), np.int64)
@@ -177,7 +179,8 @@ def _move_from_x(step: Step) -> None:
 def _extract(step: Step) -> None:
     check_vtype(step.hart)
     index = int(step.hart.x[step.rs1]) & 0xFFFF
-    step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_HALVES else 0)
+    if step.hart.vl:
+        step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_HALVES else 0)
 
 
 def _set_length(step: Step) -> None:
