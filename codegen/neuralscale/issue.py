@@ -151,6 +151,15 @@ class Issue:
             operands = (("rd", dd.address), ("rs1", aa.address), *_shape(aa), *strides)
             yield Instr("vector", f"{op}.m.dim_w", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
 
+    def reduce_columns(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
+        """`op`.m dim_h: one result for each column of `a`; `d` is a dense row."""
+        for column in range(0, a.columns, MAX_EXTENT):
+            columns = min(MAX_EXTENT, a.columns - column)
+            dd, aa = d.part(0, 1, column, columns), a.part(0, a.rows, column, columns)
+            strides = (("stride_d", 0), ("stride_s", aa.stride_field))
+            operands = (("rd", dd.address), ("rs1", aa.address), *_shape(aa), *strides)
+            yield Instr("vector", f"{op}.m.dim_h", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
+
     def memul(self, d: Matrix, a: Matrix, b: Matrix) -> Instr:
         """d = a b, fp16; `d` in IM, `b` in L1."""
         operands = (

@@ -12,9 +12,13 @@ from inspect import cleandoc
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
+from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
 from codegen.neuralscale.templates.pooling import PoolingTemplate
+from codegen.neuralscale.templates.rearrange import RearrangeTemplate
+from codegen.neuralscale.templates.reduction import ReductionTemplate
+from codegen.neuralscale.templates.resize import ResizeTemplate
 from codegen.neuralscale.templates.softmax import SoftmaxTemplate
 from codegen.neuralscale.templates.tile import Template, Tile
 from codegen.neuralscale.transfers import copy_instructions
@@ -35,6 +39,10 @@ TEMPLATES: Mapping[str, Template] = {
     "average_pool": PoolingTemplate(),
     "softmax": SoftmaxTemplate(),
     "concat": ConcatTemplate(),
+    **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "gather")},
+    **{kind: ReductionTemplate() for kind in ("reduce_sum", "reduce_mean", "reduce_max")},
+    "lrn": LrnTemplate(),
+    "resize": ResizeTemplate(),
     **{kind: PointwiseTemplate() for kind in sorted(ELEMENTWISE_KINDS)},
 }
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale import emulation as chip
 from codegen.neuralscale.emulation import Bits, Halves
+from codegen.neuralscale.reference_movement import RULES, Rule
 from partitioner.graph import Constants, Graph, Op
 from partitioner.layers import Layer
 
@@ -239,6 +240,11 @@ def _view(s: _Sampled) -> Halves:
     return _at(s.tensor(s.op.inputs[0]).reshape(-1), [np.ravel_multi_index(tuple(s.points.T), shape)])
 
 
+def _of_input(rule: Rule) -> Callable[[_Sampled], Halves]:
+    """A rule of `reference_movement`, which takes the whole first input."""
+    return lambda s: rule(s.graph, s.op, s.tensor(s.op.inputs[0]), s.points)
+
+
 def _elementwise(s: _Sampled) -> Halves:
     """The running value is what the layer has just computed; of an anchor, the first operand of the output's shape."""
     op = s.op
@@ -322,4 +328,5 @@ _OPERATORS: Mapping[str, Callable[[_Sampled], Halves]] = {
     "softmax": _softmax,
     "concat": _concat,
     "view": _view,
+    **{kind: _of_input(rule) for kind, rule in RULES.items()},
 }

@@ -1,0 +1,192 @@
+"""The rules of `reference.py` for operators that move data, reduce axes, normalise across channels or resize.
+
+    whole input [..] + positions [S, rank] of the output  -->  values there [S]
+
+Like the rest of the reference it shares nothing with the templates or the simulator: ONNX's definition of each
+operator, the order of operations in the docstrings, and the slow arithmetic of `emulation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.neuralscale import emulation as chip
+from codegen.neuralscale.emulation import Halves
+from partitioner.graph import Graph, Op
+
+__all__ = ["RULES", "Rule"]
+
+Points = npt.NDArray[np.int64]
+Rule = Callable[[Graph, Op, Halves, Points], Halves]
+
+
+def _half(value: float) -> Halves:
+    return np.asarray(np.float16(value), np.float64)
+
+
+def _at(x: Halves, positions: Points) -> Halves:
+    taken: Halves = x[tuple(positions.T)]
+    return taken
+
+
+def _transpose(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """Output axis i is input axis perm[i]; bits are moved."""
+    del graph
+    positions = np.empty_like(points)
+    positions[:, list(op.ints("perm"))] = points
+    return _at(x, positions)
+
+
+def _slice(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """Position o reads starts + steps * o; bits are moved."""
+    del graph
+    return _at(x, np.array(op.ints("starts")) + points * np.array(op.ints("steps")))
+
+
+def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """Position o reads o - begins, outside the input the nearest half of the value."""
+    del graph
+    positions = points - np.array(op.ints("begins"))
+    inside = np.all((positions >= 0) & (positions < np.array(x.shape)), 1)
+    return np.where(inside, _at(x, np.clip(positions, 0, np.array(x.shape) - 1)), _half(op.number("value")))
+
+
+def _gather(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """Position o of the axis reads indices[o]; bits are moved."""
+    del graph
+    axis, positions = int(op.number("axis")), points.copy()
+    positions[:, axis] = np.array(op.ints("indices"))[points[:, axis]]
+    return _at(x, positions)
+
+
+def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """Neighbouring reduced axes together, the last of them first: what the first reduction rounds, the second reads."""
+    del graph
+    axes = set(op.ints("axes"))
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    groups: list[list[int]] = []
+    for axis in sorted(axes):
+        if groups and groups[-1][-1] == axis - 1:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    moved = x.transpose([*kept, *sorted(axes)])
+    rows: Halves = moved[tuple(points[:, kept].T)] if kept else np.broadcast_to(moved, (len(points), *moved.shape))
+    rows = rows.reshape(len(points), *(int(np.prod([x.shape[axis] for axis in group])) for group in groups))
+    while rows.ndim > 1:
+        rows = _reduced(op.kind, rows)
+    return rows
+
+
+def _reduced(kind: str, rows: Halves) -> Halves:
+    """The last axis: a maximum; or sums of pieces of about sqrt(length) elements, each from its first element, then the
+    sum of those. For a mean the elements are first multiplied by 1 / piece, the sums of pieces by piece / length."""
+    if kind == "reduce_max":
+        return chip.largest(rows, rows.ndim - 1)
+    length = rows.shape[-1]
+    piece = isqrt(length - 1) + 1 if length > 1 else 1
+    if kind == "reduce_mean":
+        rows = chip.mul(rows, _half(1 / piece))
+    last = rows.ndim - 1
+    sums = np.stack([chip.accumulate(rows[..., i : i + piece], last) for i in range(0, length, piece)], -1)
+    if kind == "reduce_mean":
+        sums = chip.mul(sums, _half(piece / length))
+    return chip.accumulate(sums, last)
+
+
+def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """q = (x * sqrt(alpha / size)) squared; u = q, plus q of the lower neighbours from the farthest on, plus q of the
+    upper ones, plus bias. The power is sqrt(u) where beta has a half, times sqrt(sqrt(u)) where it has a quarter, times
+    u for each whole; the result x * recip(power).
+    """
+    del graph
+    size, quarters = int(op.number("size")), int(4 * op.number("beta"))
+    rows: Halves = x[tuple(points[:, :-1].T)]
+    channel, last = points[:, -1], x.shape[-1] - 1
+    t = chip.mul(rows, _half(float(np.sqrt(op.number("alpha") / size))))
+    q = chip.mul(t, t)
+    sample = np.arange(len(points))
+    total = q[sample, channel]
+    for shift in range(-((size - 1) // 2), size - (size - 1) // 2):
+        there = channel + shift
+        inside = (there >= 0) & (there <= last) & (shift != 0)
+        total = np.where(inside, chip.add(total, q[sample, np.clip(there, 0, last)]), total)
+    u = chip.add(total, _half(op.number("bias")))
+    root = chip.sqrt(u)
+    factors = [root] * (quarters >> 1 & 1) + [chip.sqrt(root)] * (quarters & 1) + [u] * (quarters >> 2)
+    power = factors[0]
+    for factor in factors[1:]:
+        power = chip.mul(power, factor)
+    return chip.mul(_at(x, points), chip.recip(power))
+
+
+def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """One axis after the other, the last one first. Nearest moves bits. Linear: the lower neighbour times its weight
+    plus the upper one times its, each product rounded; where the coordinate is whole the element itself.
+    """
+    shape = graph.by_name[op.outputs[0]].shape
+    axes = [axis for axis in range(x.ndim) if x.shape[axis] != shape[axis]]
+    positions = points.copy()
+
+    def value(remaining: list[int]) -> Halves:
+        if not remaining:
+            return _at(x, positions)
+        axis, *rest = remaining
+        coordinate = _coordinate(op, points[:, axis], x.shape[axis], shape[axis])
+        if op.attribute("mode") == "nearest":
+            positions[:, axis] = _nearest(op, coordinate).astype(np.int64)
+            return value(rest)
+        low = np.floor(coordinate)
+        positions[:, axis] = low.astype(np.int64)
+        below = value(rest)
+        positions[:, axis] = np.ceil(coordinate).astype(np.int64)
+        above = value(rest)
+        upper = (coordinate - low).astype(np.float16).astype(np.float64)
+        lower = (low + 1 - coordinate).astype(np.float16).astype(np.float64)
+        mixed = chip.add(chip.mul(below, lower), chip.mul(above, upper))
+        return np.where(low == coordinate, below, mixed)
+
+    return value(axes)
+
+
+def _coordinate(op: Op, position: Points, extent: int, wanted: int) -> Halves:
+    """Where output positions lie among the input's, kept inside it."""
+    i = position.astype(np.float64)
+    kind = op.attribute("coordinates")
+    if kind == "align_corners":
+        place = i * (extent - 1) / (wanted - 1) if wanted > 1 else 0 * i
+    elif kind == "asymmetric":
+        place = i * extent / wanted
+    elif kind == "pytorch_half_pixel" and wanted == 1:
+        place = 0 * i
+    else:
+        place = ((2 * i + 1) * extent - wanted) / (2 * wanted)
+    return np.clip(place, 0, extent - 1)
+
+
+def _nearest(op: Op, place: Halves) -> Halves:
+    match op.attribute("rounding"):
+        case "floor":
+            return np.floor(place)
+        case "ceil":
+            return np.ceil(place)
+        case "round_prefer_ceil":
+            return np.floor(place + 0.5)
+    return np.ceil(place - 0.5)
+
+
+RULES: Mapping[str, Rule] = {
+    "transpose": _transpose,
+    "slice": _slice,
+    "pad": _pad,
+    "gather": _gather,
+    "reduce_sum": _reduce,
+    "reduce_mean": _reduce,
+    "reduce_max": _reduce,
+    "lrn": _lrn,
+    "resize": _resize,
+}

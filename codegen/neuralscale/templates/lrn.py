@@ -1,0 +1,112 @@
+"""Local response normalisation across channels, which are the innermost axis on the device.
+
+    t = x * sqrt(alpha / size)    q = t * t    u = (q + its neighbours, the lower channels first) + bias
+    y = x * recip(u ** beta)
+
+Scaling before squaring keeps the squares of large elements finite. The power is a product of square roots, so beta is a
+multiple of 1/4: sqrt(u) for the half, sqrt(sqrt(u)) for the quarter, then u as often as the whole part says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+
+from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_size
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["LrnTemplate"]
+
+LARGEST_QUARTERS = 16
+"""beta up to 4: a higher power leaves the range of fp16 for any u that differs much from 1."""
+
+
+def _quarters(op: Op) -> float:
+    return 4 * op.number("beta")
+
+
+def _shifts(op: Op) -> tuple[int, ...]:
+    """Neighbours of a channel in its window, in the order in which they are added."""
+    size = int(op.number("size"))
+    before = (size - 1) // 2
+    return tuple(shift for shift in range(-before, size - before) if shift)
+
+
+class LrnTemplate:
+    """lrn(size, alpha, beta, bias)."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del graph, chip
+        quarters = _quarters(op)
+        if quarters != int(quarters) or not 0 < quarters <= LARGEST_QUARTERS:
+            return f"beta {op.number('beta'):g}; it must be a positive multiple of 1/4, at most {LARGEST_QUARTERS // 4}"
+        if op.number("alpha") < 0 or op.number("size") < 1:
+            return f"alpha {op.number('alpha'):g} and size {op.number('size'):g}; they must be positive"
+        return None
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (*(1,) * (len(graph.by_name[op.outputs[0]].shape) - 1), 0)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        buffers = [Buffer(name, "L1", DATA, box_bytes(box)) for name in ("input", "squares", "sums")]
+        loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
+        count = len(_shifts(op)) + 8 + int(_quarters(op))
+        cycles = (("vector", vector_cycles(chip, box_size(box), count)),)
+        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        issue, op, output = tile.issue, tile.layer.anchor(tile.graph), tile.output
+        data, squares, sums = (tile.matrix(n, output.rows, output.columns) for n in ("input", "squares", "sums"))
+        instrs = list(issue.scalar("veemul", sums, data, sqrt(op.number("alpha") / op.number("size"))))
+        instrs += issue.binary("veemul", squares, sums, sums)
+        instrs += issue.unary("mov.m", sums, squares)
+        for shift in _shifts(op):
+            width = output.columns - abs(shift)
+            if width > 0:
+                into = sums.part(0, sums.rows, max(0, -shift), width)
+                instrs += issue.binary("veadd", into, into, squares.part(0, sums.rows, max(0, shift), width))
+        instrs += issue.scalar("veadd", sums, sums, op.number("bias"))
+        instrs += _power(tile, output, sums, squares, int(_quarters(op)))
+        instrs += issue.unary("verecip.m", output, output)
+        instrs += issue.binary("veemul", output, data, output)
+        instrs += finish(tile, output)
+        return (tuple(instrs),)
+
+
+def _power(tile: Tile, result: Matrix, base: Matrix, scratch: Matrix, quarters: int) -> Iterator[Instr]:
+    """result = base ** (quarters / 4): the roots first, then whole factors."""
+    issue, started = tile.issue, False
+    if quarters & 2:
+        yield from issue.unary("vesqrt.m", result, base)
+        started = True
+    if quarters & 1:
+        yield from issue.unary("vesqrt.m", scratch, base)
+        yield from issue.unary("vesqrt.m", scratch, scratch)
+        if started:
+            yield from issue.binary("veemul", result, result, scratch)
+        else:
+            yield from issue.unary("mov.m", result, scratch)
+        started = True
+    for _ in range(quarters // 4):
+        if started:
+            yield from issue.binary("veemul", result, result, base)
+        else:
+            yield from issue.unary("mov.m", result, base)
+        started = True

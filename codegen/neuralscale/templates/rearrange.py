@@ -1,0 +1,189 @@
+"""Operators that only move data: transpose, slice, pad, gather by constant indices.
+
+    input box, dense in L1 --mov.m, metr.m--> output tile in L1
+
+Each is a few reads of one form: along every axis, output position o reads input position start + step * o. A pad is a
+fill and then the read of what lies inside; a gather is one read for each run of equally spaced indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from codegen.neuralscale.templates.strided import Form, Loop, dense_strides, move, move_cycles, move_form
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape, box_size
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["RearrangeTemplate", "spaced_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Output positions of `target` read input position starts[i] + steps[i] * o along input axis axes[i]."""
+
+    target: Box
+    axes: tuple[int, ...]
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def source_box(self) -> Box:
+        """The input positions between the first and the last that are read."""
+        box = [(0, 0)] * len(self.axes)
+        for axis, start, step, (low, high) in zip(self.axes, self.starts, self.steps, self.target, strict=True):
+            ends = sorted((start + step * low, start + step * (high - 1)))
+            box[axis] = (ends[0], ends[1] + 1)
+        return tuple(box)
+
+    def loops(self, output: Box, source: Box) -> tuple[Loop, ...]:
+        """One loop an output axis, over dense boxes of output and source."""
+        into, out_of = dense_strides(box_shape(output)), dense_strides(box_shape(source))
+        return tuple(
+            Loop(high - low, (into[i], self.steps[i] * out_of[self.axes[i]]))
+            for i, (low, high) in enumerate(self.target)
+        )
+
+    def starts_bytes(self, output: Box, source: Box) -> tuple[int, int]:
+        """Where the first element lies in each of the two dense boxes."""
+        into, out_of = dense_strides(box_shape(output)), dense_strides(box_shape(source))
+        d = a = 0
+        for i, (low, _) in enumerate(self.target):
+            d += (low - output[i][0]) * into[i]
+            axis = self.axes[i]
+            a += (self.starts[i] + self.steps[i] * low - source[axis][0]) * out_of[axis]
+        return d, a
+
+
+def spaced_runs(values: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """(first position, length, step) of runs of equally spaced values, each as long as possible."""
+    first = 0
+    while first < len(values):
+        step = values[first + 1] - values[first] if first + 1 < len(values) else 0
+        last = first
+        while last + 1 < len(values) and values[last + 1] - values[last] == step:
+            last += 1
+        yield first, last + 1 - first, step
+        first = last + 1
+
+
+def _reads(graph: Graph, op: Op, box: Box) -> tuple[_Read, ...]:
+    """The reads that together write a box of the output; none for a box that lies in the padding."""
+    rank = len(box)
+    plain = _Read(box, tuple(range(rank)), (0,) * rank, (1,) * rank)
+    match op.kind:
+        case "transpose":
+            return (replace(plain, axes=op.ints("perm")),)
+        case "slice":
+            return (replace(plain, starts=op.ints("starts"), steps=op.ints("steps")),)
+        case "pad":
+            begins, shape = op.ints("begins"), graph.by_name[op.inputs[0]].shape
+            inside = tuple(
+                (max(low, begin), min(high, begin + extent))
+                for (low, high), begin, extent in zip(box, begins, shape, strict=True)
+            )
+            empty = any(high <= low for low, high in inside)
+            return () if empty else (replace(plain, target=inside, starts=tuple(-begin for begin in begins)),)
+        case "gather":
+            return tuple(_gather_reads(plain, int(op.number("axis")), op.ints("indices")))
+    raise ValueError(f"{op.name}: {op.kind} does not only move data")
+
+
+def _gather_reads(plain: _Read, axis: int, indices: tuple[int, ...]) -> Iterator[_Read]:
+    low, high = plain.target[axis]
+    for first, length, step in spaced_runs(indices[low:high]):
+        run = (low + first, low + first + length)
+        yield replace(
+            plain,
+            target=(*plain.target[:axis], run, *plain.target[axis + 1 :]),
+            starts=(*plain.starts[:axis], indices[low + first] - step * run[0], *plain.starts[axis + 1 :]),
+            steps=(*plain.steps[:axis], step, *plain.steps[axis + 1 :]),
+        )
+
+
+def _source(op: Op, reads: tuple[_Read, ...]) -> Box | None:
+    """The input box of a tile. A gather loads from the first to the last index of them all, so that no tile needs more
+    than another of its shape."""
+    if not reads:
+        return None
+    box = reads[0].source_box()
+    if op.kind != "gather":
+        return box
+    axis, indices = int(op.number("axis")), op.ints("indices")
+    return (*box[:axis], (min(indices), max(indices) + 1), *box[axis + 1 :])
+
+
+class RearrangeTemplate:
+    """transpose(perm), slice(starts, steps), pad(begins, ends, value), gather(axis, indices)."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del chip
+        if op.kind == "gather":
+            if "indices" not in dict(op.attributes):
+                return "the indices are computed at run time; only constant ones can be gathered"
+            extent = graph.by_name[op.inputs[0]].shape[int(op.number("axis"))]
+            if not all(0 <= index < extent for index in op.ints("indices")):
+                return f"an index beyond the {extent} elements of its axis"
+        return None
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        reads = _reads(graph, op, box)
+        source = _source(op, reads)
+        loads = (*_input_loads(op, source), *finish_loads(graph, layer, box))
+        forms = [_form(read, box, source, chip) for read in reads]
+        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in _input_loads(op, source)]
+        if any(form.block for form in forms):
+            buffers.append(Buffer("turned", "IM", "", max(form.block_bytes for form in forms)))
+        cycles = sum(move_cycles(chip, form) for form in forms) + vector_cycles(chip, box_size(box), op.kind == "pad")
+        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        return Work(
+            (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
+        )
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        instrs: list[Instr] = []
+        if op.kind == "pad":
+            instrs += tile.issue.fill(tile.output, op.number("value"))
+        reads = _reads(tile.graph, op, tile.box)
+        source = _source(op, reads)
+        for read in reads:
+            assert source is not None  # there is a read
+            form = _form(read, tile.box, source, tile.chip)
+            into, out_of = read.starts_bytes(tile.box, source)
+            data, output = tile.matrix("input", 1, 1), tile.output
+            instrs += move(
+                tile.issue,
+                form,
+                replace(output, offset_bytes=output.offset_bytes + into),
+                replace(data, offset_bytes=data.offset_bytes + out_of),
+                tile.matrix("turned", 1, 1) if form.block else None,
+            )
+        instrs += finish(tile, tile.output)
+        return (tuple(instrs),)
+
+
+def _input_loads(op: Op, source: Box | None) -> tuple[Load, ...]:
+    return (Load(op.inputs[0], source, "input"),) if source else ()
+
+
+def _form(read: _Read, box: Box, source: Box | None, chip: Chip) -> Form:
+    assert source is not None  # a read has a source
+    return move_form(read.loops(box, source), chip.memory("IM").size_bytes)

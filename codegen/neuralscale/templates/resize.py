@@ -1,0 +1,244 @@
+"""Resize of images, nearest or linear, one axis after the other, the last one first.
+
+    along one axis:  out[p] = in[s]                            one tap (nearest; linear where a coordinate is whole)
+                     out[p] = in[s] * w + in[s + 1] * (1 - w)  two taps, each product rounded, then their sum
+
+Which elements an output position reads is an explicit table, so every rule of coordinates and rounding is one line.
+Positions that repeat a pattern (every second one of an enlargement by two) are computed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, prod
+
+from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.templates.strided import ITEM_BYTES, Loop, best_form, matrices
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["ResizeTemplate", "taps"]
+
+Taps = tuple[tuple[int, float], ...]
+"""What one output position reads: input position and weight."""
+
+LONGEST_PATTERN = 16
+
+
+def taps(op: Op, axis: int, extent: int, wanted: int) -> tuple[Taps, ...]:
+    """The taps of each of `wanted` positions on an axis of `extent` elements."""
+    return tuple(_taps(op, _coordinate(op, axis, i, extent, wanted), extent) for i in range(wanted))
+
+
+def _coordinate(op: Op, axis: int, position: int, extent: int, wanted: int) -> Fraction:
+    """Where an output position lies among the input's."""
+    del axis
+    scale = Fraction(wanted, extent)
+    match op.attribute("coordinates"):
+        case "align_corners":
+            return Fraction(position * (extent - 1), wanted - 1) if wanted > 1 else Fraction(0)
+        case "asymmetric":
+            return position / scale
+        case "pytorch_half_pixel" if wanted == 1:
+            return Fraction(0)
+    return (position + Fraction(1, 2)) / scale - Fraction(1, 2)
+
+
+def _taps(op: Op, place: Fraction, extent: int) -> Taps:
+    place = min(max(place, Fraction(0)), Fraction(extent - 1))
+    if op.attribute("mode") == "nearest":
+        match op.attribute("rounding"):
+            case "floor":
+                nearest = floor(place)
+            case "ceil":
+                nearest = ceil(place)
+            case "round_prefer_ceil":
+                nearest = floor(place + Fraction(1, 2))
+            case _:
+                nearest = ceil(place - Fraction(1, 2))
+        return ((nearest, 1.0),)
+    low = floor(place)
+    if low == place:
+        return ((low, 1.0),)
+    return ((low, float(low + 1 - place)), (low + 1, float(place - low)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """`count` positions, `step` apart from `first`; their taps lie `taps_step` apart."""
+
+    first: int
+    step: int
+    count: int
+    taps: Taps
+    taps_step: int
+
+
+def _patterns(table: tuple[Taps, ...]) -> tuple[_Pattern, ...]:
+    """The positions of a table in the fewest patterns."""
+    candidates = (tuple(_patterns_of_step(table, step)) for step in range(1, min(LONGEST_PATTERN, len(table)) + 1))
+    return min(candidates, key=len)
+
+
+def _patterns_of_step(table: tuple[Taps, ...], step: int) -> Iterator[_Pattern]:
+    for phase in range(step):
+        first = phase
+        while first < len(table):
+            distance = _distance(table, first, first + step)
+            count = 1
+            while (
+                distance is not None and _distance(table, first + (count - 1) * step, first + count * step) == distance
+            ):
+                count += 1
+            yield _Pattern(first, step, count, table[first], distance or 0)
+            first += count * step
+
+
+def _distance(table: tuple[Taps, ...], a: int, b: int) -> int | None:
+    """How far apart the taps of two positions lie; None where their weights differ, or beyond the table."""
+    if b >= len(table) or [weight for _, weight in table[a]] != [weight for _, weight in table[b]]:
+        return None
+    return table[b][0][0] - table[a][0][0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One axis of a tile: [outer, extent, inner] becomes [outer, len(table), inner]; the table starts at 0 in both."""
+
+    outer: int
+    extent: int
+    inner: int
+    table: tuple[Taps, ...]
+
+    @property
+    def results(self) -> int:
+        return self.outer * len(self.table) * self.inner
+
+    def loops(self, pattern: _Pattern) -> tuple[Loop, ...]:
+        row = ITEM_BYTES * self.inner
+        return (
+            Loop(self.outer, (len(self.table) * row, self.extent * row)),
+            Loop(pattern.count, (pattern.step * row, pattern.taps_step * row)),
+            Loop(self.inner, (ITEM_BYTES, ITEM_BYTES)),
+        )
+
+
+def _resized(graph: Graph, op: Op) -> tuple[int, ...]:
+    """The axes whose extent changes."""
+    before, after = graph.by_name[op.inputs[0]].shape, graph.by_name[op.outputs[0]].shape
+    return tuple(axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b)
+
+
+def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
+    """The input box of an output box, and the steps from one to the other, last axis first."""
+    before, after = graph.by_name[op.inputs[0]].shape, graph.by_name[op.outputs[0]].shape
+    region, tables = list(box), {}
+    for axis in _resized(graph, op):
+        low, high = box[axis]
+        table = taps(op, axis, before[axis], after[axis])[low:high]
+        first, last = min(t[0][0] for t in table), max(t[-1][0] for t in table)
+        region[axis] = (first, last + 1)
+        tables[axis] = tuple(tuple((source - first, weight) for source, weight in t) for t in table)
+    shape = list(box_shape(tuple(region)))
+    steps = []
+    for axis in sorted(tables, reverse=True):
+        steps.append(_Step(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), tables[axis]))
+        shape[axis] = len(tables[axis])
+    return tuple(region), tuple(steps)
+
+
+class ResizeTemplate:
+    """resize(mode, coordinates, rounding): nearest and linear, any axes."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del graph, chip
+        return None if op.attribute("mode") in ("nearest", "linear") else f"mode {op.attribute('mode')}"
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        region, steps = _plan(graph, op, box)
+        buffers = [Buffer("input", "L1", DATA, box_bytes(region))]
+        buffers += [Buffer(f"resized{i}", "L1", DATA, ITEM_BYTES * step.results) for i, step in enumerate(steps[:-1])]
+        if op.attribute("mode") == "linear" and steps:
+            buffers.append(Buffer("second", "L1", DATA, ITEM_BYTES * max(step.results for step in steps)))
+        cycles = sum(_cycles(chip, step) for step in steps)
+        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) or not steps else ()
+        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        return Work(
+            (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
+        )
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        _, steps = _plan(tile.graph, tile.layer.anchor(tile.graph), tile.box)
+        places = ["input", *(f"resized{i}" for i in range(len(steps) - 1)), "output"]
+        second = tile.matrix("second", 1, 1) if any(b.name == "second" for b in tile.work.buffers) else None
+        instrs: list[Instr] = []
+        for i, step in enumerate(steps):
+            instrs += _resample(
+                tile.issue, step, tile.matrix(places[i], 1, 1), tile.matrix(places[i + 1], 1, 1), second
+            )
+        source = tile.output if steps else tile.matrix("input", tile.output.rows, tile.output.columns)
+        instrs += finish(tile, source)
+        return (tuple(instrs),)
+
+
+def _cycles(chip: Chip, step: _Step) -> float:
+    times = max(2 * len(table) - 1 for table in step.table)
+    instructions = sum((2 * len(p.taps) - 1) * best_form(step.loops(p)).instructions for p in _patterns(step.table))
+    return instructions * vector_cycles(chip, 1) + vector_cycles(chip, step.results, times)
+
+
+def _resample(issue: Issue, step: _Step, source: Matrix, result: Matrix, second: Matrix | None) -> Iterator[Instr]:
+    row = ITEM_BYTES * step.inner
+    for pattern in _patterns(step.table):
+        loops = step.loops(pattern)
+        form = best_form(loops)
+        into = _moved(result, pattern.first * row)
+        out_of = [(_moved(source, position * row), weight) for position, weight in pattern.taps]
+        if len(out_of) == 1:
+            for d, a in matrices(form, (into, out_of[0][0])):
+                yield from issue.unary("mov.m", d, a)
+            continue
+        assert second is not None  # two taps come from the linear mode only
+        for d, a in matrices(form, (into, out_of[0][0])):
+            yield from issue.scalar("veemul", d, a, out_of[0][1])
+        packed = _packed(loops)
+        for s, a in matrices(best_form(packed), (second, out_of[1][0])):
+            yield from issue.scalar("veemul", s, a, out_of[1][1])
+        sums = tuple(
+            Loop(loop.extent, (loop.steps_bytes[0], dense.steps_bytes[0]))
+            for loop, dense in zip(loops, packed, strict=True)
+        )
+        for d, s in matrices(best_form(sums), (into, second)):
+            yield from issue.binary("veadd", d, d, s)
+
+
+def _moved(at: Matrix, offset_bytes: int) -> Matrix:
+    return Matrix(at.memory, at.offset_bytes + offset_bytes, 1, 1)
+
+
+def _packed(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """The same loops with a dense destination."""
+    extents = [loop.extent for loop in loops]
+    return tuple(
+        Loop(loop.extent, (ITEM_BYTES * prod(extents[i + 1 :]), loop.steps_bytes[1])) for i, loop in enumerate(loops)
+    )

@@ -1,0 +1,164 @@
+"""Nested loops over strided elements as the fewest instructions of rows x columns.
+
+    [pixels, g, C/g] -> [pixels, C/g, g]    loops (extent, bytes in destination, bytes in source)
+        (784, 480, 480) (60, 8, 2) (4, 2, 120)  -->  4 x 60 moves of 784 x 1, or 784 transposed blocks, or ...
+
+Loops that are contiguous for every operand become one. Then one loop may be the columns (all operands step by one
+element), one the rows (all steps positive and within the 16-bit strides), and the others are enumerated; every choice
+is tried and the one with the fewest instructions taken. A move has one choice more: `metr` turns a block of two loops
+that are contiguous on one side each, through IM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
+from isched.program import Instr
+
+__all__ = ["ITEM_BYTES", "Form", "Loop", "best_form", "dense_strides", "matrices", "move", "move_cycles", "move_form"]
+
+ITEM_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop: how often it runs, and how many bytes each operand steps (the destination first)."""
+
+    extent: int
+    steps_bytes: tuple[int, ...]
+
+    @property
+    def contiguous(self) -> bool:
+        return all(step == ITEM_BYTES for step in self.steps_bytes)
+
+    @property
+    def strided(self) -> bool:
+        """True when every operand's step fits a stride field."""
+        return all(0 < step <= MAX_STRIDE_BYTES for step in self.steps_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Which loop makes the rows, which the columns, which are enumerated.
+
+    With a `block`, rows and columns are transposed: `block` of the destination's rows at a time go through IM.
+    """
+
+    outer: tuple[Loop, ...]
+    rows: Loop
+    columns: Loop
+    block: int = 0
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions one operation over all the loops takes."""
+        times = prod(loop.extent for loop in self.outer)
+        if self.block:
+            return times * 2 * -(-self.rows.extent // self.block)
+        return times * -(-self.rows.extent // MAX_EXTENT) * -(-self.columns.extent // MAX_EXTENT)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of IM that a transposed block takes."""
+        return ITEM_BYTES * min(self.block, self.rows.extent) * self.columns.extent
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Bytes between neighbours on each axis of a dense row-major array."""
+    return tuple(ITEM_BYTES * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def merged(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """The same elements with as few loops as possible, the destination's outermost first."""
+    result: list[Loop] = []
+    for loop in sorted((loop for loop in loops if loop.extent > 1), key=lambda loop: -loop.steps_bytes[0]):
+        whole = tuple(step * loop.extent for step in loop.steps_bytes)
+        if result and result[-1].steps_bytes == whole:
+            result[-1] = Loop(result[-1].extent * loop.extent, loop.steps_bytes)
+        else:
+            result.append(loop)
+    return tuple(result)
+
+
+@lru_cache(maxsize=4096)
+def best_form(loops: tuple[Loop, ...]) -> Form:
+    """The form with the fewest instructions; every loop has the same number of operands, at least one loop is given."""
+    return min(_forms(merged(loops), len(loops[0].steps_bytes)), key=lambda form: form.instructions)
+
+
+@lru_cache(maxsize=4096)
+def move_form(loops: tuple[Loop, ...], turn_bytes: int) -> Form:
+    """The form of a move (destination, source) with the fewest instructions; blocks of `turn_bytes` may be turned."""
+    plain = best_form(loops)
+    return min((plain, *_turned_forms(merged(loops), turn_bytes)), key=lambda form: form.instructions)
+
+
+def _forms(loops: tuple[Loop, ...], operands: int) -> Iterator[Form]:
+    single = Loop(1, (ITEM_BYTES,) * operands)
+    for columns in (*(loop for loop in loops if loop.contiguous), single):
+        left = tuple(loop for loop in loops if loop is not columns)
+        width = columns.extent * ITEM_BYTES
+        for rows in (*(loop for loop in left if loop.strided and loop.steps_bytes[0] >= width), single):
+            yield Form(tuple(loop for loop in left if loop is not rows), rows, columns)
+
+
+def _turned_forms(loops: tuple[Loop, ...], turn_bytes: int) -> Iterator[Form]:
+    """`columns` is contiguous in the destination, `rows` in the source."""
+    for columns in loops:
+        for rows in loops:
+            block = min(MAX_EXTENT, turn_bytes // (ITEM_BYTES * columns.extent))
+            contiguous = columns.steps_bytes[0] == ITEM_BYTES == rows.steps_bytes[1] and columns is not rows
+            if contiguous and columns.strided and rows.strided and block and columns.extent <= MAX_EXTENT:
+                outer = tuple(loop for loop in loops if loop is not rows and loop is not columns)
+                yield Form(outer, rows, columns, block)
+
+
+def matrices(form: Form, bases: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:
+    """One matrix an operand for each step of the enumerated loops; `bases` are where the operands start."""
+    for point in product(*(range(loop.extent) for loop in form.outer)):
+        yield tuple(
+            Matrix(
+                base.memory,
+                base.offset_bytes + sum(i * loop.steps_bytes[k] for i, loop in zip(point, form.outer, strict=True)),
+                form.rows.extent,
+                form.columns.extent,
+                form.rows.steps_bytes[k] if form.rows.extent > 1 else 0,
+            )
+            for k, base in enumerate(bases)
+        )
+
+
+def move(issue: Issue, form: Form, destination: Matrix, source: Matrix, turned: Matrix | None) -> Iterator[Instr]:
+    """`mov.m` or, where the form has a block, `metr.m` into `turned` and `mov.m` from there."""
+    if not form.block:
+        for d, a in matrices(form, (destination, source)):
+            yield from issue.unary("mov.m", d, a)
+        return
+    assert turned is not None  # whoever takes a form with a block has a place for it
+    for point in product(*(range(loop.extent) for loop in form.outer)):
+        starts = [
+            base.offset_bytes + sum(i * loop.steps_bytes[k] for i, loop in zip(point, form.outer, strict=True))
+            for k, base in enumerate((destination, source))
+        ]
+        for row in range(0, form.rows.extent, form.block):
+            count, width = min(form.block, form.rows.extent - row), form.columns.extent
+            a = Matrix(source.memory, starts[1] + row * ITEM_BYTES, width, count, form.columns.steps_bytes[1])
+            to = Matrix(turned.memory, turned.offset_bytes, count, width)
+            d = Matrix(
+                destination.memory, starts[0] + row * form.rows.steps_bytes[0], count, width, form.rows.steps_bytes[0]
+            )
+            yield issue.transpose(to, a)
+            yield from issue.unary("mov.m", d, to)
+
+
+def move_cycles(chip: Chip, form: Form) -> float:
+    """Vector cycles of a move: its elements, and the start of every instruction."""
+    elements = form.rows.extent * form.columns.extent * prod(loop.extent for loop in form.outer)
+    return form.instructions * vector_cycles(chip, 1) + vector_cycles(chip, elements, 2 if form.block else 1)

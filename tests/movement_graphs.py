@@ -1,0 +1,80 @@
+"""Small graphs with operators that move data, reduce axes, normalise across channels or resize, maps written out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from partitioner.access import Access, Full, Index, Linear, Scaled
+from partitioner.graph import Attribute, Axis
+from tests.small_graphs import GraphBuilder, axis
+
+__all__ = ["MovementBuilder"]
+
+
+class MovementBuilder(GraphBuilder):
+    """Every method appends one operator and returns the name of the value it made."""
+
+    def transpose(self, x: str, *perm: int) -> str:
+        shape = tuple(self.shape(x)[p] for p in perm)
+        read: list[Index] = [Linear()] * len(perm)
+        for i, p in enumerate(perm):
+            read[p] = axis(f"i{i}")
+        return self._moved("transpose", x, shape, tuple(read), (("perm", perm),))
+
+    def slice(self, x: str, starts: tuple[int, ...], steps: tuple[int, ...], shape: tuple[int, ...]) -> str:
+        read = tuple(axis(f"i{i}", step, start) for i, (start, step) in enumerate(zip(starts, steps, strict=True)))
+        return self._moved("slice", x, shape, read, (("starts", starts), ("steps", steps)))
+
+    def pad(self, x: str, begins: tuple[int, ...], ends: tuple[int, ...], value: float = 0.0) -> str:
+        shape = tuple(b + extent + e for b, extent, e in zip(begins, self.shape(x), ends, strict=True))
+        read = tuple(axis(f"i{i}", 1, -begin) for i, begin in enumerate(begins))
+        return self._moved("pad", x, shape, read, (("begins", begins), ("ends", ends), ("value", value)))
+
+    def gather(self, x: str, over: int, *indices: int) -> str:
+        shape = (*self.shape(x)[:over], len(indices), *self.shape(x)[over + 1 :])
+        read = tuple(Full() if i == over else axis(f"i{i}") for i in range(len(shape)))
+        return self._moved("gather", x, shape, read, (("axis", over), ("indices", indices)))
+
+    def reduce(self, kind: str, x: str, *axes: int) -> str:
+        extents = self.shape(x)
+        shape = tuple(1 if i in axes else extent for i, extent in enumerate(extents))
+        read = tuple(axis(f"k{i}" if i in axes else f"i{i}") for i in range(len(shape)))
+        reduced = tuple(Axis(f"k{i}", extents[i], True) for i in axes)
+        return self._moved(kind, x, shape, read, (("axes", axes),), reduced)
+
+    def lrn(self, x: str, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> str:
+        shape = self.shape(x)
+        window = axis(f"i{len(shape) - 1}", 1, -((size - 1) // 2), ("k", 1))
+        read = (*(axis(f"i{i}") for i in range(len(shape) - 1)), window)
+        attributes = (("size", size), ("alpha", alpha), ("beta", beta), ("bias", bias))
+        return self._moved("lrn", x, shape, read, attributes, (Axis("k", size, True),))
+
+    def resize(
+        self,
+        x: str,
+        shape: tuple[int, ...],
+        mode: str = "nearest",
+        coordinates: str = "half_pixel",
+        rounding: str = "round_prefer_floor",
+    ) -> str:
+        read: list[Index] = []
+        for i, (extent, wanted) in enumerate(zip(self.shape(x), shape, strict=True)):
+            ratio = Fraction(extent, wanted)
+            scaled = Scaled(f"i{i}", ratio.numerator, ratio.denominator, -2, 2)
+            read.append(axis(f"i{i}") if extent == wanted else scaled)
+        attributes = (("mode", mode), ("coordinates", coordinates), ("rounding", rounding))
+        return self._moved("resize", x, shape, tuple(read), attributes)
+
+    def _moved(
+        self,
+        kind: str,
+        x: str,
+        shape: tuple[int, ...],
+        read: tuple[Index, ...],
+        attributes: tuple[tuple[str, Attribute], ...],
+        reduced: tuple[Axis, ...] = (),
+    ) -> str:
+        domain = self._axes(shape)
+        return self._op(
+            f"{kind}{len(self.ops)}", kind, (x,), (*domain, *reduced), domain, (Access(x, read),), attributes
+        )
