@@ -38,7 +38,7 @@ def _value(op: Op, inputs: list[Values], shape: tuple[int, ...]) -> Values:
         case "matmul":
             return np.asarray(inputs[0] @ inputs[1] + (inputs[2] if len(inputs) > 2 else 0.0))
         case "max_pool":
-            return np.max(_taps(op, inputs[0], shape, -np.inf), axis=0)
+            return np.asarray(np.max(_taps(op, inputs[0], shape, -np.inf), axis=0))
         case "average_pool":
             ones = np.ones_like(inputs[0])
             inside = _taps(op, ones, shape, 0.0).sum(0)
@@ -55,7 +55,7 @@ def _value(op: Op, inputs: list[Values], shape: tuple[int, ...]) -> Values:
         case "view":
             return inputs[0].reshape(shape)
         case "scale_shift":
-            return inputs[0] * inputs[1] + inputs[2]
+            return np.asarray(inputs[0] * inputs[1] + inputs[2])
     if op.kind in BINARY:
         return BINARY[op.kind](inputs[0], inputs[1])
     return _unary(op, inputs[0])
