@@ -64,7 +64,9 @@ class Tensor:
 
     @property
     def source_shape(self) -> tuple[int, ...]:
-        """The shape in the user's ONNX file."""
+        """The shape in the user's ONNX file; where `axes` is empty, the device shape."""
+        if not self.axes:
+            return self.shape
         shape = [0] * len(self.shape)
         for device_axis, source_axis in enumerate(self.axes):
             shape[source_axis] = self.shape[device_axis]
@@ -293,6 +295,9 @@ def parse_graph(text: str) -> Graph:
                     raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise TextError(who=f"line {number}", needs=f"a complete {tag} line", has=f"{error!r}") from error
+        except TextError as error:
+            who = error.who if error.who.startswith("line ") else f"line {number}, {error.who}"
+            raise TextError(who=who, needs=error.needs, has=error.has) from error
     if header is None:
         raise TextError(who="text", needs="a graph line first")
     return Graph(

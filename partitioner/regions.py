@@ -13,7 +13,7 @@ from math import prod
 from partitioner.access import Access, Full, Grouped, Linear, Scaled, View
 from partitioner.graph import Graph, Op, Stage
 
-__all__ = ["Box", "box_shape", "box_size", "full_box", "input_boxes", "join"]
+__all__ = ["Box", "box_shape", "box_size", "full_box", "input_boxes", "join", "matching_runs"]
 
 Box = tuple[tuple[int, int], ...]
 
@@ -134,10 +134,56 @@ def _index_range(
 
 
 def _view_box(shape: tuple[int, ...], written_shape: tuple[int, ...], written: Box) -> Box:
-    """Axes shared from the front pass through; from the first axis that differs on, everything is read."""
-    box: list[tuple[int, int]] = []
-    shared = True
-    for axis, extent in enumerate(shape):
-        shared = shared and axis < len(written_shape) and written_shape[axis] == extent
-        box.append(written[axis] if shared else (0, extent))
+    """The box of the source that holds every element of `written`, run of axes by run of axes."""
+    if box_size(written) == 0:
+        return tuple((0, 0) for _ in shape)
+    runs = matching_runs(shape, written_shape)
+    if runs is None:
+        return full_box(shape)
+    box = list(full_box(shape))
+    for sources, targets in runs:
+        first = last = 0
+        for axis in targets:
+            low, high = written[axis]
+            first, last = first * written_shape[axis] + low, last * written_shape[axis] + high - 1
+        for axis, interval in zip(sources, _linear_box([shape[axis] for axis in sources], first, last), strict=True):
+            box[axis] = interval
     return tuple(box)
+
+
+def _linear_box(extents: list[int], first: int, last: int) -> list[tuple[int, int]]:
+    """Smallest box of a row-major array that holds the elements from linear place `first` to `last`."""
+    box: list[tuple[int, int]] = []
+    for axis in range(len(extents)):
+        inner = prod(extents[axis + 1 :])
+        low, high = first // inner, last // inner
+        box.append((low, high + 1))
+        if low != high:  # the interval crosses rows: everything inside them
+            return box + [(0, rest) for rest in extents[axis + 1 :]]
+        first, last = first % inner, last % inner
+    return box
+
+
+def matching_runs(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] | None:
+    """Shortest runs of axes of two shapes, from the front, with equal products; None when the sizes differ.
+
+    (4, 6, 5) and (2, 2, 30) --> ((0,), (0, 1)), ((1, 2), (2,)). A view keeps the order of elements within every run.
+    Trailing unit axes may stand in a run whose other side is empty.
+    """
+    if prod(a) != prod(b):
+        return None
+    runs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        start_i, start_j, size_a, size_b = i, j, 1, 1
+        while i == start_i or j == start_j or size_a != size_b:
+            if i < len(a) and (i == start_i or (j > start_j and size_a < size_b) or j == len(b)):
+                size_a *= a[i]
+                i += 1
+            elif j < len(b):
+                size_b *= b[j]
+                j += 1
+            else:
+                break
+        runs.append((tuple(range(start_i, i)), tuple(range(start_j, j))))
+    return tuple(runs)

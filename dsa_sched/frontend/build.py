@@ -10,7 +10,7 @@ comparable with the file's value of that name, says so by having no `axes`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -59,6 +59,7 @@ class _Builder:
     graph_outputs: frozenset[str]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
     store: dict[str, Array] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
@@ -80,11 +81,13 @@ class _Builder:
         self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, dtype, axes, source_dtype)
         return placed
 
-    def constant(self, name: str, layer: str, array: Array, axes: Axes = ()) -> str:
-        """Store an array that is already in device order; returns the tensor's name, unique for each content."""
-        data, saturated = _on_device(array)
+    def constant(self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes) -> str:
+        """Store a constant as `arrange` puts it in device order; returns the tensor's name, unique for each content."""
+        array = self.source.constants[name]
+        half, saturated = _on_device(array)
         if saturated:
             self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at 65504 in fp16")
+        data = np.ascontiguousarray(arrange(half))
         key = content_hash(data)
         unique, count = name, 1
         while unique in self.tensors and self.tensors[unique].constant != key:
@@ -94,6 +97,12 @@ class _Builder:
         source = "float32" if array.dtype == np.float64 else str(array.dtype)
         self.tensors.setdefault(unique, Tensor(unique, data.shape, str(data.dtype), axes, source, key))
         return unique
+
+    def plain_constant(self, name: str, layer: str) -> Placed:
+        """A constant in the order of the file."""
+        shape = tuple(self.source.constants[name].shape)
+        axes = row_major(len(shape))
+        return Placed(self.constant(name, layer, lambda array: array, axes), shape, axes)
 
     def with_axes(self, node: str, name: str, axes: Axes) -> Placed:
         """The value in the layout wanted: itself, or the result of a transpose that is added here."""
@@ -119,9 +128,10 @@ class _Builder:
     ) -> None:
         stages = device_stages(operation, inputs, outputs)
         name, count = operation.name, 1
-        while any(op.name == name for op in self.ops[-8:]):
+        while name in self.names:
             count += 1
             name = f"{operation.name}{count}"
+        self.names.add(name)
         self.ops.append(
             Op(
                 name,
@@ -166,8 +176,9 @@ class _Builder:
     def _conv(self, op: Operation) -> None:
         x, y = self.placed(op.inputs[0]), self.declare(op.outputs[0])
         weights, groups = self.source.constants[op.inputs[1]], op.integer("groups")
-        array, axes = device_weights(weights, groups)
-        operands = [x, Placed(self.constant(op.inputs[1], op.name, array, axes), weights.shape, axes)]
+        axes = weight_axes(weights.ndim) if groups == 1 else ()
+        name = self.constant(op.inputs[1], op.name, lambda array: device_weights(array, groups), axes)
+        operands = [x, Placed(name, weights.shape, axes)]
         operands += self._vectors(op, weights.shape[0])
         macs = prod(y.shape) * prod(weights.shape[1:])
         self.add(op, operands, (y,), op.attributes, macs)
@@ -176,16 +187,14 @@ class _Builder:
         """Operands from the third on, one element a channel."""
         result = []
         for name in op.inputs[2:]:
-            vector = np.broadcast_to(self.source.constants[name].reshape(-1), (extent,))
-            result.append(Placed(self.constant(name, op.name, vector, (0,)), (extent,), (0,)))
+            stored = self.constant(name, op.name, lambda array: np.broadcast_to(array.reshape(-1), (extent,)), (0,))
+            result.append(Placed(stored, (extent,), (0,)))
         return result
 
     def _scale_shift(self, op: Operation) -> None:
         x = self.placed(op.inputs[0])
-        channels = x.shape[1]
-        scale = self.source.constants[op.inputs[1]]
-        operands = [x, Placed(self.constant(op.inputs[1], op.name, scale, (0,)), (channels,), (0,))]
-        self.add(op, [*operands, *self._vectors(op, channels)], (self.declare(op.outputs[0]),))
+        operands = [x, self.plain_constant(op.inputs[1], op.name), *self._vectors(op, x.shape[1])]
+        self.add(op, operands, (self.declare(op.outputs[0]),))
 
     def _matmul(self, op: Operation) -> None:
         operands = []
@@ -193,11 +202,12 @@ class _Builder:
             if name not in self.source.constants:
                 operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
                 continue
-            array = self.source.constants[name]
-            if position == 1 and op.inputs[0] in self.row_orders:
-                array = array[self.row_orders[op.inputs[0]]]
-            axes = row_major(array.ndim)
-            operands.append(Placed(self.constant(name, op.name, array, axes), array.shape, axes))
+            order = self.row_orders.get(op.inputs[0]) if position == 1 else None
+            if order is None:
+                operands.append(self.plain_constant(name, op.name))
+            else:
+                stored = self.constant(name, op.name, _rows(order), ())
+                operands.append(Placed(stored, self.source.constants[name].shape, (0, 1)))
         shape = self.source.values[op.outputs[0]].shape
         operands += self._vectors(op, shape[-1])
         macs = prod(shape) * operands[0].shape[-1]
@@ -206,12 +216,10 @@ class _Builder:
     def _gather(self, op: Operation) -> None:
         operands = []
         for name in op.inputs:
-            shape = self.source.values[name].shape
-            axes = row_major(len(shape))
             if name in self.source.constants:
-                operands.append(Placed(self.constant(name, op.name, self.source.constants[name], axes), shape, axes))
+                operands.append(self.plain_constant(name, op.name))
             else:
-                operands.append(self.with_axes(op.name, name, axes))
+                operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
         self._add_row_major(op, operands, op.attributes, 0)
 
     def _add_row_major(
@@ -237,11 +245,11 @@ class _Builder:
         operands = []
         for name in op.inputs:
             if name in self.source.constants:
-                array = self.source.constants[name]
-                padded = array.reshape((1,) * (len(axes) - array.ndim) + array.shape).transpose(axes)
-                own = axes if array.ndim == len(axes) else ()
-                shape = tuple(padded.shape[axes.index(axis)] for axis in range(len(axes)))
-                operands.append(Placed(self.constant(name, op.name, padded, own), shape, axes))
+                shape = tuple(self.source.constants[name].shape)
+                padded = (1,) * (len(axes) - len(shape)) + shape
+                own = axes if len(shape) == len(axes) else ()
+                stored = self.constant(name, op.name, _spread(padded, axes), own)
+                operands.append(Placed(stored, padded, axes))
             else:
                 operands.append(self.placed(name))
         self.add(op, operands, outputs, tuple(_device_attribute(item, axes) for item in op.attributes))
@@ -273,16 +281,25 @@ class _Builder:
         return name in self.source.constants and self.source.constants[name].ndim == 2
 
 
-def device_weights(weights: Array, groups: int) -> tuple[Array, Axes]:
-    """ONNX (Cout, Cin/groups, kernel...) -> (kernel..., Cin, Cout), or (groups, kernel..., Cin/groups, Cout/groups).
+def _rows(order: npt.NDArray[np.int64]) -> Callable[[Array], Array]:
+    return lambda array: array[order]
 
-    The axes are empty for several groups: no permutation of ONNX axes describes that layout.
-    """
-    spatial = tuple(range(2, weights.ndim))
+
+def _spread(shape: tuple[int, ...], axes: Axes) -> Callable[[Array], Array]:
+    return lambda array: array.reshape(shape).transpose(axes)
+
+
+def weight_axes(rank: int) -> Axes:
+    """ONNX (Cout, Cin, kernel...) -> (kernel..., Cin, Cout)."""
+    return (*range(2, rank), 1, 0)
+
+
+def device_weights(weights: Array, groups: int) -> Array:
+    """ONNX (Cout, Cin/groups, kernel...) -> (kernel..., Cin, Cout), or (groups, kernel..., Cin/groups, Cout/groups)."""
     if groups == 1:
-        return weights.transpose((*spatial, 1, 0)), (*spatial, 1, 0)
+        return weights.transpose(weight_axes(weights.ndim))
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
-    return split.transpose((0, *(axis + 1 for axis in spatial), 2, 1)), ()
+    return split.transpose((0, *(axis + 1 for axis in weight_axes(weights.ndim))))
 
 
 def _device_attribute(item: tuple[str, Attribute], axes: Axes) -> tuple[str, Attribute]:
@@ -306,9 +323,9 @@ def _dtypes(value: Value) -> tuple[str, str]:
 def _on_device(array: Array) -> tuple[Array, int]:
     """(fp16 by rounding to nearest even, how many elements saturated); integers as they are."""
     if array.dtype.kind not in "fV":
-        return np.ascontiguousarray(array), 0
+        return array, 0
     with np.errstate(over="ignore"):
-        data = np.ascontiguousarray(array.astype(np.float16))
+        data = array.astype(np.float16)
     beyond = np.isinf(data)
     saturated = int(np.count_nonzero(beyond))
     if saturated:

@@ -18,6 +18,7 @@ import numpy as np
 
 from dsa_sched.frontend.network import Value
 from dsa_sched.frontend.operators import Operation
+from partitioner.regions import matching_runs
 
 __all__ = ["Axes", "assign_layouts", "channels_last", "keeps_order", "row_major", "view_axes"]
 
@@ -103,7 +104,7 @@ def view_axes(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...]) -> Ax
 
     Axes of both shapes are matched in runs of equal product; runs keep the order that `axes` gives them.
     """
-    runs = _matching_runs(shape, target)
+    runs = matching_runs(shape, target)
     if runs is None:
         return None
     owner = {source: run for run, (sources, _) in enumerate(runs) for source in sources}
@@ -111,32 +112,6 @@ def view_axes(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...]) -> Ax
     order += [run for run in range(len(runs)) if run not in order]
     result = tuple(axis for run in order for axis in runs[run][1])
     return result if sorted(result) == list(range(len(target))) else None
-
-
-def _matching_runs(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[list[int], list[int]]] | None:
-    """Shortest runs of axes of `a` and `b`, from the front, with equal products; unit axes join the run before them."""
-    if prod(a) != prod(b):
-        return None
-    runs: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(a) or j < len(b):
-        left: list[int] = []
-        right: list[int] = []
-        while not (left and right) or prod(a[x] for x in left) != prod(b[x] for x in right):
-            take_left = not left or (bool(right) and prod(a[x] for x in left) < prod(b[x] for x in right))
-            if take_left and i < len(a):
-                left.append(i)
-                i += 1
-            elif j < len(b):
-                right.append(j)
-                j += 1
-            elif i < len(a):
-                left.append(i)
-                i += 1
-            else:
-                break
-        runs.append((left, right))
-    return runs
 
 
 def keeps_order(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...], target_axes: Axes) -> bool:

@@ -10,20 +10,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import TensorProto, external_data_helper
+from onnx import TensorProto, external_data_helper, helper
 
 from dsa_sched.frontend.network import name_nodes
 from dsa_sched.frontend.operators import require_known
-from dsa_sched.frontend.shapes import first_line
+from dsa_sched.frontend.shapes import first_line, skeleton
 from hw_models.errors import ModelError, size_text
 
 __all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]
 
 LARGEST_MODEL_BYTES = 2 << 30
+BYTE_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16])
+"""TensorProto types of whole bytes: all but text, complex and sub-byte numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,32 @@ def _checked(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
     require_known(model, who)
     if model.graph.sparse_initializer or model.functions:
         raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
+    for tensor in _tensors(model):
+        _require_data(tensor)
+    light = skeleton(model)  # the weights were checked above, and inference finds the shapes that are not declared
+    for item in (*light.graph.input, *light.graph.output):
+        item.type.tensor_type.shape.SetInParent()
     try:
-        onnx.checker.check_model(model, full_check=False)
+        onnx.checker.check_model(light, full_check=False)
     except Exception as error:  # the checker raises its own and protobuf's classes
         raise ModelError(who, needs="a valid ONNX model", has=first_line(error)) from error
     return model
+
+
+def _require_data(tensor: TensorProto) -> None:
+    """As many bytes as type and shape say, for types that store bytes; others are checked when they are read."""
+    if min(tensor.dims, default=0) < 0 or not tensor.data_type:
+        raise ModelError(f"tensor {tensor.name}", needs="a type and extents of at least 0", has=str(list(tensor.dims)))
+    if not tensor.HasField("raw_data"):
+        return
+    try:
+        item_bytes = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except KeyError as error:
+        raise ModelError(f"tensor {tensor.name}", needs="a known element type", has=str(tensor.data_type)) from error
+    needed, available = prod(tensor.dims) * item_bytes, len(tensor.raw_data)
+    if available != needed and tensor.data_type in BYTE_TYPES:
+        shape = ", ".join(map(str, tensor.dims))
+        raise ModelError(f"tensor {tensor.name}", needs=f"{size_text(needed)} for [{shape}]", has=size_text(available))
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:

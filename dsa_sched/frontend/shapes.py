@@ -17,7 +17,16 @@ from onnx import helper, numpy_helper, shape_inference
 from dsa_sched.frontend.network import Array, Value
 from hw_models.errors import ModelError
 
-__all__ = ["fix_shapes", "first_line", "infer_values", "initializer_names", "known_values", "shape_text", "typed"]
+__all__ = [
+    "fix_shapes",
+    "first_line",
+    "infer_values",
+    "initializer_names",
+    "known_values",
+    "shape_text",
+    "skeleton",
+    "typed",
+]
 
 LARGEST_EMBEDDED_ELEMENTS = 64
 """Constants up to this size keep their data during inference: shapes, axes, paddings."""

@@ -5,9 +5,10 @@ It shares no code with the frontend: operators are computed from `Op` attributes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from math import erf, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ def layer_errors(
             tensor = graph.by_name[name]
             assert result.shape == tensor.shape, f"{op.name}: {result.shape} instead of {tensor.shape}"
             values[name] = result
-            if name in reference and tensor.axes or (name in reference and not tensor.shape):
+            if name in reference and (tensor.axes or not tensor.shape):
                 wanted = to_device(tensor, reference[name])
                 errors[name] = float(np.linalg.norm(result - wanted) / max(float(np.linalg.norm(wanted)), 1e-9))
                 values[name] = wanted
@@ -127,7 +128,8 @@ def evaluate(graph: Graph, op: Op, operands: list[Doubles]) -> list[Doubles]:
     raise NotImplementedError(op.kind)
 
 
-UNARY = {
+Function = Callable[..., Any]
+UNARY: dict[str, Function] = {
     "relu": lambda x: np.maximum(x, 0),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": np.tanh,
@@ -141,7 +143,7 @@ UNARY = {
     "softplus": lambda x: np.log1p(np.exp(x)),
     "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
 }
-BINARY = {
+BINARY: dict[str, Function] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
