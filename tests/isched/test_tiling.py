@@ -1,0 +1,105 @@
+"""What fits and what does not: tiles, rounds, buffers, and the sentence when nothing fits."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from codegen.neuralscale.target import TARGET
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from isched.lower import place_tensors
+from isched.tiling import Tiling, choose_tiles, overflow, place_buffers, tile_boxes
+from partitioner.graph import Graph
+from partitioner.layers import Layer, group_layers
+from partitioner.regions import box_size, full_box
+from tests.chip_runs import compile_graph, small_chip, stcp920
+from tests.small_graphs import GraphBuilder
+
+KIB = 1024
+
+
+def convolution(channels: int = 64, outputs: int = 96, size: int = 20) -> tuple[Graph, Layer]:
+    builder = GraphBuilder("one")
+    graph, _ = builder.build(builder.conv(builder.input("x", 1, size, size, channels), outputs))
+    return graph, group_layers(graph)[0][0]
+
+
+def tiles(chip: Chip, graph: Graph, layer: Layer) -> Tiling:
+    box = full_box(graph.by_name[layer.output].shape)
+    return choose_tiles(graph, layer, box, TARGET, chip)[0]
+
+
+def test_what_fits_whole_is_one_tile() -> None:
+    graph, layer = convolution()
+    assert tiles(stcp920(), graph, layer).counts == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("chip", [small_chip(1, 64 * KIB, 64 * KIB), small_chip(1, 1024 * KIB, 40 * KIB)])
+def test_every_tile_fits_and_together_they_are_the_piece(chip: Chip) -> None:
+    graph, layer = convolution()
+    box = full_box(graph.by_name[layer.output].shape)
+    boxes = tile_boxes(box, tiles(chip, graph, layer))
+    assert len(boxes) > 1
+    assert sum(box_size(tile) for tile in boxes) == box_size(box)
+    assert all(overflow(chip, TARGET.work(graph, layer, tile, chip)) is None for tile in boxes)
+
+
+def test_a_short_weights_buffer_cuts_channels_and_keeps_the_input() -> None:
+    graph, layer = convolution()
+    tiling = tiles(small_chip(1, 1024 * KIB, 40 * KIB), graph, layer)
+    assert (tiling.counts, tiling.quanta[3]) == ((1, 1, 1, 3), 32)
+
+
+def test_channels_are_cut_finer_where_the_width_of_the_array_does_not_fit() -> None:
+    graph, layer = convolution()
+    tiling = tiles(small_chip(1, 1024 * KIB, 20 * KIB), graph, layer)
+    assert tiling.quanta[3] == 1
+    assert tiling.counts[3] >= 6
+
+
+def test_buffers_lie_one_after_the_other_in_their_parts() -> None:
+    sizes = {("a", "L1", "data"): 10, ("w", "L1", "weights"): 6, ("b", "L1", "data"): 3, ("s", "IM", ""): 8}
+    assert place_buffers(stcp920(), sizes) == {"a": 0, "w": 1024 * KIB, "b": 10, "s": 0}
+    pooled = small_chip(enforced=False)
+    assert place_buffers(pooled, sizes) == {"a": 0, "w": 10, "b": 16, "s": 0}
+
+
+@pytest.mark.parametrize(
+    ("chip", "where"),
+    [
+        (small_chip(data_bytes=2 * KIB), r"L1 \(data buffer\)"),
+        (small_chip(weights_bytes=256), r"L1 \(weights buffer\)"),
+        (small_chip(im_bytes=16), "IM"),
+        (small_chip(llb_bytes=2 * KIB), "LLB"),
+    ],
+    ids=["data", "weights", "IM", "LLB"],
+)
+def test_a_layer_that_cannot_fit_is_named_with_demand_and_bound(chip: Chip, where: str) -> None:
+    builder = GraphBuilder("large")
+    graph, constants = builder.build(builder.conv(builder.input("x", 1, 20, 20, 64), 33))
+    with pytest.raises(DoesNotFit, match=rf"layer conv0.*needs .* of {where}; has .* too few.*change one of") as caught:
+        compile_graph(graph, constants, chip)
+    assert caught.value.demand_bytes > caught.value.bound_bytes
+    assert re.fullmatch(where, caught.value.where)
+
+
+def test_tensors_beyond_the_main_memory_are_named() -> None:
+    builder = GraphBuilder("huge")
+    x = builder.input("images", 40, 4096, 4096, 3)
+    graph, _ = builder.build(builder.elementwise("relu", x))
+    with pytest.raises(DoesNotFit, match=r"largest tensor images.*DDR"):
+        place_tensors(graph, stcp920(), 0, isolated=False)
+
+
+def test_isolated_layers_read_probes_of_their_inputs() -> None:
+    builder = GraphBuilder("probed")
+    first = builder.conv(builder.input("x", 1, 6, 6, 8), 8)
+    graph, constants = builder.build(builder.conv(first, 8))
+    compiled = compile_graph(graph, constants, isolated=True)
+    probes = {p.of: p for p in compiled.program.placements if p.kind == "probe"}
+    assert first in probes
+    reads = {r.offset_bytes for s in compiled.program.streams for i in s.instrs for r in i.reads if r.memory == "DDR"}
+    assert probes[first].offset_bytes in reads
+    assert compiled.program.placement[first].offset_bytes not in reads

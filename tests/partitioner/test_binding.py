@@ -1,0 +1,75 @@
+"""Cuts of axes, pieces of boxes, and the choice among them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codegen.neuralscale.target import TARGET
+from partitioner.binding import bind, cut_axis, cut_quanta, piece_boxes
+from partitioner.layers import group_layers
+from partitioner.plan import Binding
+from partitioner.regions import box_size, full_box
+from tests.chip_runs import small_chip, stcp920
+from tests.small_graphs import GraphBuilder
+
+
+@given(st.integers(0, 20), st.integers(1, 100), st.integers(1, 12), st.integers(0, 9))
+def test_cuts_cover_the_axis_in_order(low: int, length: int, parts: int, quantum: int) -> None:
+    cuts = cut_axis(low, low + length, parts, quantum)
+    assert cuts[0][0] == low
+    assert cuts[-1][1] == low + length
+    assert all(a[1] == b[0] for a, b in pairwise(cuts))
+    assert len(cuts) == (min(parts, -(-length // quantum)) if quantum else 1)
+    if quantum:
+        assert all((end - low) % quantum == 0 for _, end in cuts[:-1])
+        sizes = [-(-(b - a) // quantum) for a, b in cuts]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_pieces_are_row_major() -> None:
+    boxes = piece_boxes(((0, 3), (0, 4)), (2, 2), (1, 1))
+    assert boxes == (((0, 1), (0, 2)), ((0, 1), (2, 4)), ((1, 3), (0, 2)), ((1, 3), (2, 4)))
+
+
+def bound(shape: tuple[int, int, int, int], channels: int, cores: int = 8) -> Binding:
+    builder = GraphBuilder("one")
+    y = builder.conv(builder.input("x", *shape), channels)
+    graph, _ = builder.build(y)
+    (layer,), _ = group_layers(graph)
+    chip = small_chip(cores=cores)
+    binding, _ = bind(graph, layer, full_box(graph.by_name[y].shape), TARGET, chip)
+    return binding
+
+
+def test_all_cores_work_on_an_image_of_many_rows() -> None:
+    assert bound((1, 64, 64, 32), 32).pieces == (1, 8, 1, 1)
+
+
+def test_a_small_image_is_cut_by_channels() -> None:
+    """Seven rows make uneven pieces for eight cores; 512 channels divide."""
+    binding = bound((1, 7, 7, 512), 512)
+    assert binding.pieces[3] > 1
+    assert len(binding.cores) == 8
+
+
+def test_images_of_a_batch_go_to_different_cores() -> None:
+    assert bound((8, 9, 9, 16), 16).pieces == (8, 1, 1, 1)
+
+
+def test_one_core_gets_everything() -> None:
+    assert bound((2, 9, 9, 16), 64, cores=1) == Binding((1, 1, 1, 1), (0,))
+
+
+def test_channels_are_cut_at_the_width_of_the_matrix_array() -> None:
+    builder = GraphBuilder("quanta")
+    x = builder.input("x", 1, 8, 8, 96)
+    names = (builder.conv(x, 256), builder.conv(x, 40), builder.conv(x, 96, groups=96), builder.conv(x, 96, groups=2))
+    graph, _ = builder.build(*names)
+    layers, _ = group_layers(graph)
+    boxes = [full_box(graph.by_name[layer.output].shape) for layer in layers]
+    quanta = [cut_quanta(graph, layer, box, TARGET, stcp920())[3] for layer, box in zip(layers, boxes, strict=True)]
+    assert quanta == [32, 1, 32, 48]
+    assert box_size(boxes[0]) == 8 * 8 * 256

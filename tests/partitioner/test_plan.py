@@ -1,0 +1,127 @@
+"""Plans: what verification refuses, and which operators become one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from codegen.neuralscale.target import TARGET
+from hw_models.errors import ModelError, PlanError
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer, group_layers
+from partitioner.levels import make_plan
+from partitioner.plan import Binding, Plan, Split, parse_plan, verify_plan
+from partitioner.text import TextError
+from tests.chip_runs import stcp920
+from tests.small_graphs import GraphBuilder
+
+
+def network() -> tuple[Graph, Plan]:
+    builder = GraphBuilder("network")
+    x = builder.input("x", 1, 12, 12, 8)
+    first = builder.elementwise("relu", builder.conv(x, 8))
+    graph, constants = builder.build(builder.elementwise("add", builder.conv(first, 8), first))
+    return graph, make_plan(graph, constants, stcp920(), TARGET)
+
+
+FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
+    "a layer missing": (lambda p: replace(p, groups=p.groups[:1]), "every operator once.*conv2"),
+    "a layer twice": (lambda p: replace(p, groups=(*p.groups, p.groups[0])), "every operator once.*conv0"),
+    "a step missing": (lambda p: replace(p, steps=p.steps[:1]), "every instance of every group once"),
+    "instances that no step runs": (
+        lambda p: replace(p, groups=(replace(p.groups[0], split=Split(((1, (0, 6, 12)),))), *p.groups[1:])),
+        "every instance of every group once",
+    ),
+    "the wrong order": (lambda p: replace(p, steps=p.steps[::-1]), "conv2.*inputs computed before"),
+    "a core too many": (
+        lambda p: replace(p, steps=(replace(p.steps[0], binding=Binding((1, 1, 1, 1), (8,))), *p.steps[1:])),
+        "cores below 8",
+    ),
+    "an unknown memory": (
+        lambda p: replace(p, steps=(replace(p.steps[0], scope="L9"), *p.steps[1:])),
+        "a memory of stcp920.*L9",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), FAULTS.values(), ids=FAULTS.keys())
+def test_damaged_plans_are_refused(damage: Callable[[Plan], Plan], message: str) -> None:
+    graph, plan = network()
+    verify_plan(plan, graph, stcp920())
+    with pytest.raises(PlanError, match=message):
+        verify_plan(damage(plan), graph, stcp920())
+
+
+def test_text_round_trip_and_decisions() -> None:
+    _, plan = network()
+    assert parse_plan(str(plan)) == plan
+    subjects = {decision.subject for decision in plan.decisions}
+    assert {"relu1", "add3", "conv0", "conv2"} <= subjects
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "plan line first"), ("plan name=1", "plan line first"), ("layer name=3", "line 1.*complete layer line"),
+     ("step x=1", "line 1.*plan, group, layer")],
+)  # fmt: skip
+def test_damaged_text_is_refused(text: str, message: str) -> None:
+    with pytest.raises(TextError, match=message):
+        parse_plan(text)
+
+
+def layers_of(builder: GraphBuilder, *outputs: str) -> list[tuple[str, ...]]:
+    graph, _ = builder.build(*outputs)
+    return [layer.ops for layer in group_layers(graph, TARGET.can_trail)[0]]
+
+
+def test_an_operator_joins_the_layer_of_its_latest_operand() -> None:
+    builder = GraphBuilder("diamond")
+    x = builder.input("x", 1, 6, 6, 8)
+    a, b = builder.conv(x, 8), builder.conv(x, 8)
+    total = builder.elementwise("relu", builder.elementwise("add", a, b))
+    assert layers_of(builder, total) == [("conv0",), ("conv1", "add2", "relu3")]
+
+
+def test_what_is_stored_anyway_is_not_fused() -> None:
+    builder = GraphBuilder("stored")
+    x = builder.input("x", 1, 6, 6, 8)
+    read_twice = builder.conv(x, 8)
+    first, second = builder.elementwise("relu", read_twice), builder.elementwise("neg", read_twice)
+    output = builder.conv(x, 8)
+    third = builder.elementwise("relu", output)
+    assert layers_of(builder, first, second, output, third) == [
+        ("conv0",),
+        ("relu1",),
+        ("neg2",),
+        ("conv3",),
+        ("relu4",),
+    ]
+
+
+def test_a_broadcast_value_does_not_trail_its_producer() -> None:
+    builder = GraphBuilder("gate")
+    x = builder.input("x", 1, 6, 6, 8)
+    gate = builder.elementwise("sigmoid", builder.pool("average_pool", x, (6, 6)))
+    y = builder.elementwise("mul", x, gate)
+    assert layers_of(builder, y) == [("average_pool0", "sigmoid1"), ("mul2",)]
+
+
+def test_the_layer_knows_what_it_reads() -> None:
+    graph, plan = network()
+    layer = plan.groups[1].layers[0]
+    assert layer == Layer("conv2", ("conv2", "add3"), "add3.out")
+    assert layer.inputs(graph) == ("relu1.out", "conv2.w", "conv2.b")
+
+
+def test_all_operators_that_cannot_be_computed_are_listed_at_once() -> None:
+    builder = GraphBuilder("unsupported")
+    x = builder.input("x", 1, 6, 6, 8)
+    y = builder.elementwise("relu", x)
+    graph, constants = builder.build(y)
+    odd = tuple(Op(f"odd{i}", kind, (x,), (f"o{i}",), (), graph.ops[0].stages, 0, kind.title())
+                for i, kind in enumerate(("erosion", "gather")))  # fmt: skip
+    tensors = (*graph.tensors, *(replace(graph.by_name[y], name=f"o{i}") for i in range(2)))
+    with pytest.raises(ModelError, match=r"odd0 \(Erosion of \[1, 8, 6, 6\]\): no template(.|\n)*odd1 \(Gather"):
+        make_plan(replace(graph, ops=(*graph.ops, *odd), tensors=tensors), constants, stcp920(), TARGET)
