@@ -1,0 +1,216 @@
+"""compile, run, verify, models and ops as a user meets them: what they print, write, and exit with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+from click.testing import CliRunner, Result
+
+import dsa_sched
+from dsa_sched.cli import cli
+from dsa_sched.commands import options
+from dsa_sched.zoo import zoo_names
+from isched.program import parse_program
+from partitioner.graph import parse_graph
+from partitioner.levels import LEVELS
+from partitioner.plan import parse_plan
+from tests.small_models import classifier, one_node, save
+
+
+def invoke(*arguments: object) -> Result:
+    """Run `dsa-sched` with these arguments; an exception that would be a traceback fails the test."""
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dsa-sched")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(classifier(), tmp_path_factory.mktemp("model") / "classifier.onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path) -> Path:
+    path = model.parent / "out"
+    result = invoke("compile", model, "--chip", "stcp920", "-o", path)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("classifier for stcp920, O0, batch 1: ")
+    return path
+
+
+@pytest.fixture
+def image() -> npt.NDArray[np.float32]:
+    return np.random.default_rng(0).normal(size=(1, 3, 12, 12)).astype(np.float32)
+
+
+def test_the_artifact_says_everything_about_itself(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    (program,) = manifest["programs"]
+    assert (program["cluster"], program["elf"], program["cores"]) == (0, "cluster0/program.elf", 8)
+    (x,), (y,) = manifest["inputs"], manifest["outputs"]
+    assert (x["name"], x["shape"], x["dtype"]) == ("x", [1, 3, 12, 12], "float32")
+    assert (x["layout"], x["device_dtype"], x["bytes"]) == ([0, 2, 3, 1], "float16", 2 * 3 * 12 * 12)
+    assert (y["name"], y["shape"], y["device_dtype"]) == ("y", [1, 10], "float16")
+    listed = {file["path"] for file in (*program["files"], *manifest["files"])}
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert there == listed | {"manifest.json"}
+    assert parse_plan((folder / "plan.txt").read_text(encoding="utf-8")).level == "O0"
+
+
+def test_run_computes_what_onnxruntime_computes(
+    model: Path, folder: Path, tmp_path: Path, image: npt.NDArray[np.float32]
+) -> None:
+    np.savez(tmp_path / "x.npz", x=image)
+    result = invoke("run", folder, "--input", tmp_path / "x.npz", "--output", tmp_path / "new" / "y.npz", "--seed", 7)
+    assert (result.exit_code, result.stderr) == (0, "running\n")
+    assert result.stdout == f"y: float32 [1, 10] in {tmp_path / 'new' / 'y.npz'}\n"
+    ours = np.load(tmp_path / "new" / "y.npz")["y"]
+    exact = onnxruntime.InferenceSession(model).run(["y"], {"x": image})[0]
+    assert ours.dtype == np.float32
+    assert np.abs(ours - exact).max() < 2e-3
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["y.npz"]
+
+
+def test_python_gives_the_same_as_the_command_line(
+    model: Path, folder: Path, tmp_path: Path, image: npt.NDArray[np.float32]
+) -> None:
+    np.savez(tmp_path / "x.npz", x=image)
+    assert invoke("run", folder, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz").exit_code == 0
+    compiled = dsa_sched.compile(model, chip="stcp920").run({"x": image})
+    loaded = dsa_sched.load(folder).run({"x": image})
+    written = np.load(tmp_path / "y.npz")
+    assert np.array_equal(compiled["y"], written["y"])
+    assert np.array_equal(loaded["y"], written["y"])
+
+
+@pytest.mark.parametrize(("stage", "parse"), [("graph", parse_graph), ("plan", parse_plan), ("program", parse_program)])
+def test_print_shows_the_text_form_of_a_stage(model: Path, stage: str, parse: Callable[[str], object]) -> None:
+    result = invoke("compile", model, "--chip", "stcp920", "--print", stage)
+    assert result.exit_code == 0
+    assert str(parse(result.stdout)) == result.stdout
+
+
+def test_print_asm_shows_the_assembly_of_the_artifact(model: Path, folder: Path) -> None:
+    result = invoke("compile", model, "--chip", "stcp920", "--print", "asm")
+    assert result.stdout == (folder / "cluster0" / "program.s").read_text(encoding="utf-8")
+
+
+def test_verify_passes_prints_a_table_and_writes_json(model: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    result = invoke("verify", model, "--chip", "stcp920", "--batch", 2, "--json", report)
+    assert result.exit_code == 0, result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0] == "classifier on stcp920, O0, batch 2, 2 inputs"
+    assert [line.split()[0] for line in lines[3:10]] == ["conv1", "conv2", "pool", "mean", "fc", "softmax", "total"]
+    assert lines[-1] == "passed"
+    assert "ran the network on input 2 of 2" in result.stderr
+    assert json.loads(report.read_text(encoding="utf-8"))["passed"] is True
+
+
+def test_verify_exits_3_on_a_mismatch(model: Path, tmp_path: Path) -> None:
+    """A runner that runs the program well and then zeroes its last bytes."""
+    runner = tmp_path / "runner.py"
+    runner.write_text(
+        "import pathlib, subprocess, sys\n"
+        "elf, cores, loads, dumps, out = sys.argv[1:]\n"
+        "subprocess.run([sys.executable, '-m', 'dsa_sched', 'iss', elf, '--cores', cores, '--load', loads,\n"
+        "                '--dump', dumps, '--dump-path', out], check=True)\n"
+        "for path in pathlib.Path(out).iterdir():\n"
+        "    path.write_bytes(path.read_bytes()[:-2] + bytes(2))\n"
+    )
+    command = f"{sys.executable} {runner} {{elf}} {{cores}} {{loads}} {{dumps}} {{out}}"
+    result = invoke("verify", model, "--chip", "stcp920", "--runner", command)
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[-1] == "FAILED"
+    assert "failed: constant " in result.stdout
+    assert "failed: layer fc: " in result.stdout
+
+
+def test_models_lists_the_zoo_with_sizes() -> None:
+    result = invoke("models")
+    rows = [line.split() for line in result.stdout.splitlines()[1:]]
+    assert [row[0] for row in rows] == list(zoo_names())
+    resnet = next(row for row in rows if row[0] == "resnet50")
+    assert resnet[-3:] == ["176", "25.6", "M"]
+
+
+def test_ops_lists_every_kind_with_its_rules() -> None:
+    from codegen.neuralscale.kernels import TEMPLATES
+
+    result = invoke("ops", "--chip", "stcp920")
+    rows = result.stdout.split("\n\n")[0].splitlines()[1:]
+    assert [row.split()[0] for row in rows] == list(TEMPLATES)
+    assert all(len(row.split()) > 3 for row in rows)
+    assert "Conv, " in result.stdout.split("\n\n")[1]
+
+
+def test_the_levels_of_the_option_are_those_of_the_partitioner() -> None:
+    assert options.LEVELS == LEVELS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compile", "m.onnx", "-o", "out"], "There is no default chip. Built-in chips: stcp920"),
+        (["verify", "m.onnx"], "There is no default chip."),
+        (["ops"], "There is no default chip."),
+        (["compile", "m.onnx", "--chip", "stcp920"], "Nothing to do: give -o DIR, --print STAGE or both."),
+        (["compile", "m.onnx", "--chip", "stcp920", "--shape", "x=1,0"], "for example data=1,3,224,224"),
+        (["compile", "m.onnx", "--chip", "stcp920", "--shape", "1,3"], "is not NAME=N,C,H,W"),
+        (["compile", "m.onnx", "--chip", "stcp920", "--level", "O9"], "'O9' is not"),
+        (["compile", "m.onnx", "--chip", "stcp920", "--batch", "0"], "0 is not in the range"),
+        (["verify", "m.onnx", "--chip", "stcp920", "--inputs", "1"], "1 is not in the range"),
+        (["run", "out", "--input", "x.npz"], "Missing option '--output'"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_right(arguments: list[str], said: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+
+
+def test_open_dimensions_come_from_shape_or_batch(tmp_path: Path) -> None:
+    path = save(classifier("N"), tmp_path / "open.onnx")
+    for flags in (["--shape", "x=2,3,12,12"], ["--batch", "2"]):
+        result = invoke("compile", path, "--chip", "stcp920", "-o", tmp_path / "out", *flags)
+        assert result.exit_code == 0, result.stderr
+        assert "batch 2" in result.stdout
+        assert dsa_sched.load(tmp_path / "out").manifest.inputs[0].shape == (2, 3, 12, 12)
+
+
+def digest(folder: Path) -> str:
+    """Names and bytes of every file."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            total.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def test_compiling_twice_elsewhere_under_other_hash_seeds_gives_the_same_bytes(model: Path, folder: Path) -> None:
+    for seed in ("1", "271828"):
+        away = model.parent / f"elsewhere{seed}"
+        away.mkdir()
+        copy = away / "another_name.onnx"
+        copy.write_bytes(model.read_bytes())
+        command = [sys.executable, "-m", "dsa_sched", "compile", str(copy), "--chip", "stcp920", "-o", "out"]
+        subprocess.run(command, cwd=away, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
+        assert digest(away / "out") == digest(folder)
+
+
+def test_a_model_without_weights_works_too(tmp_path: Path) -> None:
+    path = save(one_node("Relu"), tmp_path / "relu.onnx")
+    result = invoke("verify", path, "--chip", "stcp920")
+    assert result.exit_code == 0, result.stdout
+    assert "constants: 0, 0 bytes" in result.stdout
