@@ -15,7 +15,18 @@ from dataclasses import dataclass
 
 from partitioner.text import Json, TextError
 
-__all__ = ["Access", "Full", "Grouped", "Index", "Linear", "Scaled", "View", "access_from_json", "access_to_json"]
+__all__ = [
+    "Access",
+    "Full",
+    "Grouped",
+    "Index",
+    "Linear",
+    "Scaled",
+    "View",
+    "access_from_json",
+    "access_to_json",
+    "index_axes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,18 @@ class View:
     """The tensor read in its linear (row-major) order under another shape: element i is element i."""
 
     tensor: str
+
+
+def index_axes(index: Index) -> tuple[str, ...]:
+    """The iteration axes that an index expression names."""
+    match index:
+        case Linear():
+            return tuple(name for name, _ in index.terms)
+        case Grouped():
+            return (index.axis, index.offset) if index.offset else (index.axis,)
+        case Scaled():
+            return (index.axis,)
+    return ()
 
 
 def access_to_json(access: Access | View) -> Json:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hw_models.errors import ModelError
-from partitioner.access import Access, View, access_from_json, access_to_json
+from partitioner.access import Access, View, access_from_json, access_to_json, index_axes
 from partitioner.text import Fields, Json, TextError, format_line, parse_lines
 
 __all__ = [
@@ -218,12 +218,12 @@ def _verify_stages(graph: Graph, op: Op) -> None:
                         needs=f"{rank} indices of {access.tensor}",
                         has=str(len(access.indices)),
                     )
-        for index in stage.writes.indices:
-            unknown = {name for name, _ in getattr(index, "terms", ())} - axes
-            if unknown:
-                raise ModelError(
-                    who=f"operator {op.name}, stage {stage.name}", needs="axes of its domain", has=", ".join(unknown)
-                )
+        accesses = [stage.writes, *(read for read in stage.reads if isinstance(read, Access))]
+        used = {name for access in accesses for index in access.indices for name in index_axes(index)}
+        if unknown := sorted(used - axes):
+            raise ModelError(
+                who=f"operator {op.name}, stage {stage.name}", needs="axes of its domain", has=", ".join(unknown)
+            )
         known.add(stage.writes.tensor)
     if missing := [name for name in op.outputs if name not in known]:
         raise ModelError(who=f"operator {op.name}", needs="a stage that writes each output", has=", ".join(missing))
@@ -277,14 +277,14 @@ def format_graph(graph: Graph) -> str:
 
 def parse_graph(text: str) -> Graph:
     """The converse of `str(graph)`. Raises TextError naming the line."""
-    header: Fields | None = None
+    header: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
     tensors: list[Tensor] = []
     ops: list[tuple[Fields, list[Stage]]] = []
     for number, tag, fields in parse_lines(text):
         try:
             match tag:
                 case "graph":
-                    header = fields
+                    header = str(fields["name"]), _names(fields["inputs"]), _names(fields["outputs"])
                 case "tensor":
                     tensors.append(_tensor(fields))
                 case "op":
@@ -300,13 +300,7 @@ def parse_graph(text: str) -> Graph:
             raise TextError(who=who, needs=error.needs, has=error.has) from error
     if header is None:
         raise TextError(who="text", needs="a graph line first")
-    return Graph(
-        str(header["name"]),
-        _names(header["inputs"]),
-        _names(header["outputs"]),
-        tuple(_op(fields, stages) for fields, stages in ops),
-        tuple(tensors),
-    )
+    return Graph(*header, tuple(_op(fields, stages) for fields, stages in ops), tuple(tensors))
 
 
 def _names(value: Json) -> tuple[str, ...]:
