@@ -1,7 +1,7 @@
 """Networks by name: the topologies that the onnx wheel ships, with seeded and calibrated weights.
 
-Their shipped weights are constants; here they get random weights with statistics that keep activations small and outputs
-dependent on the input, so that a comparison of results means something. Same bytes in every process.
+Their shipped weights are constants; here they get random weights with statistics that keep activations small and
+outputs dependent on the input, so that a comparison of results means something. Same bytes in every process.
 """
 
 from __future__ import annotations
@@ -11,5 +11,3 @@ from dsa_sched.zoo.inputs import seeded_inputs
 from dsa_sched.zoo.networks import zoo_names
 
 __all__ = ["seeded_inputs", "zoo_model", "zoo_names"]
-
-# in work: cache, tests, table

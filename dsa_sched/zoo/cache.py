@@ -1,14 +1,99 @@
-"""Finished networks in the user's cache directory."""
+"""Finished networks in the user's cache directory: calibration takes seconds, reading a file does not.
+
+    name  -->  $XDG_CACHE_HOME/dsa-sched/zoo-NAME-RECIPE.onnx (or ~/.cache/...)  -->  ModelProto
+
+The file is an ordinary ONNX model whose last bytes are one `metadata_props` entry with the SHA-256 of all before it
+(protobuf allows a message to be continued by appending). A file that is absent, cut short or changed is made anew; a
+directory that cannot be written costs the time of calibration and nothing else.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
 import onnx
 
-from dsa_sched.zoo.networks import built_model
+from dsa_sched.zoo.networks import built_model, topology_bytes
 
-__all__ = ["zoo_model"]
+__all__ = ["cached_file", "zoo_model"]
+
+# A change of any of these modules changes the weights, as may a change of numpy's generator.
+RECIPE = ("calibration.py", "evaluation.py", "inputs.py", "networks.py", "weights.py")
 
 
 def zoo_model(name: str) -> onnx.ModelProto:
-    """The network with its weights as initialisers. Raises ModelError for an unknown name."""
-    return built_model(name)
+    """The network `name` with real initialisers and one input, a single image.
+
+    Takes seconds the first time (20 s for the largest), then comes from the cache; always the same bytes. The caller
+    may change it. Raises ModelError for an unknown name.
+    """
+    file = cached_file(name)
+    data = _read(file) if file else None
+    if data is not None:
+        model = onnx.ModelProto()
+        model.ParseFromString(data)
+        return model
+    model = built_model(name)
+    if file:
+        _write(file, model.SerializeToString(deterministic=True), name)
+    return model
+
+
+def cached_file(name: str) -> Path | None:
+    """Where the finished network lies or would lie; None without a home directory. ModelError for an unknown name."""
+    digest = hashlib.sha256(topology_bytes(name))
+    digest.update(np.__version__.encode())
+    for module in RECIPE:
+        digest.update((resources.files("dsa_sched.zoo") / module).read_bytes())
+    directory = _cache_directory()
+    return directory and directory / f"zoo-{name}-{digest.hexdigest()[:16]}.onnx"
+
+
+def _cache_directory() -> Path | None:
+    """The XDG base directory specification: a relative XDG_CACHE_HOME counts as unset."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "dsa-sched"
+    except RuntimeError:  # no home directory
+        return None
+
+
+def _seal(data: bytes) -> bytes:
+    """The entry to append, of the same length for any data."""
+    entry = onnx.StringStringEntryProto(key="sha256", value=hashlib.sha256(data).hexdigest())
+    return bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString(deterministic=True))
+
+
+def _read(file: Path) -> bytes | None:
+    """The model's bytes, or None when there is no file or it is not what was written."""
+    try:
+        sealed = file.read_bytes()
+    except OSError:
+        return None
+    data = sealed[: -len(_seal(b""))]
+    return data if sealed.endswith(_seal(data)) else None
+
+
+def _write(file: Path, data: bytes, name: str) -> None:
+    """Atomically, replacing what older recipes left of the same network."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".zoo-{name}-", delete=False) as part:
+            try:
+                part.write(data)
+                part.write(_seal(data))
+                part.close()
+                os.replace(part.name, file)
+            except OSError:
+                os.unlink(part.name)
+                raise
+        for older in file.parent.glob(f"zoo-{name}-*.onnx"):
+            if older != file:
+                older.unlink(missing_ok=True)
+    except OSError:
+        return

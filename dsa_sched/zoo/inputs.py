@@ -53,10 +53,10 @@ def low_frequency(generator: np.random.Generator, shape: tuple[int, ...]) -> Dou
     y, x = np.arange(height) / height, np.arange(width) / width
     cycles = generator.uniform(-MOST_CYCLES, MOST_CYCLES, (planes, WAVES, 2))
     phases = generator.uniform(0, 2 * np.pi, (planes, WAVES, 1))
-    amplitudes = generator.standard_normal((planes, WAVES)) * np.sqrt(1.5 / WAVES)
+    amplitudes = np.full((planes, WAVES), np.sqrt(1.5 / WAVES))
     along_y, along_x = 2 * np.pi * cycles[..., :1] * y + phases, 2 * np.pi * cycles[..., 1:] * x
     # cos(a + b) as two outer products: no array of waves x height x width
     waves = np.einsum("pw,pwy,pwx->pyx", amplitudes, np.cos(along_y), np.cos(along_x))
     waves -= np.einsum("pw,pwy,pwx->pyx", amplitudes, np.sin(along_y), np.sin(along_x))
     waves += generator.standard_normal((planes, 1, 1)) * 0.5
-    return waves.reshape(shape) + NOISE * generator.standard_normal(shape)
+    return np.asarray(waves.reshape(shape) + NOISE * generator.standard_normal(shape))

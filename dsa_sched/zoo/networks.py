@@ -2,13 +2,14 @@
 
     light_resnet50.onnx (constant weights)  -->  seeded weights  -->  calibrated layer by layer  -->  ModelProto
 
-Node and value names are the file's. What differs: weights are initialisers, not ConstantOfShape nodes; only the image is a
-graph input (the IR version is raised to 4, which allows that); what nothing reads is gone.
+Node and value names are the file's. What differs: weights are initialisers, not ConstantOfShape nodes; only the image
+is a graph input (the IR version is raised to 4, which allows that); what nothing reads is gone.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
@@ -35,6 +36,7 @@ NAMES = (
     "vgg19",
     "zfnet512",
 )
+DEFAULT_AIMS = Aims()
 CALIBRATION_IMAGES = 4
 FIRST_IR_VERSION_WITH_PLAIN_INITIALISERS = 4
 
@@ -80,22 +82,20 @@ def _read(model: onnx.ModelProto) -> _Topology:
     return _Topology(nodes, integers, dict(sorted(floats.items())), image)
 
 
-def built_model(name: str, aims: Aims = Aims()) -> onnx.ModelProto:
+def built_model(name: str, aims: Aims = DEFAULT_AIMS) -> onnx.ModelProto:
     """The network with seeded and calibrated weights, made from scratch: seconds of work, the same bytes every time."""
     model = onnx.ModelProto()
     model.ParseFromString(topology_bytes(name))
     network = _read(model)
     part = roles(network.nodes, network.floats)
-    constants: dict[str, Tensor] = dict(network.integers)
-    for constant, shape in network.floats.items():
-        constants[constant] = drawn(name, constant, part[constant], shape)
-    shape = (CALIBRATION_IMAGES, *(dim.dim_value for dim in network.image.type.tensor_type.shape.dim[1:]))
-    images = low_frequency(np.random.default_rng(seed_of(name, "calibration")), shape)
-    constants = calibrated(network.nodes, constants, (network.image.name, images), aims)
-    return _with_constants(model, network, constants)
+    floats = {constant: drawn(name, constant, part[constant], shape) for constant, shape in network.floats.items()}
+    extents = (CALIBRATION_IMAGES, *(dim.dim_value for dim in network.image.type.tensor_type.shape.dim[1:]))
+    images = low_frequency(np.random.default_rng(seed_of(name, "calibration")), extents)
+    floats = calibrated(network.nodes, floats, network.integers, (network.image.name, images), aims)
+    return _with_constants(model, network, {**network.integers, **floats})
 
 
-def _with_constants(model: onnx.ModelProto, network: _Topology, constants: dict[str, Tensor]) -> onnx.ModelProto:
+def _with_constants(model: onnx.ModelProto, network: _Topology, constants: Mapping[str, Tensor]) -> onnx.ModelProto:
     result = onnx.ModelProto(
         ir_version=max(model.ir_version, FIRST_IR_VERSION_WITH_PLAIN_INITIALISERS),
         producer_name="dsa-sched zoo",

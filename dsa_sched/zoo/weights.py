@@ -71,8 +71,7 @@ def drawn(network: str, constant: str, role: Role, shape: tuple[int, ...]) -> Fl
     generator = np.random.default_rng(seed_of(network, constant))
     match role:
         case Role.WEIGHT:
-            inputs = np.prod(shape[1:]) if len(shape) != 4 or shape[:2] != (1, 1) else shape[3]
-            return _bell(generator, shape) * np.float32(np.sqrt(2 / inputs))
+            return _bell(generator, shape) * np.float32(np.sqrt(2 / np.prod(shape[1:])))
         case Role.FACTOR:
             return np.float32(1) + SPREAD * (2 * generator.random(shape, np.float32) - 1)
         case Role.SHIFT:

@@ -1,0 +1,258 @@
+"""The zoo: the same bytes everywhere, clean files, small activations, outputs that depend on the input."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from dsa_sched.zoo import seeded_inputs, zoo_model, zoo_names
+from dsa_sched.zoo.cache import cached_file
+from dsa_sched.zoo.evaluation import evaluate
+from hw_models.errors import ModelError
+
+Array = npt.NDArray[np.generic]
+LARGEST_ACTIVATION = 128.0
+LEAST_DISTANCE = 0.3
+DIGEST_IN_A_FRESH_PROCESS = """
+import hashlib
+from dsa_sched.zoo.networks import built_model
+print(hashlib.sha256(built_model("squeezenet").SerializeToString(deterministic=True)).hexdigest())
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def digest(model: onnx.ModelProto) -> str:
+    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+
+
+def logits_name(model: onnx.ModelProto) -> str:
+    last = model.graph.node[-1]
+    return str(last.input[0] if last.op_type == "Softmax" else last.output[0])
+
+
+def all_values(model: onnx.ModelProto, feed: dict[str, Array]) -> dict[str, Array]:
+    """Every value that onnxruntime computes for the model as it is."""
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    del asked.graph.output[:]
+    names = [node.output[0] for node in model.graph.node]
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def check_network(name: str) -> None:
+    model = zoo_model(name)
+    onnx.checker.check_model(model)
+    first, second = (all_values(model, feed) for feed in seeded_inputs(model, 2, 0))
+    largest = {value: float(np.abs(array).max()) for value, array in first.items()}
+    assert max(largest.values()) < LARGEST_ACTIVATION, max(largest.items(), key=lambda item: item[1])
+    assert all(np.isfinite(array).all() for array in first.values())
+    logits, others = (values[logits_name(model)].astype(np.float64) for values in (first, second))
+    assert np.linalg.norm(logits - others) >= LEAST_DISTANCE * np.linalg.norm(logits)
+    assert logits.argmax() != others.argmax()
+
+
+def test_names() -> None:
+    assert zoo_names() == (
+        "bvlc_alexnet",
+        "densenet121",
+        "inception_v1",
+        "inception_v2",
+        "resnet50",
+        "shufflenet",
+        "squeezenet",
+        "vgg19",
+        "zfnet512",
+    )
+
+
+def test_an_unknown_name_is_answered_with_a_near_one_and_the_list() -> None:
+    with pytest.raises(ModelError) as caught:
+        zoo_model("resnet")
+    assert "did you mean resnet50?" in str(caught.value)
+    assert all(name in str(caught.value) for name in zoo_names())
+
+
+def test_squeezenet_is_calibrated() -> None:
+    check_network("squeezenet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", zoo_names())
+def test_every_network_is_calibrated(name: str) -> None:
+    check_network(name)
+
+
+def test_the_file_is_clean() -> None:
+    model = zoo_model("squeezenet")
+    assert [item.name for item in model.graph.input] == ["data_0"]
+    assert {node.op_type for node in model.graph.node}.isdisjoint({"ConstantOfShape", "Constant"})
+    weights = {item.name: item for item in model.graph.initializer}
+    assert list(weights["fire2/squeeze1x1_w_0"].dims) == [16, 64, 1, 1]
+    assert len(weights["fire2/squeeze1x1_w_0"].raw_data) == 4 * 16 * 64
+    assert {name for node in model.graph.node for name in node.input} >= weights.keys()
+
+
+def test_equal_bytes_under_other_hash_seeds_and_thread_counts() -> None:
+    said = []
+    for seed, threads in (("1", "1"), ("2", "2")):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, "-c", DIGEST_IN_A_FRESH_PROCESS]
+        said.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip())
+    assert said[0] == said[1] == digest(zoo_model("squeezenet"))
+
+
+def test_the_cached_model_is_the_built_one_and_a_damaged_file_is_replaced() -> None:
+    built = digest(zoo_model("squeezenet"))
+    file = cached_file("squeezenet")
+    assert file is not None
+    whole = file.read_bytes()
+    assert digest(zoo_model("squeezenet")) == built
+    onnx.checker.check_model(onnx.load(file))
+    flipped = bytearray(whole)
+    flipped[len(flipped) // 2] ^= 1
+    for damaged in (bytes(flipped), whole[: len(whole) // 2], b""):
+        file.write_bytes(damaged)
+        assert digest(zoo_model("squeezenet")) == built
+        assert file.read_bytes() == whole
+
+
+def test_a_cached_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo_model("squeezenet")
+    monkeypatch.setattr("dsa_sched.zoo.cache.built_model", lambda _name: pytest.fail("calibrated again"))
+    zoo_model("squeezenet")
+
+
+def test_older_recipes_leave_the_cache_and_nothing_else_does(tmp_path: Path) -> None:
+    folder = tmp_path / "dsa-sched"
+    folder.mkdir()
+    for name in ("zoo-squeezenet-0123.onnx", "zoo-vgg19-0123.onnx", "mine.onnx"):
+        (folder / name).write_bytes(b"old")
+    zoo_model("squeezenet")
+    file = cached_file("squeezenet")
+    assert file is not None
+    assert sorted(item.name for item in folder.iterdir()) == ["mine.onnx", file.name, "zoo-vgg19-0123.onnx"]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert zoo_model("squeezenet").graph.node
+
+
+def test_a_relative_cache_directory_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setenv("HOME", "/home/of/nobody")
+    file = cached_file("squeezenet")
+    assert file is not None
+    assert file.parent == Path("/home/of/nobody/.cache/dsa-sched")
+
+
+def model_of(*inputs: onnx.ValueInfoProto) -> onnx.ModelProto:
+    return helper.make_model(helper.make_graph([], "inputs", list(inputs), []))
+
+
+def test_inputs_depend_on_seed_number_and_name_only() -> None:
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 32, 32])
+    other = helper.make_tensor_value_info("other", TensorProto.FLOAT, [1, 3, 32, 32])
+    alone = seeded_inputs(model_of(image), 2, 7)
+    both = seeded_inputs(model_of(other, image), 3, 7)
+    assert [np.array_equal(alone[number]["image"], both[number]["image"]) for number in (0, 1)] == [True, True]
+    arrays = [both[0]["image"], both[1]["image"], both[0]["other"], seeded_inputs(model_of(image), 1, 8)[0]["image"]]
+    assert len({array.tobytes() for array in arrays}) == 4
+
+
+def test_images_have_low_frequencies_and_about_unit_variance() -> None:
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 64, 64, 64])
+    ((array,),) = (feed.values() for feed in seeded_inputs(model_of(image), 1, 0))
+    assert array.dtype == np.float32
+    wide = array.astype(np.float64)
+    assert 0.9 < wide.var() < 1.1
+    power = np.abs(np.fft.fft2(wide)) ** 2
+    cycles = np.minimum(np.arange(64), 64 - np.arange(64))
+    low = (cycles[:, None] <= 8) & (cycles[None, :] <= 8)
+    assert power[..., low].sum() > 0.95 * power.sum()
+
+
+def test_inputs_take_the_declared_type() -> None:
+    model = model_of(
+        helper.make_tensor_value_info("row", TensorProto.FLOAT16, [5, 7]),
+        helper.make_tensor_value_info("index", TensorProto.INT64, [100]),
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, [100]),
+        helper.make_tensor_value_info("scalar", TensorProto.DOUBLE, []),
+    )
+    (feed,) = seeded_inputs(model, 1, 0)
+    assert {name: (array.dtype.name, array.shape) for name, array in feed.items()} == {
+        "row": ("float16", (5, 7)),
+        "index": ("int64", (100,)),
+        "flag": ("bool", (100,)),
+        "scalar": ("float64", ()),
+    }
+    assert set(feed["index"].tolist()) <= set(range(8))
+
+
+def test_inputs_of_a_dynamic_shape_are_refused() -> None:
+    model = model_of(helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, 8, 8]))
+    with pytest.raises(ModelError, match=r"input image: needs a static shape; has \[n, 3, 8, 8\]"):
+        seeded_inputs(model, 1, 0)
+
+
+NODES: dict[str, tuple[onnx.NodeProto, dict[str, tuple[int, ...]]]] = {
+    "conv": (
+        helper.make_node("Conv", ["x", "w", "b"], ["y"], strides=[2, 1], pads=[1, 0, 2, 1], dilations=[1, 2], group=2),
+        {"x": (2, 4, 9, 8), "w": (6, 2, 3, 2), "b": (6,)},
+    ),
+    "depthwise": (helper.make_node("Conv", ["x", "w"], ["y"], group=4), {"x": (2, 4, 5, 5), "w": (4, 1, 3, 3)}),
+    "gemm": (helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1), {"x": (2, 5), "w": (7, 5), "b": (7,)}),
+    "max_pool": (
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 0, 1]),
+        {"x": (2, 3, 7, 7)},
+    ),
+    "average_pool": (
+        helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        {"x": (2, 3, 7, 7)},
+    ),
+    "average_pool_pad": (
+        helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+        {"x": (2, 3, 7, 7)},
+    ),
+    "lrn": (
+        helper.make_node("LRN", ["x"], ["y"], size=3, alpha=0.5, beta=0.7, bias=1.5),
+        {"x": (2, 9, 3, 3)},
+    ),
+    "softmax": (helper.make_node("Softmax", ["x"], ["y"]), {"x": (2, 10, 1, 1)}),
+    "concat": (helper.make_node("Concat", ["x", "z"], ["y"], axis=1), {"x": (2, 3, 2, 2), "z": (2, 1, 2, 2)}),
+    "transpose": (helper.make_node("Transpose", ["x"], ["y"], perm=[0, 2, 1]), {"x": (2, 3, 4)}),
+    "sum": (helper.make_node("Sum", ["x", "z", "x"], ["y"]), {"x": (2, 3), "z": (2, 3)}),
+    "global_pool": (helper.make_node("GlobalAveragePool", ["x"], ["y"]), {"x": (2, 3, 4, 5)}),
+}
+
+
+@pytest.mark.parametrize("case", NODES)
+def test_calibration_evaluates_nodes_as_onnxruntime_does(case: str) -> None:
+    node, shapes = NODES[case]
+    generator = np.random.default_rng(5)
+    feeds = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph([node], case, inputs, [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 9)])
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(["y"], feeds)
+    np.testing.assert_allclose(evaluate(node, [feeds[name] for name in node.input]), expected, rtol=1e-5, atol=1e-5)
