@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ Array = npt.NDArray[np.generic]
 Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
 
 
+Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -47,7 +50,7 @@ class TensorEntry(_Entry):
 
     name: str
     kind: Literal["input", "output", "constant", "value", "alias", "probe"]
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     dtype: Dtype
     layout: tuple[int, ...]
     device_dtype: Dtype
@@ -72,7 +75,7 @@ class ProgramEntry(_Entry):
 
     cluster: int
     elf: str
-    cores: int
+    cores: int = Field(ge=1)
     files: tuple[FileEntry, ...]
 
 
@@ -93,7 +96,7 @@ class Manifest(_Entry):
     batch: int
     chip: ChipId
     versions: dict[str, str]
-    programs: tuple[ProgramEntry, ...]
+    programs: Annotated[tuple[ProgramEntry, ...], Field(min_length=1)]
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     tensors: tuple[TensorEntry, ...]

@@ -33,7 +33,7 @@ def execute(
 ) -> Execution:
     """Run the one program of an artifact. Raises TargetError when it cannot be run or fails."""
     files = artifact.clusters[0]
-    if runner:
+    if runner is not None:
         return run_command(runner, files, loads, dumps)
     isa = artifact.manifest.chip.isa
     target = find_target(isa)

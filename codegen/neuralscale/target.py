@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.neuralscale.assembly_text import render
+from codegen.neuralscale.elf_format import ElfError
 from codegen.neuralscale.elf_writer import elf_bytes
 from codegen.neuralscale.emit import SourceRange, emit_image
 from codegen.neuralscale.kernels import NeuralScaleKernels
 from codegen.neuralscale.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.reference import Bits, Points, Read, emulate
+from codegen.neuralscale.simulator.options import SourceRange as Named
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError
 from isched.program import Program
@@ -23,6 +25,10 @@ __all__ = ["TARGET", "NeuralScaleTarget"]
 EXECUTABLE = "program.elf"
 ASSEMBLY = "program.s"
 SOURCE_MAP = "source_map.json"
+
+
+class SourceMapError(ValueError):
+    """A source map that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +56,26 @@ class NeuralScaleTarget(NeuralScaleKernels):
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
     ) -> Execution:
-        from codegen.neuralscale.simulator.machine import simulate  # compiled loops are imported only to run
+        # Compiled loops are imported only to run.
+        from codegen.neuralscale.simulator.faults import SimulationError
+        from codegen.neuralscale.simulator.machine import simulate
         from codegen.neuralscale.simulator.options import Load, SimulationOptions
-        from codegen.neuralscale.simulator.options import SourceRange as Named
 
-        ranges = (
-            Named(int(start), int(end), str(source))
-            for start, end, _, source in json.loads(files.files[SOURCE_MAP])["ranges"]
-            if source
-        )
-        options = SimulationOptions(
-            cores=files.cores,
-            loads=tuple(Load(address, data) for address, data in loads.items()),
-            poison=True,
-            seed=seed,
-            source_map=tuple(ranges),
-        )
-        result = simulate(files.files[files.executable], options)
+        try:
+            options = SimulationOptions(
+                cores=files.cores,
+                loads=tuple(Load(address, data) for address, data in loads.items()),
+                poison=True,
+                seed=seed,
+                source_map=_source_ranges(files.files[SOURCE_MAP]),
+            )
+            result = simulate(files.files[files.executable], options)
+            memory = {(address, size): result.read(address, size) for address, size in dumps}
+        except (ElfError, SimulationError, SourceMapError) as error:
+            raise TargetError(files.executable, needs="an artifact for this chip", has=str(error)) from error
         if result.fault is not None or result.exit_code != 0:
             reason = result.fault.message if result.fault else f"the program ended with exit code {result.exit_code}"
             raise TargetError("simulation", needs="a run without faults", has=reason)
-        memory = {(address, size): result.read(address, size) for address, size in dumps}
         moved = {f"{source}->{destination}": n for (source, destination), n in result.counts.moved_bytes.items()}
         return Execution(memory, dict(result.counts.by_engine), moved)
 
@@ -79,6 +84,15 @@ def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:
     """One range a line: start, end, core (-1 for all), operator (empty for start-up and end)."""
     lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]
     return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"
+
+
+def _source_ranges(text: bytes) -> tuple[Named, ...]:
+    """The ranges of a source map that serve an operator. Raises SourceMapError."""
+    try:
+        ranges = json.loads(text)["ranges"]
+        return tuple(Named(int(start), int(end), str(source)) for start, end, _, source in ranges if source)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SourceMapError(f"{SOURCE_MAP} is damaged: {error!r}") from error
 
 
 TARGET = NeuralScaleTarget()
