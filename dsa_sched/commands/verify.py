@@ -52,11 +52,13 @@ def verify(
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
     from dsa_sched.driver import CompileOptions
-    from dsa_sched.report.json_form import write_report
+    from dsa_sched.report.json_form import require_folder, write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report
     from dsa_sched.verify import VerifyOptions, verify_model
 
+    if json_file is not None:
+        require_folder(json_file)
     with Steps() as steps:
         options = VerifyOptions(inputs, seed)
         report = verify_model(model, chip, CompileOptions(level, batch, shapes), options, runner, steps.say)

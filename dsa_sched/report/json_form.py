@@ -15,7 +15,7 @@ from pathlib import Path
 from dsa_sched.verdict import VerifyReport
 from hw_models.errors import UserError
 
-__all__ = ["FORMAT", "report_json", "write_report"]
+__all__ = ["FORMAT", "report_json", "require_folder", "write_report"]
 
 FORMAT = "dsa-sched-verify/1"
 
@@ -41,6 +41,12 @@ def _plain(value: object) -> Json:
         case str() | bool() | int() | float() | None:
             return value
     raise TypeError(f"{value!r} has no JSON form")
+
+
+def require_folder(path: Path) -> None:
+    """Refuse before long work what could not be written after it. Raises UserError."""
+    if not path.parent.is_dir():
+        raise UserError(str(path), needs="a folder that exists", has="none", change="create it first")
 
 
 def write_report(report: VerifyReport, path: Path) -> None:

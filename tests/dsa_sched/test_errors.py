@@ -1,4 +1,4 @@
-"""Wrong input, from the outside: one clear message that names the thing, exit code 1, no traceback, nothing left behind."""
+"""Wrong input, from the outside: one message that names the thing, exit code 1, no traceback, nothing left."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_all_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     message = compile_refused(save(model, tmp_path / "odd.onnx"), tmp_path)
-    for word in ("Det", "first", "NonZero", "second", "[1, 3, 8, 8]"):
+    for word in ("Det", "first", "NonZero", "second", "1x3x8x8"):
         assert word in message
     assert "fine" not in message
 
@@ -165,7 +165,7 @@ def test_run_without_its_input_file(artifact: Path, tmp_path: Path) -> None:
 
 def test_run_with_files_that_are_no_arrays(artifact: Path, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"nothing like it")
-    assert "x.npz: needs an .npz file of arrays; has file is not a zip file" in run_refused(artifact, tmp_path)
+    assert "x.npz: needs an .npz file of arrays; has File is not a zip file" in run_refused(artifact, tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([{"never": "unpickled"}], dtype=object))
     assert "array x.npy: needs a plain array of numbers" in run_refused(artifact, tmp_path)
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
@@ -202,7 +202,8 @@ def test_verify_refuses_what_compile_refuses(tmp_path: Path) -> None:
     model = save(classifier("N"), tmp_path / "m.onnx")
     assert "--shape x=" in refused("verify", model, "--chip", "stcp920", folder=tmp_path)
     flags = ("--batch", "1", "--json", tmp_path / "none" / "r.json")
-    assert "needs a place that can be written" in refused("verify", model, "--chip", "stcp920", *flags, folder=tmp_path)
+    message = refused("verify", model, "--chip", "stcp920", *flags, folder=tmp_path)
+    assert message == f"{tmp_path / 'none' / 'r.json'}: needs a folder that exists; has none; create it first\n"
 
 
 def test_a_real_process_says_it_too(tmp_path: Path) -> None:
