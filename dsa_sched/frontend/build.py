@@ -311,6 +311,8 @@ def _device_attribute(item: tuple[str, Attribute], axes: Axes) -> tuple[str, Att
             return "axes", tuple(sorted(axes.index(int(axis)) for axis in listed))
         case ("starts" | "steps" | "begins" | "ends" as name, tuple(listed)):
             return name, tuple(int(listed[axis]) for axis in axes)
+        case ("scales", tuple(listed)):
+            return "scales", tuple(float(listed[axis]) for axis in axes)
     return item
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 
 from dsa_sched.frontend.access_maps import INNER, OUTPUT, Signature, stages_of
 from dsa_sched.frontend.layout import Axes, row_major
@@ -45,6 +46,8 @@ def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Pla
             return (_view(inputs[0], outputs[0]),)
         case "gather":
             return (_gather(op, inputs, outputs[0]),)
+        case "take":
+            return (_take(op, inputs[0], outputs[0]),)
         case "resize":
             return (_resize(inputs[0], outputs[0]),)
         case "lrn":
@@ -82,10 +85,6 @@ def _signature(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Placed
             return of("Transpose", 1, ("perm", op.ints("perm")))
         case "slice":
             return _slice_signature(op, shapes[0], results[0])
-        case "split":
-            sizes = op.ints("sizes")
-            axis: tuple[tuple[str, Setting], ...] = (("axis", op.integer("axis")),)
-            return Signature("Split", axis, (shapes[0], (len(sizes),)), results, ((1, sizes),))
         case "pad":
             pads = op.ints("begins") + op.ints("ends")
             return Signature("Pad", (), (shapes[0], (len(pads),)), results, ((1, pads),))
@@ -251,8 +250,16 @@ def _gather(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
     return Stage("gather", domain, writes, (Access(data.name, (*outer, Full(), *inner)), Access(indices.name, chosen)))
 
 
+def _take(op: Operation, source: Placed, result: Placed) -> Stage:
+    """Constant indices that no linear map describes: the whole axis."""
+    domain, writes = _plain(result)
+    axis = source.axes.index(op.integer("axis"))
+    indices = tuple(Full() if device == axis else index for device, index in enumerate(writes.indices))
+    return Stage("take", domain, writes, (Access(source.name, indices),))
+
+
 def _resize(source: Placed, result: Placed) -> Stage:
-    """Two neighbours around the scaled coordinate, whatever the mode and the rounding; one more for half pixels."""
+    """Two neighbours around the scaled coordinate; the rules of coordinates move it by up to one step of the result."""
     domain, writes = _plain(result)
     indices: list[Index] = []
     for axis, extent, wanted in zip(domain, source.device_shape, result.device_shape, strict=True):
@@ -260,7 +267,8 @@ def _resize(source: Placed, result: Placed) -> Stage:
             indices.append(Linear(((axis.name, 1),)))
         else:
             ratio = Fraction(extent, wanted)
-            indices.append(Scaled(axis.name, ratio.numerator, ratio.denominator, -2, 2))
+            reach = 2 + ceil(ratio)
+            indices.append(Scaled(axis.name, ratio.numerator, ratio.denominator, -reach, reach))
     return Stage("resize", domain, writes, (Access(source.name, tuple(indices)),))
 
 

@@ -76,10 +76,12 @@ class _Writer:
         attributes: Mapping[str, Attribute] | None = None,
         *,
         inputs: tuple[str, ...] = (),
+        outputs: tuple[str, ...] = (),
         suffix: str = "",
     ) -> None:
-        """Append an operation that writes the node's outputs, or a value of its own when `suffix` is given."""
-        outputs = (f"{node.outputs[0]}::{suffix}",) if suffix else tuple(name for name in node.outputs if name)
+        """Append an operation that writes `outputs`: unless given the node's, or a value of its own with a `suffix`."""
+        if not outputs:
+            outputs = (f"{node.outputs[0]}::{suffix}",) if suffix else tuple(name for name in node.outputs if name)
         name = f"{node.name}::{suffix}" if suffix else node.name
         self.operations.append(
             Operation(name, kind, inputs or node.inputs[:1], outputs, tuple((attributes or {}).items()), node.op_type)
@@ -272,6 +274,8 @@ def _whole_pool(writer: _Writer, node: Node, kind: str, kernel: tuple[int, ...],
 
 def _lrn(writer: _Writer, node: Node) -> None:
     size = node.integer("size", 0)
+    if size % 2 == 0:
+        raise Refusal(f"a window of {size} channels has no middle")
     numbers: dict[str, Attribute] = {
         "size": size,
         "alpha": node.number("alpha", 1e-4),
@@ -450,8 +454,24 @@ def _slice(writer: _Writer, node: Node) -> None:
 
 
 def _split(writer: _Writer, node: Node) -> None:
+    """One slice for each output, named after its position."""
+    rank = len(writer.shape(node.inputs[0]))
     axis = _axis(writer, node, node.integer("axis", 0))
-    writer.add(node, "split", {"axis": axis, "sizes": tuple(writer.shape(name)[axis] for name in node.outputs)})
+    start = 0
+    for position, name in enumerate(node.outputs):
+        if name:
+            attributes = _slice_of(rank, axis, start, 1)
+            writer.add(node, "slice", attributes, outputs=(name,), suffix=str(position))
+            start += writer.shape(name)[axis]
+        elif any(node.outputs[position:]):
+            raise Refusal("an output without a name; its extent is not known")
+
+
+def _slice_of(rank: int, axis: int, start: int, step: int) -> dict[str, Attribute]:
+    """Attributes of a slice along one axis."""
+    starts, steps = [0] * rank, [1] * rank
+    starts[axis], steps[axis] = start, step
+    return {"starts": tuple(starts), "steps": tuple(steps)}
 
 
 def _pad(writer: _Writer, node: Node) -> None:
@@ -491,7 +511,27 @@ def _reduce(writer: _Writer, node: Node) -> None:
 
 
 def _gather(writer: _Writer, node: Node) -> None:
-    writer.add(node, "gather", {"axis": _axis(writer, node, node.integer("axis", 0))}, inputs=node.inputs)
+    """Constant indices: a slice where they are equally spaced, else `take`. A view gives the result their shape."""
+    axis = _axis(writer, node, node.integer("axis", 0))
+    indices = writer.constants.get(node.inputs[1])
+    if indices is None:
+        writer.add(node, "gather", {"axis": axis}, inputs=node.inputs)
+        return
+    shape = writer.shape(node.inputs[0])
+    chosen = tuple(int(i) for i in indices.reshape(-1))
+    if outside := [i for i in chosen if not -shape[axis] <= i < shape[axis]]:
+        raise Refusal(f"index {outside[0]} of an axis of {shape[axis]} elements")
+    chosen = tuple(i % shape[axis] for i in chosen)
+    suffix = "" if indices.ndim == 1 else "taken"
+    if suffix:
+        writer.intermediate(node, suffix, (*shape[:axis], len(chosen), *shape[axis + 1 :]))
+    step = chosen[1] - chosen[0] if len(chosen) > 1 else 1
+    if step and chosen == tuple(chosen[0] + step * i for i in range(len(chosen))):
+        writer.add(node, "slice", _slice_of(len(shape), axis, chosen[0], step), suffix=suffix)
+    else:
+        writer.add(node, "take", {"axis": axis, "indices": chosen}, suffix=suffix)
+    if suffix:
+        writer.add(node, "view", inputs=(f"{node.outputs[0]}::{suffix}",))
 
 
 def _resize(writer: _Writer, node: Node) -> None:
@@ -501,16 +541,39 @@ def _resize(writer: _Writer, node: Node) -> None:
     if node.op_type == "Upsample":
         coordinates, mode = "asymmetric", node.text("mode", "nearest")
     else:
-        old = writer.network.opset < 11
-        coordinates = "asymmetric" if old else node.text("coordinate_transformation_mode", "half_pixel")
+        coordinates = (
+            "asymmetric" if writer.network.opset < 11 else node.text("coordinate_transformation_mode", "half_pixel")
+        )
         mode = node.text("mode", "nearest")
     if coordinates not in ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners") or mode == "cubic":
         raise Refusal(f"mode {mode} with coordinates {coordinates}")
     if node.integer("antialias", 0):
         raise Refusal("antialias")
-    rounding = node.text("nearest_mode", "floor" if node.op_type == "Upsample" else "round_prefer_floor")
-    mode = mode.replace("bilinear", "linear")
-    writer.add(node, "resize", {"mode": mode, "coordinates": coordinates, "rounding": rounding})
+    old = node.op_type == "Upsample" or writer.network.opset < 11
+    attributes: dict[str, Attribute] = {
+        "mode": mode.replace("bilinear", "linear"),
+        "coordinates": coordinates,
+        "rounding": "simple" if old else node.text("nearest_mode", "round_prefer_floor"),
+    }
+    scales = _scales(writer, node, 1 if old else 2)
+    if scales and any(s * a != b for s, a, b in zip(scales, shape, out, strict=True)):
+        attributes["scales"] = scales
+    writer.add(node, "resize", attributes)
+
+
+def _scales(writer: _Writer, node: Node, position: int) -> tuple[float, ...]:
+    """The factor of each axis where the file gives factors instead of extents, else nothing."""
+    array = writer.constants.get(node.input(position))
+    attribute = node.setting("scales", ())
+    listed = attribute if isinstance(attribute, tuple) else ()
+    given = tuple(s for s in listed if isinstance(s, (int, float))) if array is None else array.reshape(-1).tolist()
+    if not given:
+        return ()
+    rank = len(writer.shape(node.inputs[0]))
+    factors = [1.0] * rank
+    for axis, factor in zip(node.integers("axes", tuple(range(rank))), given, strict=True):
+        factors[axis % rank] = float(factor)
+    return tuple(factors)
 
 
 OPERATORS: dict[str, Rule] = {

@@ -110,8 +110,6 @@ def evaluate(graph: Graph, op: Op, operands: list[Doubles]) -> list[Doubles]:
                 for extent, step, start in zip(shape, op.ints("steps"), op.ints("starts"), strict=True)
             ]
             return [x[np.ix_(*index)]]
-        case "split":
-            return np.split(x, np.cumsum(op.ints("sizes"))[:-1], axis=int(op.number("axis")))
         case "pad":
             edges = list(zip(op.ints("begins"), op.ints("ends"), strict=True))
             return [np.pad(x, edges, constant_values=op.number("value"))]
@@ -123,6 +121,10 @@ def evaluate(graph: Graph, op: Op, operands: list[Doubles]) -> list[Doubles]:
             return [x.max(axis=op.ints("axes"), keepdims=True)]
         case "gather":
             return [np.take(x, operands[1].astype(np.int64), axis=int(op.number("axis")))]
+        case "take":
+            return [np.take(x, op.ints("indices"), axis=int(op.number("axis")))]
+        case "resize":
+            return [_resize(op, x, shape)]
         case "lrn":
             return [_lrn(op, x)]
     raise NotImplementedError(op.kind)
@@ -187,3 +189,42 @@ def _lrn(op: Op, x: Doubles) -> Doubles:
     squares = np.pad(x * x, [(0, 0)] * (x.ndim - 1) + [(before, size - 1 - before)])
     sums = sum(squares[..., tap : tap + x.shape[-1]] for tap in range(size))
     return np.asarray(x / (op.number("bias") + op.number("alpha") / size * sums) ** op.number("beta"))
+
+
+def _resize(op: Op, x: Doubles, shape: tuple[int, ...]) -> Doubles:
+    attributes = dict(op.attributes)
+    given = attributes.get("scales", ())
+    for axis, (extent, wanted) in enumerate(zip(x.shape, shape, strict=True)):
+        if extent == wanted:
+            continue
+        factor = float(given[axis]) if isinstance(given, tuple) and given else wanted / extent
+        place = np.arange(wanted)
+        match attributes["coordinates"]:
+            case "asymmetric":
+                source = place / factor
+            case "align_corners":
+                source = place * (extent - 1) / max(wanted - 1, 1)
+            case "pytorch_half_pixel" if wanted == 1:
+                source = np.zeros(1)
+            case _:
+                source = (place + 0.5) / factor - 0.5
+        if attributes["mode"] == "nearest":
+            match attributes["rounding"]:
+                case "floor":
+                    near = np.floor(source)
+                case "ceil":
+                    near = np.ceil(source)
+                case "round_prefer_floor":
+                    near = np.ceil(source - 0.5)
+                case "round_prefer_ceil":
+                    near = np.floor(source + 0.5)
+                case _:  # before opset 11: up to shrink, down to grow
+                    near = np.ceil(source) if factor < 1 else np.floor(source)
+            x = np.take(x, np.clip(near, 0, extent - 1).astype(np.int64), axis=axis)
+        else:
+            source = np.clip(source, 0, extent - 1)
+            low = np.floor(source).astype(np.int64)
+            high = np.minimum(low + 1, extent - 1)
+            weight = (source - low).reshape([-1 if other == axis else 1 for other in range(x.ndim)])
+            x = np.take(x, low, axis=axis) * (1 - weight) + np.take(x, high, axis=axis) * weight
+    return x
