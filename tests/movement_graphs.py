@@ -30,10 +30,10 @@ class MovementBuilder(GraphBuilder):
         read = tuple(axis(f"i{i}", 1, -begin) for i, begin in enumerate(begins))
         return self._moved("pad", x, shape, read, (("begins", begins), ("ends", ends), ("value", value)))
 
-    def gather(self, x: str, over: int, *indices: int) -> str:
+    def take(self, x: str, over: int, *indices: int) -> str:
         shape = (*self.shape(x)[:over], len(indices), *self.shape(x)[over + 1 :])
         read = tuple(Full() if i == over else axis(f"i{i}") for i in range(len(shape)))
-        return self._moved("gather", x, shape, read, (("axis", over), ("indices", indices)))
+        return self._moved("take", x, shape, read, (("axis", over), ("indices", indices)))
 
     def reduce(self, kind: str, x: str, *axes: int) -> str:
         extents = self.shape(x)

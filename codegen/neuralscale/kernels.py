@@ -39,7 +39,7 @@ TEMPLATES: Mapping[str, Template] = {
     "average_pool": PoolingTemplate(),
     "softmax": SoftmaxTemplate(),
     "concat": ConcatTemplate(),
-    **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "gather")},
+    **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "take")},
     **{kind: ReductionTemplate() for kind in ("reduce_sum", "reduce_mean", "reduce_max")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),

@@ -55,7 +55,7 @@ def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return np.where(inside, _at(x, np.clip(positions, 0, np.array(x.shape) - 1)), _half(op.number("value")))
 
 
-def _gather(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     """Position o of the axis reads indices[o]; bits are moved."""
     del graph
     axis, positions = int(op.number("axis")), points.copy()
@@ -125,8 +125,9 @@ def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """One axis after the other, the last one first. Nearest moves bits. Linear: the lower neighbour times its weight
-    plus the upper one times its, each product rounded; where the coordinate is whole the element itself.
+    """One axis after the other, the last one first. Nearest moves bits. Linear: coordinates are rounded to 1/2048; the
+    lower neighbour times its weight plus the upper one times its, each product rounded; where the coordinate is whole
+    the element itself.
     """
     shape = graph.by_name[op.outputs[0]].shape
     axes = [axis for axis in range(x.ndim) if x.shape[axis] != shape[axis]]
@@ -136,40 +137,44 @@ def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
         if not remaining:
             return _at(x, positions)
         axis, *rest = remaining
-        coordinate = _coordinate(op, points[:, axis], x.shape[axis], shape[axis])
+        place = _coordinate(op, axis, x.shape[axis], shape[axis])[points[:, axis]]
         if op.attribute("mode") == "nearest":
-            positions[:, axis] = _nearest(op, coordinate).astype(np.int64)
+            positions[:, axis] = _nearest(op, place, shape[axis] < x.shape[axis]).astype(np.int64)
             return value(rest)
-        low = np.floor(coordinate)
+        place = np.round(place * 2048) / 2048
+        low = np.floor(place)
         positions[:, axis] = low.astype(np.int64)
         below = value(rest)
-        positions[:, axis] = np.ceil(coordinate).astype(np.int64)
+        positions[:, axis] = np.ceil(place).astype(np.int64)
         above = value(rest)
-        upper = (coordinate - low).astype(np.float16).astype(np.float64)
-        lower = (low + 1 - coordinate).astype(np.float16).astype(np.float64)
-        mixed = chip.add(chip.mul(below, lower), chip.mul(above, upper))
-        return np.where(low == coordinate, below, mixed)
+        mixed = chip.add(chip.mul(below, low + 1 - place), chip.mul(above, place - low))
+        return np.where(low == place, below, mixed)
 
     return value(axes)
 
 
-def _coordinate(op: Op, position: Points, extent: int, wanted: int) -> Halves:
-    """Where output positions lie among the input's, kept inside it."""
-    i = position.astype(np.float64)
+def _coordinate(op: Op, axis: int, extent: int, wanted: int) -> Halves:
+    """Where all output positions lie among the input's, kept inside it; fp32, as onnxruntime computes them."""
+    one = np.float32
+    i = np.arange(wanted).astype(one)
+    scales = dict(op.attributes).get("scales")
+    scale = one(scales[axis]) if isinstance(scales, tuple) else one(wanted) / one(extent)
     kind = op.attribute("coordinates")
     if kind == "align_corners":
-        place = i * (extent - 1) / (wanted - 1) if wanted > 1 else 0 * i
+        place = i * one(extent - 1) / one(wanted - 1) if wanted > 1 else i
     elif kind == "asymmetric":
-        place = i * extent / wanted
+        place = i / scale
     elif kind == "pytorch_half_pixel" and wanted == 1:
-        place = 0 * i
+        place = i
     else:
-        place = ((2 * i + 1) * extent - wanted) / (2 * wanted)
-    return np.clip(place, 0, extent - 1)
+        place = (i + one(0.5)) / scale - one(0.5)
+    return np.clip(place, 0, extent - 1).astype(np.float64)
 
 
-def _nearest(op: Op, place: Halves) -> Halves:
+def _nearest(op: Op, place: Halves, shrinks: bool) -> Halves:
     match op.attribute("rounding"):
+        case "simple":
+            return np.ceil(place) if shrinks else np.floor(place)
         case "floor":
             return np.floor(place)
         case "ceil":
@@ -183,7 +188,7 @@ RULES: Mapping[str, Rule] = {
     "transpose": _transpose,
     "slice": _slice,
     "pad": _pad,
-    "gather": _gather,
+    "take": _take,
     "reduce_sum": _reduce,
     "reduce_mean": _reduce,
     "reduce_max": _reduce,

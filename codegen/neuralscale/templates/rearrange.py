@@ -1,9 +1,9 @@
-"""Operators that only move data: transpose, slice, pad, gather by constant indices.
+"""Operators that only move data: transpose, slice, pad, take by constant indices.
 
     input box, dense in L1 --mov.m, metr.m--> output tile in L1
 
 Each is a few reads of one form: along every axis, output position o reads input position start + step * o. A pad is a
-fill and then the read of what lies inside; a gather is one read for each run of equally spaced indices.
+fill and then the read of what lies inside; a take is one read for each run of equally spaced indices.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def _reads(graph: Graph, op: Op, box: Box) -> tuple[_Read, ...]:
             )
             empty = any(high <= low for low, high in inside)
             return () if empty else (replace(plain, target=inside, starts=tuple(-begin for begin in begins)),)
-        case "gather":
-            return tuple(_gather_reads(plain, int(op.number("axis")), op.ints("indices")))
+        case "take":
+            return tuple(_take_reads(plain, int(op.number("axis")), op.ints("indices")))
     raise ValueError(f"{op.name}: {op.kind} does not only move data")
 
 
-def _gather_reads(plain: _Read, axis: int, indices: tuple[int, ...]) -> Iterator[_Read]:
+def _take_reads(plain: _Read, axis: int, indices: tuple[int, ...]) -> Iterator[_Read]:
     low, high = plain.target[axis]
     for first, length, step in spaced_runs(indices[low:high]):
         run = (low + first, low + first + length)
@@ -115,25 +115,23 @@ def _gather_reads(plain: _Read, axis: int, indices: tuple[int, ...]) -> Iterator
 
 
 def _source(op: Op, reads: tuple[_Read, ...]) -> Box | None:
-    """The input box of a tile. A gather loads from the first to the last index of them all, so that no tile needs more
+    """The input box of a tile. A take loads from the first to the last index of them all, so that no tile needs more
     than another of its shape."""
     if not reads:
         return None
     box = reads[0].source_box()
-    if op.kind != "gather":
+    if op.kind != "take":
         return box
     axis, indices = int(op.number("axis")), op.ints("indices")
     return (*box[:axis], (min(indices), max(indices) + 1), *box[axis + 1 :])
 
 
 class RearrangeTemplate:
-    """transpose(perm), slice(starts, steps), pad(begins, ends, value), gather(axis, indices)."""
+    """transpose(perm), slice(starts, steps), pad(begins, ends, value), take(axis, indices)."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
-        if op.kind == "gather":
-            if "indices" not in dict(op.attributes):
-                return "the indices are computed at run time; only constant ones can be gathered"
+        if op.kind == "take":
             extent = graph.by_name[op.inputs[0]].shape[int(op.number("axis"))]
             if not all(0 <= index < extent for index in op.ints("indices")):
                 return f"an index beyond the {extent} elements of its axis"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from math import ceil, floor, prod
+
+import numpy as np
 
 from codegen.neuralscale.issue import Issue, Matrix
 from codegen.neuralscale.templates.strided import ITEM_BYTES, Loop, best_form, matrices
@@ -38,45 +39,60 @@ __all__ = ["ResizeTemplate", "taps"]
 Taps = tuple[tuple[int, float], ...]
 """What one output position reads: input position and weight."""
 
+WEIGHT_UNITS = 2_048
+"""Linear coordinates are rounded to multiples of 1/2048: both weights are halves then and add up to one."""
+
 LONGEST_PATTERN = 16
 
 
 def taps(op: Op, axis: int, extent: int, wanted: int) -> tuple[Taps, ...]:
-    """The taps of each of `wanted` positions on an axis of `extent` elements."""
-    return tuple(_taps(op, _coordinate(op, axis, i, extent, wanted), extent) for i in range(wanted))
+    """The taps of each of `wanted` positions on an axis of `extent` elements.
+
+    The factor is the quotient of the extents unless the attribute `scales` gives another, from which they were rounded.
+    """
+    scales = dict(op.attributes).get("scales")
+    scale = np.float32(scales[axis]) if isinstance(scales, tuple) else np.float32(wanted) / np.float32(extent)
+    places = _coordinates(op, scale, extent, wanted)
+    if op.attribute("mode") == "linear":
+        return tuple(_linear_taps(place) for place in places)
+    return tuple(((_nearest(op, place, bool(scale < 1)), 1.0),) for place in places)
 
 
-def _coordinate(op: Op, axis: int, position: int, extent: int, wanted: int) -> Fraction:
-    """Where an output position lies among the input's."""
-    del axis
-    scale = Fraction(wanted, extent)
+def _coordinates(op: Op, scale: np.float32, extent: int, wanted: int) -> list[float]:
+    """Where each output position lies among the input's; in fp32, because there ties are decided as by onnxruntime."""
+    i, half = np.arange(wanted, dtype=np.float32), np.float32(0.5)
     match op.attribute("coordinates"):
         case "align_corners":
-            return Fraction(position * (extent - 1), wanted - 1) if wanted > 1 else Fraction(0)
+            places = i * np.float32(extent - 1) / np.float32(max(1, wanted - 1))
         case "asymmetric":
-            return position / scale
+            places = i / scale
         case "pytorch_half_pixel" if wanted == 1:
-            return Fraction(0)
-    return (position + Fraction(1, 2)) / scale - Fraction(1, 2)
+            places = i
+        case _:
+            places = (i + half) / scale - half
+    return [float(place) for place in np.clip(places, 0, extent - 1)]
 
 
-def _taps(op: Op, place: Fraction, extent: int) -> Taps:
-    place = min(max(place, Fraction(0)), Fraction(extent - 1))
-    if op.attribute("mode") == "nearest":
-        match op.attribute("rounding"):
-            case "floor":
-                nearest = floor(place)
-            case "ceil":
-                nearest = ceil(place)
-            case "round_prefer_ceil":
-                nearest = floor(place + Fraction(1, 2))
-            case _:
-                nearest = ceil(place - Fraction(1, 2))
-        return ((nearest, 1.0),)
-    low = floor(place)
-    if low == place:
+def _nearest(op: Op, place: float, shrinks: bool) -> int:
+    match op.attribute("rounding"):
+        case "simple":  # before opset 11
+            return ceil(place) if shrinks else floor(place)
+        case "floor":
+            return floor(place)
+        case "ceil":
+            return ceil(place)
+        case "round_prefer_ceil":
+            return floor(place + 0.5)
+    return ceil(place - 0.5)
+
+
+def _linear_taps(place: float) -> Taps:
+    """The two neighbours, or one where the rounded coordinate is whole."""
+    units = round(place * WEIGHT_UNITS)
+    low, upper = divmod(units, WEIGHT_UNITS)
+    if not upper:
         return ((low, 1.0),)
-    return ((low, float(low + 1 - place)), (low + 1, float(place - low)))
+    return ((low, 1 - upper / WEIGHT_UNITS), (low + 1, upper / WEIGHT_UNITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +180,7 @@ def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
 
 
 class ResizeTemplate:
-    """resize(mode, coordinates, rounding): nearest and linear, any axes."""
+    """resize(mode, coordinates, rounding, perhaps scales): nearest and linear, any axes."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip

@@ -71,13 +71,13 @@ MOVES: dict[str, tuple[tuple[int, ...], Make, Meaning]] = {
         lambda b, x: b.pad(x, (40, 5), (30, 3), 7.0),
         lambda x: np.pad(x, ((40, 30), (5, 3)), constant_values=7.0),
     ),
-    "gather rows": (
+    "take rows": (
         (12, 40),
-        lambda b, x: b.gather(x, 0, 3, 3, 5, 7, 9, 0, 11, 10, 9),
+        lambda b, x: b.take(x, 0, 3, 3, 5, 7, 9, 0, 11, 10, 9),
         lambda x: x[[3, 3, 5, 7, 9, 0, 11, 10, 9]],
     ),
-    "gather channels": ((1, 5, 6, 9), lambda b, x: b.gather(x, 3, 8, 0, 4, 4), lambda x: x[..., [8, 0, 4, 4]]),
-    "gather one": ((3, 12, 40), lambda b, x: b.gather(x, 1, 6), lambda x: x[:, [6]]),
+    "take channels": ((1, 5, 6, 9), lambda b, x: b.take(x, 3, 8, 0, 4, 4), lambda x: x[..., [8, 0, 4, 4]]),
+    "take one": ((3, 12, 40), lambda b, x: b.take(x, 1, 6), lambda x: x[:, [6]]),
 }
 
 
@@ -159,9 +159,9 @@ def test_lrn_of_an_odd_power_is_refused() -> None:
         compile_graph(*builder.build(out))
 
 
-def test_gather_beyond_the_axis_is_refused() -> None:
+def test_take_beyond_the_axis_is_refused() -> None:
     builder = MovementBuilder("beyond")
-    out = builder.gather(builder.input("x", 4, 8), 0, 1, 4)
+    out = builder.take(builder.input("x", 4, 8), 0, 1, 4)
     with pytest.raises(ModelError, match="an index beyond the 4 elements of its axis"):
         compile_graph(*builder.build(out))
 
@@ -182,22 +182,23 @@ def test_resize(mode: str, coordinates: str, wanted: tuple[int, int]) -> None:
 
 
 def resized(x: Values, axis: int, wanted: int, mode: str, coordinates: str) -> Values:
-    """One axis by ONNX's definition, in float64; nearest rounds down."""
-    extent, i = x.shape[axis], np.arange(wanted, dtype=np.float64)
+    """One axis by ONNX's definition, coordinates in fp32; nearest rounds down."""
+    extent, i, one = x.shape[axis], np.arange(wanted).astype(np.float32), np.float32
     match coordinates:
         case "asymmetric":
-            place = i * extent / wanted
+            place = i / (one(wanted) / one(extent))
         case "align_corners":
-            place = i * (extent - 1) / max(1, wanted - 1)
+            place = i * one(extent - 1) / one(max(1, wanted - 1))
         case _:
-            place = (i + 0.5) * extent / wanted - 0.5 if wanted > 1 or coordinates == "half_pixel" else 0 * i
-    place = np.clip(np.round(place, 9), 0, extent - 1)
+            half_pixel = wanted > 1 or coordinates == "half_pixel"
+            place = (i + one(0.5)) / (one(wanted) / one(extent)) - one(0.5) if half_pixel else i
+    place = np.clip(place, 0, extent - 1)
     low = np.floor(place).astype(int)
     if mode == "nearest":
         return np.asarray(np.take(x, low, axis))
     shape = [1] * x.ndim
     shape[axis] = wanted
-    upper = (place - low).reshape(shape)
+    upper = (place - low).reshape(shape).astype(np.float64)
     above = np.minimum(low + 1, extent - 1)
     return np.asarray(np.take(x, low, axis) * (1 - upper) + np.take(x, above, axis) * upper)
 
