@@ -69,9 +69,9 @@ def test_buffers_lie_one_after_the_other_in_their_parts() -> None:
 @pytest.mark.parametrize(
     ("chip", "where"),
     [
-        (small_chip(data_bytes=2 * KIB), r"L1 \(data buffer\)"),
+        (small_chip(data_bytes=1 * KIB), r"L1 \(data buffer\)"),
         (small_chip(weights_bytes=256), r"L1 \(weights buffer\)"),
-        (small_chip(im_bytes=16), "IM"),
+        (small_chip(im_bytes=1), "IM"),
         (small_chip(llb_bytes=2 * KIB), "LLB"),
     ],
     ids=["data", "weights", "IM", "LLB"],

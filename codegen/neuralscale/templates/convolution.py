@@ -2,7 +2,7 @@
 
     input rows + weights in L1 --meconv--> IM --bias, trailing operators--> output in L1
 
-The whole width of the input is loaded, because `meconv` has no row pitch; top and bottom padding are set for each tile.
+`meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile.
 A reduction longer than `LONGEST_REDUCTION` is cut into equal runs of input channels whose partial sums are added in
 order by the vector engine: the two fp16 accumulators lose too many bits beyond that.
 """
@@ -25,13 +25,14 @@ from codegen.neuralscale.templates.tile import (
     finish_cycles,
     finish_loads,
     window_problem,
+    window_region,
 )
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles
 from isched.program import Instr
 from partitioner.graph import Graph, Op
 from partitioner.layers import Layer
-from partitioner.regions import Box, input_boxes
+from partitioner.regions import Box, box_shape
 from partitioner.target import Buffer, Load, Pass, Work
 
 __all__ = ["LONGEST_REDUCTION", "ConvolutionTemplate", "reduction_runs"]
@@ -90,6 +91,12 @@ class _Shape:
             reduction_runs(self.group_channels, prod(self.kernel)) if self.groups == 1 else ((0, self.group_channels),)
         )
 
+    def padding(self, axis: int, span: tuple[int, int]) -> tuple[int, int]:
+        """Padding before and after the input of outputs `span` on a spatial axis (0 rows, 1 columns)."""
+        before = self.pads[axis] - span[0] * self.stride
+        reach = (span[1] - 1) * self.stride + (self.kernel[axis] - 1) * self.dilation - self.pads[axis] + 1
+        return max(0, before), max(0, reach - self.in_shape[axis + 1])
+
     def group_range(self, box: Box) -> tuple[int, int]:
         """Groups that a box of the output touches."""
         low, high = box[3]
@@ -118,7 +125,7 @@ class ConvolutionTemplate:
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
         shape = _Shape.of(graph, op)
-        return (1, 1, 0, 1 if shape.groups == 1 else shape.group_outputs)
+        return (1, 1, 1, 1 if shape.groups == 1 else shape.group_outputs)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
@@ -163,9 +170,8 @@ class ConvolutionTemplate:
 
 
 def _input_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
-    region = input_boxes(graph, op, {op.outputs[0]: box})[op.inputs[0]]
-    channels = run if shape.groups == 1 else region[3]
-    return Load(op.inputs[0], (region[0], region[1], (0, shape.in_shape[2]), channels), "input")
+    images, rows, columns, channels = window_region(graph, op, box)
+    return Load(op.inputs[0], (images, rows, columns, run if shape.groups == 1 else channels), "input")
 
 
 def _weight_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
@@ -182,37 +188,24 @@ def _bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
 
 def _convolve(tile: Tile, shape: _Shape, run: tuple[int, int], region: Box) -> Iterator[Instr]:
     """The matrix instructions of one pass: each image, each group."""
-    (n0, n1), (y0, y1), (x0, x1), (c0, c1) = tile.box
-    (_, _), (row0, row1), (_, _), (channel0, channel1) = region
-    height, channels = row1 - row0, channel1 - channel0
-    top = max(0, shape.pads[0] - y0 * shape.stride)
-    reach = (y1 - 1) * shape.stride + (shape.kernel[0] - 1) * shape.dilation - shape.pads[0] + 1
-    bottom = max(0, reach - shape.in_shape[1])
+    images, out_height, out_width, columns = box_shape(tile.box)
+    _, height, width, channels = box_shape(region)
     first, last = shape.group_range(tile.box)
     per_group = shape.group_channels if shape.groups > 1 else run[1] - run[0]
-    outputs = c1 - c0 if shape.groups == 1 else shape.group_outputs
-    pixels_in, pixels_out = height * shape.in_shape[2], (y1 - y0) * (x1 - x0)
-    image = tile.matrix("input", (n1 - n0) * pixels_in, channels)
-    weights = tile.matrix("weights", (last - first) * prod(shape.kernel) * per_group, outputs)
-    total = tile.matrix("sum", (n1 - n0) * pixels_out, c1 - c0)
-    right = (x1 - 1) * shape.stride + (shape.kernel[1] - 1) * shape.dilation - shape.pads[1] + 1 - shape.in_shape[2]
-    form = Convolution(
-        height,
-        shape.in_shape[2],
-        per_group,
-        y1 - y0,
-        x1 - x0,
-        outputs,
-        shape.kernel,
-        shape.stride,
-        shape.dilation,
-        (top, bottom, shape.pads[1], max(0, right)),
-    )
-    for i in range(n1 - n0):
+    outputs = columns if shape.groups == 1 else shape.group_outputs
+    taps = prod(shape.kernel) * per_group
+    pixels_in, pixels_out = height * width, out_height * out_width
+    image = tile.matrix("input", images * pixels_in, channels)
+    weights = tile.matrix("weights", (last - first) * taps, outputs)
+    total = tile.matrix("sum", images * pixels_out, columns)
+    padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
+    kernel, stride, dilation = shape.kernel, shape.stride, shape.dilation
+    form = Convolution(height, width, per_group, out_height, out_width, outputs, kernel, stride, dilation, padding)
+    for i in range(images):
         for g in range(last - first):
             yield tile.issue.meconv(
                 form,
                 total.part(i * pixels_out, pixels_out, g * outputs, outputs),
                 image.part(i * pixels_in, pixels_in, g * per_group, per_group),
-                weights.part(g * prod(shape.kernel) * per_group, prod(shape.kernel) * per_group),
+                weights.part(g * taps, taps),
             )

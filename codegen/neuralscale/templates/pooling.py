@@ -26,13 +26,14 @@ from codegen.neuralscale.templates.tile import (
     finish_cycles,
     finish_loads,
     window_problem,
+    window_region,
 )
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from isched.program import Instr
 from partitioner.graph import Graph, Op
 from partitioner.layers import Layer
-from partitioner.regions import Box, box_shape, box_size, input_boxes
+from partitioner.regions import Box, box_shape, box_size
 from partitioner.target import Buffer, Load, Pass, Work
 
 __all__ = ["PoolingTemplate", "whole_image"]
@@ -89,13 +90,12 @@ class PoolingTemplate:
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
         del graph, op
-        return (1, 1, 0, 1)
+        return (1, 1, 1, 1)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         whole = whole_image(graph, op)
-        region = input_boxes(graph, op, {op.outputs[0]: box})[op.inputs[0]]
-        region = (region[0], region[1], (0, graph.by_name[op.inputs[0]].shape[2]), box[3])
+        region = window_region(graph, op, box)
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         (n0, n1), (y0, y1), _, (c0, c1) = box
         if whole:
@@ -174,7 +174,7 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
         for tap in range(columns.taps):
             low, high = columns.valid(tap, x0, x1)
             if high > low:
-                pixel = row * width + low * columns.stride + tap * columns.dilation - columns.pad
+                pixel = row * width + low * columns.stride + tap * columns.dilation - columns.pad - region[2][0]
                 part = Matrix(
                     down.memory,
                     down.offset_bytes + pixel * channels * 2,

@@ -18,7 +18,7 @@ from hw_models.cost import vector_cycles
 from isched.program import Instr
 from partitioner.graph import Constants, Graph, Op
 from partitioner.layers import Layer
-from partitioner.regions import Box, box_shape, box_size
+from partitioner.regions import Box, box_shape, box_size, input_boxes
 from partitioner.target import Buffer, Load, Work
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "finish_loads",
     "matrix_of",
     "window_problem",
+    "window_region",
 ]
 
 DATA = "data"
@@ -98,6 +99,15 @@ def window_problem(op: Op) -> str | None:
     if any(pad >= size for pad, size in zip(pads, 2 * reach, strict=True)):
         return f"padding {list(pads)} as large as the window's reach {list(reach)}: some outputs would have no input"
     return None
+
+
+def window_region(graph: Graph, op: Op, box: Box) -> Box:
+    """The input pixels that the windows of `box` read. Whole rows of outputs take whole rows of input, so that they
+    are one run of bytes even where a stride leaves the last columns unread."""
+    images, rows, columns, channels = input_boxes(graph, op, {op.outputs[0]: box})[op.inputs[0]]
+    if box[2] == (0, graph.by_name[op.outputs[0]].shape[2]):
+        columns = (0, graph.by_name[op.inputs[0]].shape[2])
+    return images, rows, columns, channels
 
 
 def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
+from isched.program import Program
 from partitioner.graph import Constants, Graph
 from tests.chip_runs import compile_graph, small_chip
 from tests.small_graphs import GraphBuilder
@@ -42,8 +43,17 @@ def convolutions() -> tuple[Graph, Constants]:
 
 def wide() -> tuple[Graph, Constants]:
     builder = GraphBuilder("wide")
-    x = builder.input("x", 1, 5, 300, 6)
-    return builder.build(builder.conv(x, 8), builder.pool("max_pool", x, (3, 3), 2, (1, 1, 1, 1)))
+    x = builder.input("x", 1, 5, 1501, 6)
+    outputs = [
+        builder.conv(x, 8),
+        builder.conv(x, 8, (3, 5), 2, (1, 0, 1, 3)),
+        builder.conv(x, 8, (1, 1), 3, (0, 0, 0, 0)),
+        builder.conv(x, 6, (3, 3), 1, (2, 2, 2, 2), dilation=2, groups=3),
+        builder.pool("max_pool", x, (3, 3), 2, (1, 1, 1, 1)),
+        builder.pool("average_pool", x, (3, 4), 1, (1, 2, 1, 0)),
+        builder.pool("average_pool", x, (2, 2), 3, (0, 0, 0, 0), counted=True),
+    ]
+    return builder.build(*outputs)
 
 
 def residual() -> tuple[Graph, Constants]:
@@ -99,11 +109,16 @@ def test_the_same_bits_on_every_chip(make: Make) -> None:
 
 def test_small_memories_really_cut() -> None:
     """The comparison above would mean little if the small chips ran the same instructions."""
-    counts = [
-        sum(i.opcode == "meconv.mm" for s in compile_graph(*convolutions(), chip).program.streams for i in s.instrs)
-        for chip in (None, CHIPS["eight cores, 16 KiB"])
-    ]
-    assert counts[1] > 2 * counts[0]
+    big, small = (compile_graph(*wide(), chip).program for chip in (None, CHIPS["eight cores, 16 KiB"]))
+    rounds, tiles = zip(
+        *((count(program, "sync"), count(program, "mov.l1.llb")) for program in (big, small)), strict=True
+    )
+    assert rounds[1] > 3 * rounds[0]
+    assert tiles[1] > 3 * tiles[0]
+
+
+def count(program: Program, opcode: str) -> int:
+    return sum(instr.opcode == opcode for stream in program.streams for instr in stream.instrs)
 
 
 @pytest.mark.parametrize("make", [residual, pools], ids=lambda make: str(make.__name__))
