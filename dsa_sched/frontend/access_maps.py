@@ -19,6 +19,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend.network import Node, Setting, node_proto
+from dsa_sched.frontend.shapes import first_line, shape_text
 from hw_models.errors import ModelError
 from partitioner.access import Access, Full, Grouped, Index, Linear
 from partitioner.graph import Axis, Stage
@@ -159,7 +160,13 @@ def _legalized(signature: Signature) -> Any:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the importer repeats the checker's remarks, which we have judged already
-        return relax.transform.LegalizeOps()(from_onnx(model))
+        try:
+            return relax.transform.LegalizeOps()(from_onnx(model))
+        except Exception as error:  # the importer raises whatever its converters raise
+            shapes = ", ".join(map(shape_text, signature.input_shapes))
+            raise ModelError(
+                f"{signature.op_type} ({shapes})", needs="an operator that TVM can lower", has=first_line(error)
+            ) from error
 
 
 def _function_blocks(function: Any, buffers: dict[str, str], prefix: str) -> Iterator[_Block]:

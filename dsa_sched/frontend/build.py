@@ -22,6 +22,7 @@ from dsa_sched.frontend.layout import Axes, assign_layouts, channels_last, keeps
 from dsa_sched.frontend.network import Array, Network, Value
 from dsa_sched.frontend.operator_stages import Placed, device_stages
 from dsa_sched.frontend.operators import Operation, Operations, operations_of
+from hw_models.errors import ModelError
 from partitioner.graph import Attribute, Graph, Op, Tensor, content_hash, verify_graph
 
 __all__ = ["Built", "build_graph"]
@@ -126,7 +127,11 @@ class _Builder:
         attributes: tuple[tuple[str, Attribute], ...] = (),
         macs: int = 0,
     ) -> None:
-        stages = device_stages(operation, inputs, outputs)
+        try:
+            stages = device_stages(operation, inputs, outputs)
+        except ModelError as error:
+            who = f"{operation.source} {operation.name}"
+            raise ModelError(who, needs=error.needs, has=error.has, change=error.change) from error
         name, count = operation.name, 1
         while name in self.names:
             count += 1

@@ -8,14 +8,14 @@ External data may lie only inside the model's own folder: a model from elsewhere
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import TensorProto, external_data_helper, helper
+from onnx import TensorProto, helper
 
 from dsa_sched.frontend.network import name_nodes
 from dsa_sched.frontend.operators import require_known
@@ -25,6 +25,7 @@ from hw_models.errors import ModelError, size_text
 __all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]
 
 LARGEST_MODEL_BYTES = 2 << 30
+MOST_DIGITS = 18
 BYTE_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16])
 """TensorProto types of whole bytes: all but text, complex and sub-byte numbers."""
 
@@ -121,12 +122,13 @@ def _resolve_external(path: Path, model: onnx.ModelProto, digest: hashlib._Hash,
     for tensor in _tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
-        info = external_data_helper.ExternalDataInfo(tensor)
-        file = _inside(folder, info.location, tensor.name)
+        fields = {entry.key: entry.value for entry in tensor.external_data}
+        location, offset = fields.get("location", ""), _whole(tensor.name, fields, "offset")
+        file = _inside(folder, location, tensor.name)
         try:
             available = file.stat().st_size
-            offset, length = int(info.offset or 0), int(info.length or available - int(info.offset or 0))
-            if offset < 0 or length < 0 or offset + length > available:
+            length = _whole(tensor.name, fields, "length") if "length" in fields else max(0, available - offset)
+            if offset + length > available:
                 raise ModelError(
                     f"tensor {tensor.name}",
                     needs=f"bytes {offset} to {offset + length} of {file.name}",
@@ -145,12 +147,21 @@ def _resolve_external(path: Path, model: onnx.ModelProto, digest: hashlib._Hash,
         except OSError as error:
             raise ModelError(
                 f"tensor {tensor.name}",
-                needs=f"external data {info.location} beside the model",
+                needs=f"external data {location} beside the model",
                 has=error.strerror or str(error),
             ) from error
         digest.update(tensor.raw_data)
         tensor.data_location = TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _whole(tensor: str, fields: Mapping[str, str], name: str) -> int:
+    text = fields.get(name, "0")
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
+        raise ModelError(
+            f"tensor {tensor}", needs=f"a whole number from 0 on as external {name}", has=repr(text[:MOST_DIGITS])
+        )
+    return int(text)
 
 
 def _inside(folder: Path, location: str, tensor: str) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import onnx
@@ -228,9 +229,12 @@ def _conv(writer: _Writer, node: Node) -> None:
         raise Refusal("weights and bias must be constant")
     if weights.ndim < 3:
         raise Refusal(f"weights of {weights.ndim} axes")
+    channels, groups = writer.shape(node.inputs[0])[1], node.integer("group", 1)
+    if channels != weights.shape[1] * groups or weights.shape[0] % groups:
+        raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
     windows = _windows(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
     inputs = tuple(name for name in node.inputs if name)
-    writer.add(node, "conv", {**windows, "groups": node.integer("group", 1)}, inputs=inputs)
+    writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
 
 
 def _pool(writer: _Writer, node: Node) -> None:
@@ -433,6 +437,9 @@ def _transpose(writer: _Writer, node: Node) -> None:
 
 
 def _reshape(writer: _Writer, node: Node) -> None:
+    source, target = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
+    if prod(source) != prod(target):
+        raise Refusal(f"{prod(source)} elements into the {prod(target)} of {shape_text(target)}")
     writer.add(node, "view")
 
 

@@ -8,6 +8,7 @@ where some value's shape did not follow the batch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -76,8 +77,15 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
     try:
         inferred = shape_inference.infer_shapes(skeleton(model), check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:  # onnx raises several unrelated classes here
-        raise ModelError("model", needs="operators whose shapes agree", has=first_line(error)) from error
+        who, said = _node_and_reason(first_line(error))
+        raise ModelError(who, needs="shapes that agree", has=said) from error
     return _static_values(inferred, model)
+
+
+def _node_and_reason(message: str) -> tuple[str, str]:
+    """`... (op_type:Add, node name: a): [ShapeInferenceError] Incompatible dimensions` --> (`Add a`, the last part)."""
+    match = re.search(r"\(op_type:(\w+), node name: (.*?)\): *(?:\[\w+\] *)?(.*)", message)
+    return (f"{match[1]} {match[2]}", match[3]) if match else ("model", message)
 
 
 def _static_values(inferred: onnx.ModelProto, model: onnx.ModelProto) -> dict[str, Value]:

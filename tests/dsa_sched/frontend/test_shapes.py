@@ -1,0 +1,154 @@
+"""Static shapes: what --shape and --batch may say, and what happens to exported reshapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsa_sched.frontend import Model, load_model
+from hw_models.errors import ModelError
+from tests.dsa_sched.frontend.numpy_graph import layer_errors
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
+
+Dim = int | str | None
+
+
+def image_model(folder: Path, *shape: Dim) -> Path:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(*shape, name="image"), builder.weights(4, 3, 3, 3))
+    return builder.save(folder, builder.node("GlobalAveragePool", y))
+
+
+def classifier(folder: Path, target: tuple[int, ...] = (1, 36), first: Dim = 1) -> Path:
+    """Conv, Relu, a Reshape with the batch written into it, a product."""
+    builder = ModelBuilder()
+    y = builder.node(
+        "Relu", builder.node("Conv", builder.input(first, 3, 5, 5, name="image"), builder.weights(4, 3, 3, 3))
+    )
+    y = builder.node("Reshape", y, builder.integers(*target), name="flatten")
+    return builder.save(folder, builder.node("MatMul", y, builder.weights(36, 2)))
+
+
+def refusal(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None) -> str:
+    with pytest.raises(ModelError) as error:
+        load_model(path, shapes or {}, batch)
+    return str(error.value)
+
+
+def input_shape(model: Model) -> tuple[int, ...]:
+    return model.graph.by_name[model.graph.inputs[0]].source_shape
+
+
+def test_open_dimensions_need_the_flag(tmp_path: Path) -> None:
+    assert refusal(image_model(tmp_path, "N", 3, None, None)) == (
+        "input image [N, 3, ?, ?]: needs static dimensions; has dimensions left open by the model; "
+        "give them, for example --shape image=1,3,224,224"
+    )
+
+
+def test_open_dimensions_given(tmp_path: Path) -> None:
+    model = load_model(image_model(tmp_path, "N", 3, None, None), {"image": (2, 3, 6, 7)})
+    assert input_shape(model) == (2, 3, 6, 7)
+    assert model.graph.by_name[model.graph.outputs[0]].source_shape == (2, 4, 1, 1)
+    dims = model.source.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == [2, 3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ({"picture": (1, 3, 6, 6)}, "--shape picture: needs the name of an input of the model; has inputs image"),
+        ({"image": (1, 4, 6, 6)}, "needs a shape that agrees with the model's [N, 3, ?, ?]; has [1, 4, 6, 6]"),
+        ({"image": (1, 3, 6)}, "needs a shape that agrees with the model's [N, 3, ?, ?]; has [1, 3, 6]"),
+        ({"image": (0, 3, 6, 6)}, "needs a shape that agrees with the model's"),
+    ],
+)
+def test_shapes_that_do_not_agree(shapes: dict[str, tuple[int, ...]], said: str, tmp_path: Path) -> None:
+    assert said in refusal(image_model(tmp_path, "N", 3, None, None), shapes)
+
+
+def test_shapes_that_the_operators_cannot_take(tmp_path: Path) -> None:
+    said = refusal(image_model(tmp_path, 1, 5, 6, 6))
+    assert "Conv conv0 (1x5x6x6, 4x3x3x3): 5 channels for weights of 3 in each of 1 groups" in said
+
+
+def test_shapes_that_inference_finds_wrong(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    path = builder.save(tmp_path, builder.node("MatMul", builder.input(2, 3), builder.weights(4, 5)))
+    assert (
+        refusal(path)
+        == "MatMul matmul0: needs shapes that agree; has Incompatible dimensions for matrix multiplication"
+    )
+
+
+def test_batch_fills_an_open_dimension(tmp_path: Path) -> None:
+    assert input_shape(load_model(image_model(tmp_path, "N", 3, 6, 6), batch=4)) == (4, 3, 6, 6)
+
+
+def test_batch_with_other_open_dimensions_names_them(tmp_path: Path) -> None:
+    said = refusal(image_model(tmp_path, "N", 3, "H", 6), batch=4)
+    assert said.startswith("input image [N, 3, H, 6]: needs static dimensions")
+
+
+def test_batch_replaces_a_fixed_one(tmp_path: Path) -> None:
+    assert input_shape(load_model(image_model(tmp_path, 1, 3, 6, 6), batch=3)) == (3, 3, 6, 6)
+
+
+@pytest.mark.parametrize("target", [(1, 36), (1, -1), (-1, 36)])
+def test_batch_rewrites_reshapes_that_hold_it(target: tuple[int, ...], tmp_path: Path) -> None:
+    model = load_model(classifier(tmp_path, target), batch=3)
+    inputs = {"image": np.random.default_rng(0).standard_normal((3, 3, 5, 5)).astype(np.float32)}
+    errors = layer_errors(model.graph, model.constants, model.source, inputs)
+    assert model.graph.by_name[model.graph.outputs[0]].shape == (3, 2)
+    assert max(errors.values()) < 1e-3
+
+
+def test_the_same_target_of_two_reshapes_keeps_its_other_use(tmp_path: Path) -> None:
+    """A constant is also reshaped to [1, 36]: that one must not follow the batch."""
+    builder = ModelBuilder()
+    target = builder.integers(1, 36)
+    y = builder.node("Reshape", builder.input(1, 4, 3, 3, name="image"), target)
+    y = builder.node("Add", y, builder.node("Reshape", builder.weights(36), target))
+    model = load_model(builder.save(tmp_path, y), batch=2)
+    assert model.graph.by_name[y].shape == (2, 36)
+
+
+def test_a_batch_that_moves_elsewhere_is_refused(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Reshape", builder.input(1, 36, name="image"), builder.integers(6, -1), name="rows")
+    said = refusal(builder.save(tmp_path, y), batch=2)
+    assert said.startswith("Reshape rows: needs an output that changes with the batch in its leading dimension only")
+    assert "export the model with a dynamic batch dimension" in said
+
+
+def test_a_reshape_that_cannot_follow_is_refused(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Reshape", builder.input(1, 36, name="image"), builder.integers(4, 9), name="rows")
+    said = refusal(builder.save(tmp_path, y), batch=2)
+    assert "Reshape rows (2x36): 72 elements into the 36 of 4x9" in said
+
+
+@pytest.mark.parametrize("batch", [0, -1])
+def test_a_batch_below_one(batch: int, tmp_path: Path) -> None:
+    assert refusal(image_model(tmp_path, 1, 3, 6, 6), batch=batch) == f"--batch {batch}: needs a batch of at least 1"
+
+
+def test_inputs_of_different_batches(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Add", builder.input(1, 4), builder.input(2, 4))
+    assert "needs inputs that agree on their leading dimension" in refusal(builder.save(tmp_path, y), batch=2)
+
+
+def test_a_scalar_input_has_no_batch(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Mul", builder.input(1, 4), builder.input(name="factor"))
+    assert "needs a leading dimension of every input; has factor without one" in refusal(
+        builder.save(tmp_path, y), batch=2
+    )
+
+
+def test_a_batch_equal_to_the_fixed_one_changes_nothing(tmp_path: Path) -> None:
+    path = classifier(tmp_path)
+    assert load_model(path, batch=1).graph == load_model(path).graph

@@ -1,0 +1,171 @@
+"""Rewrites: what is left, under which names, and that it still computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsa_sched.frontend import Model, load_model
+from tests.dsa_sched.frontend.numpy_graph import layer_errors
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
+
+
+def batch_norm(builder: ModelBuilder, x: str, channels: int, **more: float) -> str:
+    positive = builder.constant(builder.random.uniform(0.5, 2.0, channels))
+    parameters = (builder.weights(channels), builder.weights(channels), builder.weights(channels), positive)
+    return builder.node("BatchNormalization", x, *parameters, attributes=more)
+
+
+def checked(builder: ModelBuilder, folder: Path, *outputs: str) -> Model:
+    """The loaded model, after its values were compared with those of the file."""
+    model = load_model(builder.save(folder, *outputs))
+    inputs = {}
+    for item in builder.inputs:
+        shape = tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim)
+        inputs[item.name] = builder.random.standard_normal(shape).astype(np.float32)
+    errors = layer_errors(model.graph, model.constants, model.source, inputs)
+    assert set(outputs) <= set(errors)
+    assert max(errors.values()) < 1e-3, errors
+    return model
+
+
+def listed(model: Model) -> list[tuple[str, str, str]]:
+    return [(op.name, op.kind, op.outputs[0]) for op in model.graph.ops]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_batch_norm_goes_into_the_convolution_and_leaves_its_name(bias: bool, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    weights = [builder.weights(4, 3, 3, 3), *([builder.weights(4)] if bias else [])]
+    y = batch_norm(builder, builder.node("Conv", builder.input(1, 3, 6, 6), *weights), 4, epsilon=0.1)
+    model = checked(builder, tmp_path, builder.node("Relu", y))
+    assert listed(model) == [("conv0", "conv", y), ("relu2", "relu", "v2")]
+
+
+def test_a_chain_of_channel_maps_goes_into_one_convolution(tmp_path: Path) -> None:
+    """Batch norm, then Unsqueeze(vector) * and +, as older exporters write them."""
+    builder = ModelBuilder()
+    y = batch_norm(builder, builder.node("Conv", builder.input(1, 3, 6, 6), builder.weights(4, 3, 1, 1)), 4)
+    y = builder.node("Mul", y, builder.node("Unsqueeze", builder.weights(4), builder.integers(1, 2)))
+    y = builder.node("Add", builder.node("Unsqueeze", builder.weights(4), builder.integers(1, 2)), y)
+    y = builder.node("Sub", y, builder.constant(0.25))
+    assert listed(checked(builder, tmp_path, y)) == [("conv0", "conv", y)]
+
+
+def test_grouped_and_flat_products_absorb_too(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(1, 4, 6, 6), builder.weights(4, 2, 1, 1), group=2)
+    y = builder.node("Flatten", batch_norm(builder, y, 4))
+    y = batch_norm(builder, builder.node("Gemm", y, builder.weights(5, 144), builder.weights(5), transB=1), 5)
+    assert [op.kind for op in checked(builder, tmp_path, y).graph.ops] == ["conv", "view", "matmul"]
+
+
+def test_batch_norm_after_something_else_is_one_scale_and_shift(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = batch_norm(builder, builder.node("Relu", builder.input(2, 4, 3, 3)), 4)
+    y = builder.node("Add", builder.node("Mul", y, builder.weights(1, 4, 1, 1)), builder.weights(4, 1, 1))
+    model = checked(builder, tmp_path, y)
+    assert listed(model) == [("relu0", "relu", "v0"), ("batchnormalization1", "scale_shift", y)]
+    assert [model.graph.by_name[name].shape for name in model.graph.ops[1].inputs] == [(2, 3, 3, 4), (4,), (4,)]
+
+
+def test_a_value_that_others_read_is_not_folded_away(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(1, 3, 6, 6), builder.weights(4, 3, 1, 1))
+    z = batch_norm(builder, y, 4)
+    model = checked(builder, tmp_path, builder.node("Add", y, z))
+    assert [op.kind for op in model.graph.ops] == ["conv", "scale_shift", "add"]
+
+
+def test_an_output_of_the_network_is_not_folded_away(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(1, 3, 6, 6), builder.weights(4, 3, 1, 1))
+    model = checked(builder, tmp_path, y, batch_norm(builder, y, 4))
+    assert [op.kind for op in model.graph.ops] == ["conv", "scale_shift"]
+
+
+def test_maps_along_other_axes_stay(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(1, 3, 4, 4), builder.weights(4, 3, 1, 1))
+    y = builder.node("Mul", y, builder.weights(4))  # along the width, which has as many elements as there are channels
+    y = builder.node("Add", builder.node("Relu", y), builder.weights(1, 1, 4, 1))
+    assert [op.kind for op in checked(builder, tmp_path, y).graph.ops] == ["conv", "mul", "relu", "add"]
+
+
+def test_a_constant_that_widens_the_value_is_no_channel_map(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(1, 3, 1, 1), builder.weights(4, 3, 1, 1))
+    y = builder.node("Add", y, builder.weights(1, 4, 5, 1))
+    assert [op.kind for op in checked(builder, tmp_path, y).graph.ops] == ["conv", "add"]
+
+
+def test_one_constant_divided_by_the_value_is_no_channel_map(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Exp", builder.input(2, 3))
+    y = builder.node("Div", builder.constant(2.0), y)
+    assert [op.kind for op in checked(builder, tmp_path, y).graph.ops] == ["exp", "div"]
+
+
+def test_no_ops_vanish_and_outputs_keep_their_names(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Identity", builder.node("Dropout", builder.node("Relu", builder.input(2, 3))))
+    z = builder.node("Cast", builder.node("Neg", y), to=1)
+    model = checked(builder, tmp_path, y, z)
+    assert listed(model) == [("relu0", "relu", y), ("neg3", "neg", z)]
+
+
+def test_two_names_of_one_output_need_a_copy(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Relu", builder.input(2, 3))
+    z = builder.node("Identity", y)
+    assert listed(checked(builder, tmp_path, y, z)) == [("relu0", "relu", y), ("identity1", "view", z)]
+
+
+def test_a_sum_is_a_chain_that_keeps_the_first_name(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Sum", *(builder.input(2, 3) for _ in range(4)))
+    model = checked(builder, tmp_path, y)
+    assert [op.name for op in model.graph.ops] == ["sum0", "sum0::2", "sum0::3"]
+    assert model.graph.ops[-1].outputs == (y,)
+
+
+def test_what_no_output_needs_is_gone(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x = builder.input(2, 3)
+    y = builder.node("Relu", x)
+    builder.node("Add", x, builder.weights(2, 3))
+    model = checked(builder, tmp_path, y)
+    assert [op.kind for op in model.graph.ops] == ["relu"]
+    assert not model.constants
+
+
+def test_constants_are_fp16_by_rounding_to_even_and_saturate_with_a_warning(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    halfway = [1 + 2.0**-11, 1 + 3 * 2.0**-11, 65519.0, 65520.0, -1e9, 2.0**-25]
+    y = builder.node("Add", builder.input(1, 6), builder.constant([halfway], name="w"), name="adder")
+    model = load_model(builder.save(tmp_path, y))
+    (stored,) = model.constants.values()
+    assert stored.dtype == np.float16
+    assert stored.tolist() == [[1.0, 1 + 2.0**-9, 65504.0, 65504.0, -65504.0, 0.0]]
+    assert model.warnings == ("adder: 2 of 6 elements of w saturate at 65504 in fp16",)
+
+
+def test_the_same_constant_in_two_layouts_has_two_names(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    shared = builder.weights(4, 2, 1, 1)
+    x = builder.input(1, 2, 3, 3)
+    a = builder.node("Conv", x, shared)
+    b = builder.node("Conv", builder.input(1, 4, 3, 3), shared, group=2)
+    model = checked(builder, tmp_path, builder.node("Add", a, b))
+    names = [op.inputs[1] for op in model.graph.ops[:2]]
+    assert names == [shared, f"{shared}::2"]
+    assert [model.graph.by_name[name].shape for name in names] == [(1, 1, 2, 4), (2, 1, 1, 2, 2)]
+
+
+def test_loading_twice_gives_the_same_text(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = batch_norm(builder, builder.node("Conv", builder.input(1, 3, 6, 6), builder.weights(4, 3, 3, 3)), 4)
+    path = builder.save(tmp_path, y)
+    assert str(load_model(path).graph) == str(load_model(path).graph)
