@@ -2,7 +2,7 @@
 
     batch norm                     mean and variance of its input, by channel
     convolution without one        gain and bias by channel, so that the output looks as after a batch norm
-    matrix multiplication          bias by channel, one gain for the layer: a batch has too few samples for more
+    matrix multiplication          weights that ignore the mean input, one gain for the layer, bias by channel
 
 Every statistic is rounded to 8 bits before use, so that the last bits of a machine's arithmetic do not matter.
 """
@@ -22,6 +22,7 @@ __all__ = ["Aims", "calibrated"]
 
 KEPT_BITS = 8
 LEAST_VARIANCE = 1e-3  # of a channel, as a part of the layer's: a nearly constant channel is not blown up
+CLASSIFIER_PULL = 4.0  # of the last matrix multiplication towards what differs between images
 ENOUGH_SAMPLES = 64  # of a channel, for a variance of its own
 SHIFT_POSITION = {"BatchNormalization": 2, "Add": 1, "Conv": 2, "Gemm": 2}
 
@@ -117,6 +118,9 @@ class _Network:
 
     def _fit(self, node: onnx.NodeProto, operands: list[Tensor], deviation: float) -> Doubles:
         """Gain and bias of a convolution or matrix multiplication: the output centred, with the given deviation."""
+        if node.op_type == "Gemm":
+            pull = CLASSIFIER_PULL if node.output[0] == self.classifier else 0.0
+            operands[1] = self._direct(node.input[1], np.asarray(operands[0], np.float64), pull)
         output = evaluate(node, operands[:2])
         mean, variance = _statistics(output)
         gain = _rounded(deviation / np.sqrt(variance))
@@ -127,6 +131,23 @@ class _Network:
         self.floats[name] = bias.astype(np.float32)
         axes = (1, -1, *(1,) * (output.ndim - 2))
         return np.asarray(output * gain.reshape(axes) + self.floats[name].reshape(axes))
+
+    def _direct(self, name: str, data: Doubles, pull: float) -> Floats:
+        """Weights (outputs, inputs) that see what differs between inputs and not their mean, as trained ones do.
+
+        Each row gets `pull` times its own length along the differences between the images of the batch, mixed by its
+        first weights, and loses its component along the mean. Random weights alone cancel most of what they sum, and a
+        bias would cancel the rest: no precision of half floats would be left.
+        """
+        mean = _rounded(data.mean(axis=0))
+        weights = self.floats[name].astype(np.float64)
+        differences = data - mean
+        directions = _rounded(differences / np.sqrt(np.sum(differences**2, axis=1, keepdims=True)))
+        images, length = data.shape
+        weights += pull * np.sqrt(length / images) * weights[:, :images] @ directions
+        along = _rounded(weights @ mean / (mean @ mean))
+        self.floats[name] = (weights - along[:, None] * mean).astype(np.float32)
+        return self.floats[name]
 
     def _constant(self, name: str) -> Tensor:
         """As its reader sees it."""
