@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+
 from partitioner.access import Access, Full, Index, Linear, Scaled
 from partitioner.graph import Attribute, Axis
 from tests.small_graphs import GraphBuilder, axis
@@ -64,6 +66,25 @@ class MovementBuilder(GraphBuilder):
             read.append(axis(f"i{i}") if extent == wanted else scaled)
         attributes = (("mode", mode), ("coordinates", coordinates), ("rounding", rounding))
         return self._moved("resize", x, shape, tuple(read), attributes)
+
+    def product(self, a: str, b: str) -> str:
+        """A matrix product whose leading axes broadcast."""
+        left, right = self.shape(a), self.shape(b)
+        leading = np.broadcast_shapes(left[:-2], right[:-2])
+        domain = self._axes((*leading, left[-2], right[-1]))
+        rank, depth = len(domain), axis("k")
+        met = {
+            name: tuple(
+                axis(f"i{rank - 2 - len(extents) + i}") if extent > 1 else Linear() for i, extent in enumerate(extents)
+            )
+            for name, extents in ((a, left[:-2]), (b, right[:-2]))
+        }
+        reads = (
+            Access(a, (*met[a], axis(domain[-2].name), depth)),
+            Access(b, (*met[b], depth, axis(domain[-1].name))),
+        )
+        inner = Axis("k", left[-1], True)
+        return self._op(f"matmul{len(self.ops)}", "matmul", (a, b), (*domain, inner), domain, reads)
 
     def _moved(
         self,

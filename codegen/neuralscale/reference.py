@@ -138,13 +138,21 @@ def _conv(s: _Sampled) -> Halves:
 
 
 def _matmul(s: _Sampled) -> Halves:
-    """k over the columns of a, with an accumulator each for even and odd k; longer than 9,000 as in the convolution."""
+    """k over the columns of a, with an accumulator each for even and odd k; longer than 9,000 as in the convolution.
+    Leading axes broadcast."""
     a, b = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
-    *outer, column = s.points.T
-    rows = _at(a, outer)
-    columns = np.moveaxis(b, -1, -2)[(*outer[:-1], column)] if b.ndim > 2 else b.T[column]
+    *leading, row, column = s.points.T
+    rows = _at(a, [*_leading(leading, a), row])
+    columns = np.moveaxis(b, -1, -2)[(*_leading(leading, b), column)]
     cuts = _runs(a.shape[-1], 1)
     return _plus_bias(s, _dot_in_runs(rows[:, None, :], columns[:, None, :], cuts))
+
+
+def _leading(positions: list[Points], factor: Halves) -> list[Points]:
+    """The leading positions of a factor that meet those of the product, aligned at the last, 0 where it has one."""
+    extents = factor.shape[:-2]
+    met = positions[len(positions) - len(extents) :]
+    return [np.where(extent > 1, i, 0) for i, extent in zip(met, extents, strict=True)]
 
 
 def _plus_bias(s: _Sampled, total: Halves) -> Halves:
@@ -202,14 +210,14 @@ def _windowed(s: _Sampled, x: Halves, start: float, combine: Callable[[Halves, H
 
 
 def _softmax(s: _Sampled) -> Halves:
-    """exp(x - max of the row); sums over pieces of about sqrt(length) elements, each from its first element, then over
+    """exp(x - max of the line); sums over pieces of about sqrt(length) elements, each from its first element, then over
     the pieces' sums; the exponential times the reciprocal of that sum.
     """
     x = s.tensor(s.op.inputs[0])
     axis = int(s.op.number("axis")) % x.ndim
     length = x.shape[axis]
-    which, back = np.unique(s.points[:, :axis], axis=0, return_inverse=True)
-    rows = _at(x.reshape(x.shape[: axis + 1]), list(which.T)).reshape(-1, length)
+    which, back = np.unique(np.delete(s.points, axis, 1), axis=0, return_inverse=True)
+    rows = np.moveaxis(x, axis, -1)[tuple(which.T)].reshape(-1, length)
     powers = chip.exp(chip.sub(rows, chip.largest(rows, 1)[:, None]))
     piece = isqrt(length - 1) + 1 if length > 1 else 1
     sums = [chip.accumulate(powers[:, start : start + piece], 1) for start in range(0, length, piece)]

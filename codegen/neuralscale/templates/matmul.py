@@ -1,7 +1,7 @@
 """Matrix multiplication: `memul` from L1 into IM, then bias and trailing operators.
 
     a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
-    a [..., M, K] x b [..., K, N]   one product for each leading index
+    a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
 
 Long reductions are cut as in the convolution, partial sums added in order.
 """
@@ -9,6 +9,7 @@ Long reductions are cut as in the convolution, partial sums added in order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from math import prod
 
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES
@@ -42,8 +43,6 @@ class MatmulTemplate:
         a, b = (graph.by_name[name].shape for name in op.inputs[:2])
         if len(a) < 2 or len(b) < 2:
             return f"operands of shapes {list(a)} and {list(b)}; both need at least two axes"
-        if len(b) > 2 and b[:-2] != a[:-2]:
-            return f"leading axes of {list(a)} and {list(b)} differ; broadcast products have no template"
         if max(2 * a[-1], 2 * b[-1]) > MAX_STRIDE_BYTES and max(len(a), len(b)) > 2:
             return "rows longer than 32,767 elements"
         return None
@@ -94,25 +93,46 @@ def _runs(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
 def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
     """(number of separate products, rows of each) in a box of the output."""
     outer = box_shape(box)[:-1]
-    if len(graph.by_name[op.inputs[1]].shape) == 2:
+    if prod(graph.by_name[op.inputs[1]].shape[:-2]) == 1 and len(graph.by_name[op.inputs[0]].shape) == len(box):
         return 1, prod(outer)
     return prod(outer[:-1]), outer[-1]
 
 
+def _leading(graph: Graph, name: str, box: Box) -> Box:
+    """The box of a factor's leading axes that meets a box of the output."""
+    extents = graph.by_name[name].shape[:-2]
+    met = box[len(box) - 2 - len(extents) : -2]
+    return tuple(span if extent > 1 else (0, 1) for span, extent in zip(met, extents, strict=True))
+
+
 def _product_loads(graph: Graph, op: Op, box: Box, run: tuple[int, int]) -> tuple[Load, Load]:
-    leading = box[:-2] if len(graph.by_name[op.inputs[1]].shape) > 2 else ()
-    return Load(op.inputs[0], (*box[:-1], run), "rows"), Load(op.inputs[1], (*leading, run, box[-1]), "columns")
+    a, b = op.inputs[:2]
+    return (
+        Load(a, (*_leading(graph, a, box), box[-2], run), "rows"),
+        Load(b, (*_leading(graph, b, box), run, box[-1]), "columns"),
+    )
 
 
 def _multiply(tile: Tile, op: Op, reduction: int) -> Iterator[Instr]:
     products, rows = _products(tile.graph, op, tile.box)
     columns = tile.output.columns
-    a = tile.matrix("rows", products * rows, reduction)
-    b = tile.matrix("columns", products * reduction, columns)
+    outer = box_shape(tile.box)[:-2]
+    of_a, of_b = (box_shape(_leading(tile.graph, name, tile.box)) for name in op.inputs[:2])
+    a, b = tile.matrix("rows", 1, reduction), tile.matrix("columns", 1, columns)
     total = tile.matrix("sum", products * rows, columns)
-    for i in range(products):
+    points = product(*(range(extent) for extent in outer)) if products > 1 else [(0,) * len(outer)]
+    for i, point in enumerate(points):
+        left, right = _place(point, of_a) * rows, _place(point, of_b) * reduction
         for row in range(0, rows, MAX_EXTENT):
             count = min(MAX_EXTENT, rows - row)
             yield tile.issue.memul(
-                total.part(i * rows + row, count), a.part(i * rows + row, count), b.part(i * reduction, reduction)
+                total.part(i * rows + row, count), a.part(left + row, count), b.part(right, reduction)
             )
+
+
+def _place(point: tuple[int, ...], extents: tuple[int, ...]) -> int:
+    """Which of a factor's matrices meets a position of the product's leading axes."""
+    place = 0
+    for position, extent in zip(point[len(point) - len(extents) :], extents, strict=True):
+        place = place * extent + min(position, extent - 1)
+    return place

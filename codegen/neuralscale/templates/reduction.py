@@ -2,19 +2,17 @@
 
     [outer, length, inner] --> [outer, 1, inner]    neighbouring reduced axes at once, the last ones first
 
-Sums run over pieces of about sqrt(length) elements in order, each from its first element, and then over the pieces'
-sums. A mean multiplies the elements by 1 / piece first and the pieces' sums by piece / length, so that no sum can
-overflow and small elements do not vanish. Maxima need no pieces.
+Sums run in pieces (`lines.py`). A mean multiplies the elements by 1 / piece first and the pieces' sums by
+piece / length, so that no sum can overflow and small elements do not vanish. Maxima need no pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 
-from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
-from codegen.neuralscale.templates.softmax import piece_columns
+from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.templates.lines import Lines, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -35,40 +33,15 @@ from partitioner.target import Buffer, Load, Pass, Work
 __all__ = ["ReductionTemplate"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One reduction of a dense [outer, length, inner]."""
-
-    outer: int
-    length: int
-    inner: int
-
-    @property
-    def piece(self) -> int:
-        return piece_columns(self.length)
-
-    @property
-    def pieces(self) -> int:
-        return -(-self.length // self.piece)
-
-    @property
-    def elements(self) -> int:
-        return self.outer * self.length * self.inner
-
-    @property
-    def results(self) -> int:
-        return self.outer * self.inner
-
-
-def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[_Run, ...]:
+def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Lines, ...]:
     """The reductions that a box of `shape` goes through, neighbouring axes together, the last ones first."""
-    runs: list[_Run] = []
+    runs: list[Lines] = []
     current = list(shape)
     for last in sorted((axis for axis in axes if axis + 1 not in axes), reverse=True):
         first = last
         while first - 1 in axes:
             first -= 1
-        runs.append(_Run(prod(current[:first]), prod(current[first : last + 1]), prod(current[last + 1 :])))
+        runs.append(lines_along(tuple(current), first, last))
         current[first : last + 1] = [1] * (last + 1 - first)
     return tuple(runs)
 
@@ -83,10 +56,8 @@ class ReductionTemplate:
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
-        for run in _runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")):
-            if run.inner > MAX_EXTENT:
-                return f"{run.inner} elements inside a reduced axis, at most {MAX_EXTENT}"
-        return None
+        problems = (line_problem(run) for run in _runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
+        return next((problem for problem in problems if problem), None)
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
@@ -96,9 +67,9 @@ class ReductionTemplate:
         region = _input_box(graph, op, box)
         runs = _runs(box_shape(region), op.ints("axes"))
         buffers = [Buffer("input", "L1", DATA, box_bytes(region))]
-        buffers += [Buffer(f"reduced{i}", "L1", DATA, 2 * run.results) for i, run in enumerate(runs[:-1])]
+        buffers += [Buffer(f"reduced{i}", "L1", DATA, 2 * run.count) for i, run in enumerate(runs[:-1])]
         if op.kind != "reduce_max":
-            buffers.append(Buffer("partial", "L1", DATA, max(2 * run.results * run.pieces for run in runs)))
+            buffers.append(Buffer("partial", "L1", DATA, max(2 * run.count * run.pieces for run in runs)))
         if op.kind == "reduce_mean":
             buffers.append(Buffer("scaled", "L1", DATA, max(2 * run.elements for run in runs)))
         passes = 2 if op.kind == "reduce_mean" else 1
@@ -121,51 +92,19 @@ class ReductionTemplate:
         return (tuple(instrs),)
 
 
-def _instructions(kind: str, run: _Run) -> int:
-    times = run.outer if run.inner > 1 else 1
-    return times if kind == "reduce_max" else times * (run.pieces + 1)
+def _instructions(kind: str, run: Lines) -> int:
+    return run.instructions * (1 if kind == "reduce_max" else run.pieces + 1)
 
 
-def _reduce(tile: Tile, kind: str, run: _Run, source: Matrix, result: Matrix) -> Iterator[Instr]:
+def _reduce(tile: Tile, kind: str, run: Lines, source: Matrix, result: Matrix) -> Iterator[Instr]:
+    issue = tile.issue
     if kind == "reduce_max":
-        yield from _combine(tile.issue, "vemax", run, source, (0, run.length), result)
+        yield from reduce(issue, "vemax", run, source, (0, run.length), result)
         return
-    if kind == "reduce_mean":
-        data, scaled = replace(source, rows=1, columns=run.elements), tile.matrix("scaled", 1, run.elements)
-        yield from tile.issue.scalar("veemul", scaled, data, 1 / run.piece)
-        source = scaled
-    partial = tile.matrix("partial", 1, run.results * run.pieces)
-    sums = _Run(run.outer, run.pieces, run.inner)
-    for piece in range(run.pieces):
-        span = (piece * run.piece, min(run.length, (piece + 1) * run.piece))
-        yield from _combine(tile.issue, "veacc", run, source, span, partial, (piece, run.pieces))
-    if kind == "reduce_mean":
-        yield from tile.issue.scalar("veemul", partial, partial, run.piece / run.length)
-    yield from _combine(tile.issue, "veacc", sums, partial, (0, run.pieces), result)
-
-
-def _combine(
-    issue: Issue,
-    op: str,
-    run: _Run,
-    source: Matrix,
-    span: tuple[int, int],
-    result: Matrix,
-    place: tuple[int, int] = (0, 1),
-) -> Iterator[Instr]:
-    """result[o, place[0], i] of [outer, place[1], inner] = op over source[o, span, i]."""
-    low, high = span
-    position, count = place
-    if run.inner == 1:
-        rows = Matrix(source.memory, source.offset_bytes, run.outer, run.length).part(0, run.outer, low, high - low)
-        column = Matrix(result.memory, result.offset_bytes + 2 * position, run.outer, 1, 2 * count)
-        whole = rows.pitch_bytes <= MAX_STRIDE_BYTES
-        for row in range(0, run.outer, run.outer if whole else 1):
-            step = run.outer if whole else 1
-            yield from issue.reduce_rows(op, column.part(row, step), rows.part(row, step))
+    partial = tile.matrix("partial", 1, run.count * run.pieces)
+    if kind == "reduce_sum":
+        yield from total(issue, run, source, partial, result)
         return
-    for outer in range(run.outer):
-        start = source.offset_bytes + 2 * run.inner * (outer * run.length + low)
-        into = result.offset_bytes + 2 * run.inner * (outer * count + position)
-        rows = Matrix(source.memory, start, high - low, run.inner)
-        yield from issue.reduce_columns(op, Matrix(result.memory, into, 1, run.inner), rows)
+    scaled = tile.matrix("scaled", 1, run.elements)
+    yield from issue.scalar("veemul", scaled, replace(source, rows=1, columns=run.elements), 1 / run.piece)
+    yield from total(issue, run, scaled, partial, result, run.piece / run.length)

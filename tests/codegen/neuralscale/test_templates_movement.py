@@ -152,6 +152,41 @@ def test_lrn(size: int, channels: int, alpha: float, beta: float, bias: float) -
     np.testing.assert_array_equal(stored[0], stored[1])
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 40, 7), 1), ((2, 5, 9, 6), 1), ((30, 4), 0), ((2, 5, 9, 6), 2), ((1, 3, 300, 2), 2)]
+)
+def test_softmax_over_an_axis_that_is_not_the_innermost(shape: tuple[int, ...], axis: int) -> None:
+    stored = []
+    for chip in (None, tiny_chip()):
+        got, x = outcome(lambda b, v: b.softmax(v, axis), shape, chip, scale=4.0)
+        powers = np.exp(x - x.max(axis, keepdims=True))
+        assert relative_error(got, np.asarray(powers / powers.sum(axis, keepdims=True))) < 5e-3
+        stored.append(got)
+    np.testing.assert_array_equal(stored[0], stored[1])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3, 5, 40), (1, 40, 19)),
+        ((1, 5, 40), (3, 40, 19)),
+        ((5, 40), (3, 40, 19)),
+        ((2, 1, 5, 40), (3, 40, 9)),
+        ((2, 3, 5, 40), (2, 1, 40, 9)),
+        ((4, 5, 40), (1, 1, 40, 9)),
+        ((2, 3, 5, 40), (40, 9)),
+    ],
+    ids=str,
+)
+def test_products_broadcast_their_leading_axes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    for chip in (None, tiny_chip()):
+        builder = MovementBuilder("products")
+        out = builder.product(builder.input("a", *a), builder.input("b", *b))
+        stored = compile_graph(*builder.build(out), chip).check()
+        left, right = (stored[name].view(np.float16).astype(np.float64) for name in ("a", "b"))
+        assert relative_error(stored[out].view(np.float16), left @ right) < 5e-3
+
+
 def test_lrn_of_an_odd_power_is_refused() -> None:
     builder = MovementBuilder("power")
     out = builder.lrn(builder.input("x", 1, 4, 4, 8), 5, beta=0.6)

@@ -1,0 +1,121 @@
+"""Lines of a dense array along one axis: [outer, length, inner], reduced or combined with one value a line.
+
+    reduce(lines, data, span) -> [outer, 1, inner]    by rows where the axis is the innermost, else by columns
+    apply(lines, data, values)                        the converse: each value meets the elements of its line
+
+Sums of a thousand fp16 terms would stop growing, so a line is summed in pieces of about sqrt(length) elements, each
+from its first element, and then over the sums of the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isqrt, prod
+
+from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.templates.strided import ITEM_BYTES
+from isched.program import Instr
+
+__all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """`outer` x `inner` lines of `length` elements each."""
+
+    outer: int
+    length: int
+    inner: int
+
+    @property
+    def count(self) -> int:
+        return self.outer * self.inner
+
+    @property
+    def elements(self) -> int:
+        return self.count * self.length
+
+    @property
+    def piece(self) -> int:
+        """Elements of one piece of a sum."""
+        return isqrt(max(0, self.length - 1)) + 1
+
+    @property
+    def pieces(self) -> int:
+        return -(-self.length // self.piece)
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions one reduction takes."""
+        return self.outer if self.inner > 1 else 1
+
+
+def lines_along(shape: tuple[int, ...], first: int, last: int) -> Lines:
+    """The lines of a dense array over its axes `first` to `last`."""
+    return Lines(prod(shape[:first]), prod(shape[first : last + 1]), prod(shape[last + 1 :]))
+
+
+def line_problem(lines: Lines) -> str | None:
+    """Why the vector engine cannot reduce these lines: its columns lie apart by more than a field can say."""
+    if lines.inner > MAX_EXTENT:
+        return f"{lines.inner} elements inside the reduced axis, at most {MAX_EXTENT}"
+    return None
+
+
+def reduce(
+    issue: Issue,
+    op: str,
+    lines: Lines,
+    data: Matrix,
+    span: tuple[int, int],
+    result: Matrix,
+    place: tuple[int, int] = (0, 1),
+) -> Iterator[Instr]:
+    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`."""
+    low, high = span
+    position, count = place
+    if lines.inner == 1:
+        rows = Matrix(data.memory, data.offset_bytes, lines.outer, lines.length).part(0, lines.outer, low, high - low)
+        start = result.offset_bytes + ITEM_BYTES * position
+        column = Matrix(result.memory, start, lines.outer, 1, ITEM_BYTES * count)
+        step = lines.outer if max(rows.pitch_bytes, column.pitch_bytes) <= MAX_STRIDE_BYTES else 1
+        for row in range(0, lines.outer, step):
+            yield from issue.reduce_rows(op, column.part(row, step), rows.part(row, step))
+        return
+    for outer in range(lines.outer):
+        start = data.offset_bytes + ITEM_BYTES * lines.inner * (outer * lines.length + low)
+        into = result.offset_bytes + ITEM_BYTES * lines.inner * (outer * count + position)
+        rows = Matrix(data.memory, start, high - low, lines.inner)
+        yield from issue.reduce_columns(op, Matrix(result.memory, into, 1, lines.inner), rows)
+
+
+def total(
+    issue: Issue, lines: Lines, data: Matrix, partial: Matrix, result: Matrix, factor: float | None = None
+) -> Iterator[Instr]:
+    """The sum of every line; `partial` takes the sums of its pieces, which are multiplied by `factor` where given."""
+    for piece in range(lines.pieces):
+        span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
+        yield from reduce(issue, "veacc", lines, data, span, partial, (piece, lines.pieces))
+    if factor is not None:
+        sums = Matrix(partial.memory, partial.offset_bytes, 1, lines.count * lines.pieces)
+        yield from issue.scalar("veemul", sums, sums, factor)
+    pieces = Lines(lines.outer, lines.pieces, lines.inner)
+    yield from reduce(issue, "veacc", pieces, partial, (0, lines.pieces), result)
+
+
+def apply(issue: Issue, op: str, lines: Lines, output: Matrix, data: Matrix, values: Matrix) -> Iterator[Instr]:
+    """output = data `op` values, one value for each line."""
+    if lines.inner == 1:
+        rows, columns = lines.outer, lines.length
+        d, a = _dense(output, rows, columns), _dense(data, rows, columns)
+        yield from issue.by_row(op, d, a, _dense(values, 1, rows))
+        return
+    rows, columns = lines.outer * lines.length, lines.inner
+    for outer in range(lines.outer):
+        d, a = (_dense(m, rows, columns).part(outer * lines.length, lines.length) for m in (output, data))
+        yield from issue.by_column(op, d, a, _dense(values, lines.outer, columns).part(outer, 1))
+
+
+def _dense(at: Matrix, rows: int, columns: int) -> Matrix:
+    return Matrix(at.memory, at.offset_bytes, rows, columns)
