@@ -20,8 +20,9 @@ import onnx
 
 from dsa_sched.frontend.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
 from dsa_sched.frontend.network import Array, Network, Value
+from dsa_sched.frontend.operation import Operation, Operations
 from dsa_sched.frontend.operator_stages import Placed, device_stages
-from dsa_sched.frontend.operators import Operation, Operations, operations_of
+from dsa_sched.frontend.operators import operations_of
 from hw_models.errors import ModelError
 from partitioner.graph import Attribute, Graph, Op, Tensor, content_hash, verify_graph
 

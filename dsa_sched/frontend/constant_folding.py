@@ -56,7 +56,7 @@ def _one_sweep(
         if array is not None:
             constants[node.output[0]] = array
             known.add(node.output[0])
-        elif node.op_type not in RANDOM and known.issuperset(filter(None, node.input)):
+        elif _foldable(node, known, values):
             deferred.append(node)
             known.update(node.output)
         else:
@@ -67,6 +67,12 @@ def _one_sweep(
     arrays = _run(model, deferred, wanted, constants, values)
     constants.update(arrays or {})
     return remaining if arrays is not None else [node for node in nodes if node.output[0] not in constants]
+
+
+def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
+    """On constants only, deterministic, and of a size that is known before it is computed."""
+    sized = all(output in values for output in node.output if output)
+    return sized and node.op_type not in RANDOM and known.issuperset(filter(None, node.input))
 
 
 def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:
@@ -110,7 +116,7 @@ def _run(
     constants: Mapping[str, Array],
     values: Mapping[str, Value],
 ) -> dict[str, Array] | None:
-    """Values of the constant nodes that others read; None when their size is unknown or onnxruntime has no kernel.
+    """Values of the constant nodes that others read; None when onnxruntime has no kernel for one of them.
 
     What stays unfolded is then reported as unsupported, with its node's name.
     """
@@ -118,8 +124,6 @@ def _run(
 
     for node in nodes:
         for output in filter(None, node.output):
-            if output not in values:
-                return None
             _require_size(output, values[output].shape)
     outputs = [output for node in nodes for output in node.output if output in wanted]
     inputs = dict.fromkeys(name for node in nodes for name in node.input if name in constants)

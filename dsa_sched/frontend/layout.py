@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from dsa_sched.frontend.network import Value
-from dsa_sched.frontend.operators import Operation
+from dsa_sched.frontend.operation import Operation
 from partitioner.regions import matching_runs
 
 __all__ = ["Axes", "assign_layouts", "channels_last", "keeps_order", "row_major", "view_axes"]

@@ -16,7 +16,8 @@ from math import ceil
 from dsa_sched.frontend.access_maps import INNER, OUTPUT, Signature, stages_of
 from dsa_sched.frontend.layout import Axes, row_major
 from dsa_sched.frontend.network import Setting
-from dsa_sched.frontend.operators import BINARY_KINDS, Operation
+from dsa_sched.frontend.operation import Operation
+from dsa_sched.frontend.rules_elementwise import BINARY_KINDS
 from partitioner.access import Access, Full, Grouped, Index, Linear, Scaled, View
 from partitioner.graph import Axis, Stage
 

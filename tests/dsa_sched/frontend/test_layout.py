@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dsa_sched.frontend.layout import assign_layouts, channels_last, keeps_order, row_major, view_axes
 from dsa_sched.frontend.network import Value
-from dsa_sched.frontend.operators import Operation
+from dsa_sched.frontend.operation import Operation
 
 FLOAT = 1
 
