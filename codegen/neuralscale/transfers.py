@@ -59,14 +59,14 @@ def _transfer(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
             ("rd", here if inward else there),
             ("rs1", there if inward else here),
             ("mte_shape", (part.row_bytes // 2) << 16 | part.rows),
-            ("mte_stride_llb", part.stride_bytes if part.rows > 1 else 0),
+            ("mte_stride_llb", part.stride_bytes if part.stride_bytes != part.row_bytes else 0),
         )
         cycles = transfer_cycles(
             chip,
             "LLB" if inward else "L1",
             "L1" if inward else "LLB",
             part.size_bytes,
-            part.rows if part.stride_bytes else 1,
+            part.rows if part.stride_bytes != part.row_bytes else 1,
             sharers=chip.cores_per_cluster,
         )
         opcode = "mov.l1.llb" if inward else "mov.llb.l1"

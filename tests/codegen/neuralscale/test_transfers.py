@@ -1,0 +1,148 @@
+"""Copies as DMA descriptors and transfer instructions: decoded again, they move exactly the bytes asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codegen.neuralscale.memory_map import address_of
+from codegen.neuralscale.transfers import copy_instructions
+from hw_models.errors import TargetError
+from isched.program import Instr, Region
+from isched.target import Copy
+from tests.chip_runs import stcp920
+
+CHIP = stcp920()
+Move = tuple[int, int, int]
+"""Source address, destination address, bytes."""
+
+
+def runs(region: Region) -> Iterator[tuple[int, int]]:
+    """(address, bytes) of each row."""
+    base = address_of(region.memory, region.offset_bytes)
+    for row in range(region.rows):
+        yield base + row * (region.stride_bytes if region.rows > 1 else 0), region.row_bytes
+
+
+def wanted(copy: Copy) -> list[Move]:
+    rows = zip(runs(copy.source), runs(copy.destination), strict=True)
+    return [(source, destination, size) for (source, size), (destination, _) in rows]
+
+
+def decoded(instr: Instr) -> list[Move]:
+    """What an instruction moves, from its operands alone."""
+    operands = dict(instr.operands)
+    if instr.opcode == "dma.start":
+        words = [operands[f"w{i}"] for i in range(len(operands) - 2)]
+        return [move for i in range(0, len(words), 5) for move in descriptor(words[i : i + 5])]
+    if instr.opcode in ("mov.l1.llb", "mov.llb.l1"):
+        rows, columns = operands["mte_shape"] & 0xFFFF, operands["mte_shape"] >> 16
+        row = 2 * columns
+        stride = operands["mte_stride_llb"] or row
+        assert 0 < rows <= 65_535
+        assert 0 < columns <= 65_535
+        assert row <= stride <= 65_534 or rows == 1 or operands["mte_stride_llb"] == 0
+        inward = instr.opcode == "mov.l1.llb"
+        source_step, destination_step = (stride, row) if inward else (row, stride)
+        return [(operands["rs1"] + r * source_step, operands["rd"] + r * destination_step, row) for r in range(rows)]
+    return []
+
+
+def descriptor(words: list[int]) -> list[Move]:
+    control, source, destination, shape, stride = words
+    assert control >> 31 == 1
+    if not control >> 29 & 1:
+        return [(source, destination, control & 0x3F_FFFF or 1 << 22)]
+    width = (shape & 0xFFFF) | (stride >> 24) << 16
+    rows, step = shape >> 16, stride & 0xFF_FFFF
+    assert width <= step
+    assert 0 < width < 1 << 22
+    return [(source + row * step, destination + row * width, width) for row in range(rows)]
+
+
+def joined(moves: list[Move]) -> list[Move]:
+    """Sorted by destination, neighbours that continue each other made one."""
+    result: list[Move] = []
+    for source, destination, size in sorted(moves, key=lambda move: move[1]):
+        if result:
+            before = result[-1]
+            if before[0] + before[2] == source and before[1] + before[2] == destination:
+                result[-1] = (before[0], before[1], before[2] + size)
+                continue
+        result.append((source, destination, size))
+    return result
+
+
+def check(copies: tuple[Copy, ...]) -> tuple[Instr, ...]:
+    instrs = copy_instructions(copies, "layer", CHIP)
+    assert joined([m for i in instrs for m in decoded(i)]) == joined([m for copy in copies for m in wanted(copy)])
+    for side in ("reads", "writes"):
+        told = [run for instr in instrs for region in getattr(instr, side) for run in runs(region)]
+        meant = [run for copy in copies for run in runs(copy.source if side == "reads" else copy.destination)]
+        assert joined([(a, a, n) for a, n in told]) == joined([(a, a, n) for a, n in meant])
+    return instrs
+
+
+def copy_of(way: tuple[str, str], offset: int, row_bytes: int, rows: int, gap: int, strided: str) -> Copy:
+    """`strided` says which side has the gap."""
+    pitch = row_bytes + gap if rows > 1 else 0
+    dense = row_bytes if rows > 1 else 0
+    source = Region(way[0], offset, row_bytes, rows, pitch if strided == "source" else dense)
+    destination = Region(way[1], 64, row_bytes, rows, pitch if strided == "destination" else dense)
+    return Copy(source, destination)
+
+
+@given(
+    st.sampled_from([("DDR", "LLB"), ("LLB", "DDR")]),
+    st.integers(0, 1000),
+    st.one_of(st.integers(1, 300), st.integers(60_000, 70_000)),
+    st.integers(1, 200),
+    st.integers(0, 500),
+    st.sampled_from(["source", "destination"]),
+)
+def test_dma(way: tuple[str, str], offset: int, row: int, rows: int, gap: int, strided: str) -> None:
+    check((copy_of(way, offset, row, min(rows, 3_000_000 // (row + gap) + 1), gap, strided),))
+
+
+@given(
+    st.booleans(),
+    st.integers(0, 100),
+    st.one_of(st.integers(1, 300), st.integers(32_000, 70_000)),
+    st.integers(1, 200),
+    st.integers(0, 500),
+)
+def test_between_llb_and_l1(inward: bool, offset: int, columns: int, rows: int, gap: int) -> None:
+    way, strided = (("LLB", "L1"), "source") if inward else (("L1", "LLB"), "destination")
+    check((copy_of(way, 2 * offset, 2 * columns, min(rows, 500_000 // columns + 1), 2 * gap, strided),))
+
+
+def test_a_long_run_is_shared_by_both_engines_and_awaited() -> None:
+    copy = Copy(Region("DDR", 0, 6 << 20), Region("LLB", 0, 6 << 20))
+    instrs = check((copy,))
+    assert [i.opcode for i in instrs] == ["dma.start", "dma.start", "dma.wait", "dma.wait"]
+    assert {i.starts for i in instrs if i.starts} == {i.awaits for i in instrs if i.awaits} == {"dma0.0", "dma1.0"}
+
+
+def test_more_descriptors_than_the_store_holds_go_in_several_chains() -> None:
+    rows = 400
+    copy = Copy(Region("LLB", 0, 10, rows, 10), Region("DDR", 0, 10, rows, 30))
+    instrs = check((copy,))
+    chains = [(len(i.operands) - 2) // 5 for i in instrs if i.opcode == "dma.start"]
+    assert sum(chains) == rows
+    assert max(chains) <= CHIP.dma.max_descriptors // 2
+
+
+def test_the_last_row_before_the_end_of_the_slice_goes_alone() -> None:
+    """The chip's range check counts the gap behind the last row."""
+    size = CHIP.memory("LLB").size_bytes
+    copy = Copy(Region("LLB", size - 9 * 64 - 16, 16, 10, 64), Region("L1", 0, 16, 10, 16))
+    instrs = check((copy,))
+    assert [dict(i.operands)["mte_shape"] & 0xFFFF for i in instrs] == [9, 1]
+
+
+def test_a_way_that_the_chip_does_not_have() -> None:
+    with pytest.raises(TargetError, match=r"copies between DDR and LLB or LLB and L1.*DDR to L1"):
+        copy_instructions((Copy(Region("DDR", 0, 8), Region("L1", 0, 8)),), "layer", CHIP)
