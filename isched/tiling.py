@@ -173,8 +173,8 @@ def _cycles(
     intervals = [cut_axis(low, high, n, q) for (low, high), n, q in axes]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
-    output_bytes = box_size(_middle(piece, tiling.counts, tiling.quanta)) * graph.by_name[layer.output].item_bytes
-    cycles = inner * outer * (sum(c for _, c in work.engine_cycles) + store_cycles(chip, work.local, output_bytes))
+    store = store_cycles(chip, work.local, graph.by_name[layer.output], _middle(piece, tiling.counts, tiling.quanta))
+    cycles = inner * outer * (sum(c for _, c in work.engine_cycles) + store)
     first = tuple(axis[0] for axis in intervals)
     start = _load_boxes(target.work(graph, layer, first, chip))
     across = _load_boxes(target.work(graph, layer, (*first[:-1], intervals[-1][-1]), chip))
@@ -184,7 +184,7 @@ def _cycles(
         loops = (outer, changes[0]), (inner, changes[1])
         (slow, on_slow), (fast, on_fast) = reversed(loops) if tiling.channels_outer else loops
         times = slow * fast if (on_fast and fast > 1) or len(work.passes) > 1 else slow if on_slow else 1
-        cycles += times * load_cycles(chip, work.local, box_size(box) * graph.by_name[tensor].item_bytes)
+        cycles += times * load_cycles(chip, work.local, graph.by_name[tensor], box)
     return cycles
 
 

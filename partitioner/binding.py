@@ -12,10 +12,10 @@ from itertools import pairwise, product
 from hw_models.chip import Chip, MatrixEngine
 from hw_models.cost import transfer_cycles
 from hw_models.routes import staging_memory
-from partitioner.graph import Graph
+from partitioner.graph import Graph, Tensor
 from partitioner.layers import Layer
 from partitioner.plan import Binding
-from partitioner.regions import Box, box_size
+from partitioner.regions import Box, box_size, run_count
 from partitioner.target import PlanTarget, Work
 
 __all__ = ["bind", "cut_axis", "cut_quanta", "load_cycles", "piece_boxes", "store_cycles", "tile_cycles"]
@@ -35,24 +35,30 @@ def piece_boxes(box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> t
     return tuple(product(*axes))
 
 
-def tile_cycles(graph: Graph, work: Work, output_bytes: int, chip: Chip) -> float:
-    """Cycles of one tile when nothing overlaps: its loads, its engine work and its store."""
+def tile_cycles(graph: Graph, layer: Layer, work: Work, box: Box, chip: Chip) -> float:
+    """Cycles of one tile (`box` of the layer's output) when nothing overlaps: its loads, engine work and store."""
     loads = sum(
-        load_cycles(chip, work.local, box_size(load.box) * graph.by_name[load.tensor].item_bytes)
+        load_cycles(chip, work.local, graph.by_name[load.tensor], load.box)
         for step in work.passes
         for load in step.loads
     )
-    return loads + sum(cycles for _, cycles in work.engine_cycles) + store_cycles(chip, work.local, output_bytes)
+    engines = sum(cycles for _, cycles in work.engine_cycles)
+    return loads + engines + store_cycles(chip, work.local, graph.by_name[layer.output], box)
 
 
-def load_cycles(chip: Chip, local: str, size_bytes: int) -> float:
-    """Bringing bytes into a core's memory from where they are staged, all cores of the cluster at it."""
-    return transfer_cycles(chip, staging_memory(chip, local), local, size_bytes, sharers=chip.cores_per_cluster)
+def load_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
+    """Bringing a box into a core's memory from where it is staged, all cores of the cluster at it."""
+    return _transfer_cycles(chip, staging_memory(chip, local), local, tensor, box)
 
 
-def store_cycles(chip: Chip, local: str, size_bytes: int) -> float:
+def store_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
     """The converse of `load_cycles`."""
-    return transfer_cycles(chip, local, staging_memory(chip, local), size_bytes, sharers=chip.cores_per_cluster)
+    return _transfer_cycles(chip, local, staging_memory(chip, local), tensor, box)
+
+
+def _transfer_cycles(chip: Chip, source: str, destination: str, tensor: Tensor, box: Box) -> float:
+    size_bytes, rows = box_size(box) * tensor.item_bytes, run_count(tensor.shape, box)
+    return transfer_cycles(chip, source, destination, size_bytes, max(1, rows), sharers=chip.cores_per_cluster)
 
 
 def bind(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[Binding, float]:
@@ -64,9 +70,7 @@ def bind(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -
         seen: set[tuple[int, ...]] = set()
         for piece in _distinct(piece_boxes(box, pieces, quanta), seen):
             work = target.work(graph, layer, piece, chip)
-            slowest = max(
-                slowest, tile_cycles(graph, work, box_size(piece) * graph.by_name[layer.output].item_bytes, chip)
-            )
+            slowest = max(slowest, tile_cycles(graph, layer, work, piece, chip))
         key = (slowest, len(piece_boxes(box, pieces, quanta)), tuple(-n for n in pieces))
         if best is None or key < best:
             best = key

@@ -31,6 +31,15 @@ def box_size(box: Box) -> int:
     return prod(box_shape(box))
 
 
+def run_count(shape: tuple[int, ...], box: Box) -> int:
+    """Into how many runs of neighbouring elements a box of a row-major tensor of `shape` falls."""
+    runs, whole = 1, True
+    for (low, high), extent in zip(reversed(box), reversed(shape), strict=True):
+        runs *= 1 if whole else high - low
+        whole = whole and high - low == extent
+    return runs
+
+
 def join(a: Box, b: Box) -> Box:
     """The smallest box that holds both; an empty box adds nothing."""
     if box_size(a) == 0:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from partitioner.access import Access, Full, Grouped, Index, Linear, Scaled, View
 from partitioner.graph import Axis, Graph, Op, Stage, Tensor
-from partitioner.regions import Box, box_size, full_box, input_boxes, join, matching_runs
+from partitioner.regions import Box, box_size, full_box, input_boxes, join, matching_runs, run_count
 
 Point = dict[str, int]
 
@@ -203,6 +203,16 @@ def test_join_is_the_smallest_box_of_both(data: st.DataObject) -> None:
     elements = {point for box in (a, b) for point in product(*(range(low, high) for low, high in box))}
     both = join(a, b)
     assert (bounds(elements, 2) == both) if elements else box_size(both) == 0
+
+
+@given(st.data())
+def test_runs_are_counted_as_they_lie_in_memory(data: st.DataObject) -> None:
+    shape = (3, 4, 5)
+    box = data.draw(boxes(shape))
+    inside = np.zeros(shape, bool)
+    inside[tuple(slice(low, high) for low, high in box)] = True
+    starts = np.count_nonzero(np.diff(inside.reshape(-1).astype(int), prepend=0) == 1)
+    assert not box_size(box) or starts == run_count(shape, box)
 
 
 def test_the_full_box_of_an_output_needs_full_inputs() -> None:

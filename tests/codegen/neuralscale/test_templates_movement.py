@@ -263,10 +263,18 @@ def test_trailing_operators_work_on_moved_data() -> None:
         compile_graph(*builder.build(large), chip).check()
 
 
+def test_a_transpose_is_cut_along_outer_axes() -> None:
+    """Cutting the groups of a channel shuffle would move pieces of a few bytes."""
+    builder = MovementBuilder("shuffle")
+    out = builder.transpose(builder.input("x", 1, 14, 14, 4, 68), 0, 1, 2, 4, 3)
+    (step,) = compile_graph(*builder.build(out)).plan.steps
+    assert step.binding.pieces[3:] == (1, 1)
+
+
 @pytest.mark.parametrize("name", ["flatten order", "channel shuffle"])
 def test_a_transpose_takes_few_instructions(name: str) -> None:
     """One-element moves would take thousands."""
     shape, make, _ = MOVES[name]
     builder = MovementBuilder("few")
     program = compile_graph(*builder.build(make(builder, builder.input("x", *shape)))).program
-    assert sum(i.engine in ("vector", "matrix") for stream in program.streams for i in stream.instrs) < 80
+    assert sum(i.engine in ("vector", "matrix") for stream in program.streams for i in stream.instrs) < 200
