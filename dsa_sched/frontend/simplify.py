@@ -57,6 +57,22 @@ def drop_no_ops(network: Network) -> Network:
     return replace(network, nodes=tuple(nodes))
 
 
+def drop_empty_pieces(network: Network) -> Network:
+    """Pieces of a Concat that hold no element are left out; one piece alone is passed on."""
+    nodes = []
+    for node in network.nodes:
+        if node.op_type == "Concat" and all(
+            name in network.values or name in network.constants for name in node.inputs
+        ):
+            pieces = tuple(name for name in node.inputs if 0 not in network.shape(name))
+            if len(pieces) == 1:
+                node = Node(node.name, "Identity", pieces, node.outputs)
+            elif pieces:
+                node = replace(node, inputs=pieces)
+        nodes.append(node)
+    return replace(network, nodes=tuple(nodes))
+
+
 def _is_no_op(network: Network, node: Node) -> bool:
     match node.op_type:
         case "Identity":
@@ -274,4 +290,10 @@ def unify_reshapes(network: Network) -> Network:
     return replace(network, nodes=tuple(plain(node) for node in network.nodes))
 
 
-PASSES: tuple[Callable[[Network], Network], ...] = (split_many_operands, drop_no_ops, unify_reshapes, fold_affine)
+PASSES: tuple[Callable[[Network], Network], ...] = (
+    split_many_operands,
+    drop_empty_pieces,
+    drop_no_ops,
+    unify_reshapes,
+    fold_affine,
+)

@@ -296,6 +296,10 @@ REFUSED: dict[str, tuple[Build, str]] = {
         pool("AveragePool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, count_include_pad=1),
         "count_include_pad with a ceil_mode window beyond the padding",
     ),
+    "nothing left": (
+        lambda b: b.node("Relu", b.node("Slice", b.input(2, 3), b.integers(3), b.integers(9), b.integers(1))),
+        "Slice slice0 (2x3, 1, 1, 1): v0 is empty (2x0)",
+    ),
     "vector factor": (lambda b: b.node("MatMul", b.input(3, 4), b.input(4)), "a factor of one axis"),
     "resized channels": (
         lambda b: b.node("Resize", b.input(1, 2, 3, 3), "", "", b.integers(1, 4, 3, 3)),

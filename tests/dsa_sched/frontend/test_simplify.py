@@ -131,6 +131,14 @@ def test_a_sum_is_a_chain_that_keeps_the_first_name(tmp_path: Path) -> None:
     assert model.graph.ops[-1].outputs == (y,)
 
 
+def test_empty_pieces_and_concatenations_of_one_vanish(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x = builder.input(2, 3)
+    empty = builder.node("Slice", x, builder.integers(3), builder.integers(9), builder.integers(1))
+    y = builder.node("Neg", builder.node("Concat", builder.node("Relu", x), empty, axis=1))
+    assert [op.kind for op in checked(builder, tmp_path, y).graph.ops] == ["relu", "neg"]
+
+
 def test_what_no_output_needs_is_gone(tmp_path: Path) -> None:
     builder = ModelBuilder()
     x = builder.input(2, 3)
