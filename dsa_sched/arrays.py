@@ -8,8 +8,6 @@ the arrays alone, not on the day.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.whole_file import write_whole
 from hw_models.errors import UserError, size_text
 
 __all__ = ["read_arrays", "write_arrays"]
@@ -57,21 +56,12 @@ def _read(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Arra
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an .npz file that `numpy.load` reads; the file appears when it is complete. Raises UserError."""
+    """Write an .npz file that `numpy.load` reads, its folder too; whole or not at all. Raises UserError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dsa-sched-", delete=False) as stream:
-            scratch = Path(stream.name)
-            try:
-                _write(stream, arrays)
-                stream.close()
-                scratch.chmod(0o644)
-                os.replace(scratch, path)
-            except BaseException:
-                scratch.unlink(missing_ok=True)
-                raise
     except OSError as error:
         raise UserError(str(path), needs="a place that can be written", has=_reason(error)) from None
+    write_whole(path, lambda stream: _write(stream, arrays))
 
 
 def _write(stream: IO[bytes], arrays: Mapping[str, Array]) -> None:

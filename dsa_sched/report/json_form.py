@@ -6,13 +6,12 @@ Numbers are plain; an error that is not finite is the string "inf", because JSON
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 
 from dsa_sched.verdict import VerifyReport
+from dsa_sched.whole_file import write_whole
 from hw_models.errors import UserError
 
 __all__ = ["FORMAT", "report_json", "require_folder", "write_report"]
@@ -50,12 +49,6 @@ def require_folder(path: Path) -> None:
 
 
 def write_report(report: VerifyReport, path: Path) -> None:
-    """Write the JSON form; the file appears when it is complete. Raises UserError."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".dsa-sched-", delete=False) as stream:
-            stream.write(report_json(report))
-        Path(stream.name).chmod(0o644)
-        os.replace(stream.name, path)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(str(path), needs="a place that can be written", has=reason) from None
+    """Write the JSON form, whole or not at all. Raises UserError."""
+    text = report_json(report).encode()
+    write_whole(path, lambda stream: stream.write(text))

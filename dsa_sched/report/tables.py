@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND
-from dsa_sched.report.listing import output_console, print_table
+from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
 from dsa_sched.verdict import LayerResult, VerifyReport
 from dsa_sched.work import LayerWork
 from hw_models.errors import size_text
@@ -19,7 +19,13 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
     """Print the whole report."""
     console = console or output_console()
     console.print(Text(_title(report), "bold"))
-    print_table(console, _layers(report))
+    engines = tuple(engine for engine in report.total.instructions if report.total.cycles.get(engine))
+    wide = _layers(report, engines, tuple(report.total.moved_bytes))
+    unbounded = console.options.update_width(PLAIN_WIDTH)
+    fits = console.measure(wide, options=unbounded).maximum <= console.width
+    print_table(console, wide if fits else _layers(report, (), ()))
+    if not fits:
+        console.print("cycles and bytes by layer: in a wider terminal, a pipe, or with --json")
     for line in _facts(report):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for warning in report.warnings:
@@ -29,9 +35,8 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
     console.print(Text("passed", "bold green") if report.passed else Text("FAILED", "bold red"))
 
 
-def _layers(report: VerifyReport) -> Table:
-    engines = tuple(engine for engine in report.total.instructions if report.total.cycles.get(engine))
-    ways = tuple(report.total.moved_bytes)
+def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:
+    """One row a layer, with a column for each of these engines and ways."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("layer", overflow="ellipsis", max_width=32)
     table.add_column("operators", overflow="ellipsis", max_width=20)
@@ -97,8 +102,11 @@ def _facts(report: VerifyReport) -> list[str]:
             f"the error ({result.rows} rows)"
         )
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
-    lines.append(
-        f"program: {size_text(report.program_bytes)}, {sum(report.total.instructions.values()):,} instructions"
-    )
+    cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
+    lines.append(f"cycles of the busiest cores: {', '.join(cycles)}")
+    moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
+    lines.append(f"moved: {', '.join(moved)}")
+    instructions = sum(report.total.instructions.values())
+    lines.append(f"program: {size_text(report.program_bytes)}, {instructions:,} instructions")
     lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
     return lines

@@ -1,0 +1,140 @@
+"""Reports for readers: what is shown on wide and narrow terminals and elsewhere, and that failures stand out."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dsa_sched.judge import LogitsResult
+from dsa_sched.report.json_form import report_json, write_report
+from dsa_sched.report.progress import Steps
+from dsa_sched.report.tables import print_report
+from dsa_sched.verdict import LayerResult, VerifyReport, failures
+from dsa_sched.work import LayerWork, add_work
+from hw_models.errors import UserError
+
+WORK = LayerWork(
+    {"matrix": 3, "dma": 2}, {"matrix": 800.0, "dma": 20.0}, {"matrix": 100.0, "dma": 20.0}, {"A->B": 2048}
+)
+GOOD = LayerResult("conv", ("Conv", "Relu"), "r", WORK, 1e-3, 2e-3, 2048, 0, "")
+BAD = LayerResult("[red]odd", ("Add",), "s", WORK, 0.5, inf, 2048, 48, "first at [0]")
+UNKNOWN = LayerResult("split", ("Add",), "t", WORK, None, None, 10, 0, "")
+LOGITS = LogitsResult("s", 0, 0.5, 10.0, 2, 1, 0)
+
+
+def report(*layers: LayerResult, logits: tuple[LogitsResult, ...] = (LOGITS,)) -> VerifyReport:
+    return VerifyReport(
+        model="net",
+        chip="toy",
+        level="O0",
+        batch=2,
+        inputs=2,
+        layers=layers,
+        logits=logits,
+        constants=1,
+        constant_bytes=2048,
+        program_bytes=4096,
+        total=add_work(layer.work for layer in layers),
+        failures=tuple(failures(layers, logits)),
+        warnings=(),
+        seconds=(("compile", 1.25),),
+    )
+
+
+def shown(what: VerifyReport, width: int, terminal: bool = True) -> str:
+    stream = io.StringIO()
+    print_report(what, Console(file=stream, width=width, force_terminal=terminal, color_system=None, highlight=False))
+    return stream.getvalue()
+
+
+def test_a_wide_terminal_shows_cycles_and_bytes_by_layer() -> None:
+    lines = shown(report(GOOD, GOOD), 160).splitlines()
+    assert lines[0] == "net on toy, O0, batch 2, 2 inputs"
+    headings = ["layer", "operators", "instr.", "cycles", "cycles", "KiB", "alone", "in", "network", "samples"]
+    assert lines[2].split() == headings
+    assert lines[3].split() == ["conv", "Conv+Relu", "5", "100", "20", "2.0", "1.00e-03", "2.00e-03", "2,048"]
+    assert lines[5].split() == ["total", "2", "layers", "10", "200", "40", "4.0", "1.00e-03", "4,096"]
+    assert lines[-1] == "passed"
+
+
+def test_a_narrow_terminal_shows_the_rest_and_says_so() -> None:
+    text = shown(report(GOOD), 70)
+    assert "conv   Conv+Relu" in text
+    assert "…" not in text
+    assert "cycles and bytes by layer: in a wider terminal" in text
+    assert "cycles of the busiest cores: matrix 100, dma 20" in text
+    assert "moved: A->B 2 KiB" in text
+
+
+def test_plain_text_has_no_blanks_at_the_ends_of_lines() -> None:
+    assert all(line == line.rstrip() for line in shown(report(GOOD), 200, terminal=False).splitlines())
+
+
+def test_failures_are_said_in_words_and_names_are_not_markup() -> None:
+    text = shown(report(GOOD, BAD), 200)
+    assert "failed: layer [red]odd: relative error 0.5 by itself, at most 0.015 is allowed" in text
+    assert "failed: layer [red]odd: 48 of 2048 samples differ from the emulation, first at [0]" in text
+    assert "2,000 of 2,048" in text
+    assert text.splitlines()[-1] == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("logits", "said"),
+    [
+        (replace(LOGITS, error=1.5), "s for input 0: error 1.5 is 0.15 of the distance 10 between inputs"),
+        (replace(LOGITS, error=inf), "s for input 0: error inf is inf of the distance"),
+        (replace(LOGITS, top1_wrong=1), "s for input 0: 1 of 2 rows have another top-1 although the margin is clear"),
+    ],
+)
+def test_logits_that_fail(logits: LogitsResult, said: str) -> None:
+    (failure,) = report(GOOD, logits=(logits,)).failures
+    assert failure.startswith(said)
+
+
+def test_an_end_that_cannot_be_judged_is_a_failure() -> None:
+    assert not report(GOOD, logits=()).passed
+
+
+def test_a_value_without_reference_is_a_dash_and_null() -> None:
+    row = next(line for line in shown(report(UNKNOWN), 70).splitlines() if line.startswith("split"))
+    assert row.split() == ["split", "Add", "5", "-", "-", "10"]
+    assert json.loads(report_json(report(UNKNOWN)))["layers"][0]["isolated_error"] is None
+
+
+def test_infinite_errors_have_a_json_form() -> None:
+    data = json.loads(report_json(report(BAD)))
+    assert data["layers"][0]["whole_error"] == "inf"
+    assert data["passed"] is False
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_report(report(GOOD), tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["chip"] == "toy"
+    with pytest.raises(UserError, match="needs a place that can be written"):
+        write_report(report(GOOD), tmp_path / "none" / "r.json")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="needs a place that can be written"):
+        write_report(report(GOOD), tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]
+
+
+def test_steps_are_plain_lines_without_a_terminal() -> None:
+    stream = io.StringIO()
+    with Steps(Console(file=stream, width=10, force_terminal=False)) as steps:
+        steps.say("a step [bold] whose text is longer than the width")
+    assert stream.getvalue() == "a step [bold] whose text is longer than the width\n"
+
+
+def test_steps_are_one_changing_line_on_a_terminal() -> None:
+    stream = io.StringIO()
+    with Steps(Console(file=stream, width=80, force_terminal=True)) as steps:
+        steps.say("lowering")
+    assert "lowering" in stream.getvalue()
+    erase_line = "\x1b[2K"
+    assert stream.getvalue().endswith(erase_line)
