@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import prod
 
-import numpy as np
-
 from dsa_sched.frontend.network import Value
 from dsa_sched.frontend.operation import Operation
 from partitioner.regions import matching_runs
@@ -116,8 +114,21 @@ def view_axes(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...]) -> Ax
 
 def keeps_order(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...], target_axes: Axes) -> bool:
     """True when a reshape between two values laid out like this leaves every element at its linear place."""
-    if prod(shape) != prod(target):
-        return False
-    places = np.arange(prod(shape), dtype=np.int64)
-    before = places.reshape(shape).transpose(axes).reshape(-1)
-    return bool(np.array_equal(before, places.reshape(target).transpose(target_axes).reshape(-1)))
+    return prod(shape) == prod(target) and _steps(shape, axes) == _steps(target, target_axes)
+
+
+def _steps(shape: tuple[int, ...], axes: Axes) -> list[tuple[int, int]]:
+    """(extent, step in the file's linear order) of the device axes, outermost first, in the one shortest form.
+
+    Unit axes say nothing, and two axes whose steps continue each other are one; equal lists mean equal orders.
+    """
+    steps: list[tuple[int, int]] = []
+    for axis in axes:
+        extent, step = shape[axis], prod(shape[axis + 1 :])
+        if extent == 1:
+            continue
+        if steps and steps[-1][1] == extent * step:
+            steps[-1] = (steps[-1][0] * extent, step)
+        else:
+            steps.append((extent, step))
+    return steps

@@ -52,9 +52,35 @@ def read_model(path: Path) -> ModelFile:
         ) from error
     if not model.ir_version or not model.graph.node:
         raise ModelError(str(path), needs="an ONNX model with at least one node", has="a file without one")
+    _require_text(model, path)
     digest = hashlib.sha256(raw)
     _resolve_external(path, model, digest, len(raw))
     return ModelFile(_checked(model, str(path)), digest.hexdigest())
+
+
+def _require_text(model: onnx.ModelProto, path: Path) -> None:
+    """Names that are UTF-8: others make every later step stumble, each in its own way."""
+    try:
+        names = [*_names(model)]
+    except UnicodeDecodeError:
+        names = [b""]
+    if not all(isinstance(name, str) for name in names):
+        raise ModelError(str(path), needs="names in UTF-8", has="other bytes; the file is damaged or not ONNX")
+
+
+def _names(model: onnx.ModelProto) -> Iterator[str | bytes]:
+    graph = model.graph
+    yield graph.name
+    for item in (*graph.input, *graph.output, *graph.value_info):
+        yield item.name
+        yield from (dim.dim_param for dim in item.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name))
+    yield from (item.domain for item in model.opset_import)
 
 
 def checked_model(model: onnx.ModelProto, who: str) -> ModelFile:

@@ -49,6 +49,32 @@ def test_other_files_are_refused(raw: bytes, tmp_path: Path) -> None:
     assert str(path) in refusal(path)
 
 
+@pytest.mark.parametrize("name", [b"relu0", b"Relu", b"x0", b"small"])
+def test_names_that_are_no_text(name: bytes, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    path = builder.save(tmp_path, builder.node("Relu", builder.input(2)))
+    path.write_bytes(path.read_bytes().replace(name, b"\xff" * len(name)))
+    assert refusal(path).startswith(f"{path}: needs names in UTF-8")
+
+
+def test_damaged_files_are_refused_or_read_but_never_crash(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Conv", builder.input(1, 2, 5, 5), builder.weights(2, 2, 3, 3), pads=[1, 1, 1, 1])
+    path = builder.save(tmp_path, builder.node("Flatten", builder.node("MaxPool", y, kernel_shape=[2, 2])))
+    raw, random, refused = path.read_bytes(), np.random.default_rng(0), 0
+    for _ in range(300):
+        damaged = bytearray(raw)
+        for _ in range(random.integers(1, 4)):
+            damaged[random.integers(len(raw))] = random.integers(256)
+        path.write_bytes(damaged)
+        try:
+            load_model(path)
+        except ModelError as error:
+            refused += 1
+            assert error.who  # noqa: PT017 - most damaged files are refused, some are still models
+    assert refused > 100
+
+
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     assert "needs a file, or one of" in refusal(tmp_path)
 
