@@ -16,6 +16,7 @@ import numpy as np
 from codegen.neuralscale.memory_map import address_of
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
+from hw_models.errors import TargetError
 from isched.program import Instr, Region
 
 __all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix", "immediate"]
@@ -125,7 +126,7 @@ class Issue:
     def fill(self, d: Matrix, value: float) -> Iterator[Instr]:
         """mov.f: every element of `d` becomes `value`."""
         for (dd,) in _cut((d,)):
-            operands = (("rd", dd.address), ("fs1", immediate(value)), *_shape(dd), ("stride_d", dd.stride_field))
+            operands = (("rd", dd.address), ("fs1", immediate(value)), *self._shape(dd), ("stride_d", dd.stride_field))
             yield Instr("vector", "mov.f", operands, (), (dd.region,), self._passes(dd), self.source)
 
     def by_column(self, op: str, d: Matrix, a: Matrix, vector: Matrix) -> Iterator[Instr]:
@@ -148,7 +149,7 @@ class Issue:
             rows = min(MAX_EXTENT, a.rows - row)
             dd, aa = d.part(row, rows), a.part(row, rows)
             strides = (("stride_d", dd.stride_field), ("stride_s", aa.stride_field))
-            operands = (("rd", dd.address), ("rs1", aa.address), *_shape(aa), *strides)
+            operands = (("rd", dd.address), ("rs1", aa.address), *self._shape(aa), *strides)
             yield Instr("vector", f"{op}.m.dim_w", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
 
     def reduce_columns(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
@@ -157,7 +158,7 @@ class Issue:
             columns = min(MAX_EXTENT, a.columns - column)
             dd, aa = d.part(0, 1, column, columns), a.part(0, a.rows, column, columns)
             strides = (("stride_d", 0), ("stride_s", aa.stride_field))
-            operands = (("rd", dd.address), ("rs1", aa.address), *_shape(aa), *strides)
+            operands = (("rd", dd.address), ("rs1", aa.address), *self._shape(aa), *strides)
             yield Instr("vector", f"{op}.m.dim_h", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
 
     def memul(self, d: Matrix, a: Matrix, b: Matrix) -> Instr:
@@ -166,10 +167,10 @@ class Issue:
             ("rd", d.address),
             ("rs1", a.address),
             ("rs2", b.address),
-            ("m_shape_s1", a.columns << 16 | a.rows),
-            ("m_shape_s2", b.columns << 16 | b.rows),
+            ("m_shape_s1", self._pair(a.columns, a.rows)),
+            ("m_shape_s2", self._pair(b.columns, b.rows)),
             ("m_stride_d", d.stride_field),
-            ("m_stride_s", b.stride_field << 16 | a.stride_field),
+            ("m_stride_s", self._pair(b.stride_field, a.stride_field)),
         )
         cycles = matrix_cycles(self.chip, a.rows, b.columns, a.columns)
         return Instr("matrix", "memul.mm", operands, (a.region, b.region), (d.region,), cycles, self.source)
@@ -179,7 +180,7 @@ class Issue:
         operands = (
             ("rd", d.address),
             ("rs1", a.address),
-            ("m_shape_s1", a.columns << 16 | a.rows),
+            ("m_shape_s1", self._pair(a.columns, a.rows)),
             ("m_stride_d", d.stride_field),
             ("m_stride_s", a.stride_field),
         )
@@ -193,10 +194,10 @@ class Issue:
             ("rd", d.address),
             ("rs1", image.address),
             ("rs2", weights.address),
-            ("conv_FM_in", shape.width << 16 | shape.height),
-            ("conv_Depth_in", image.stride_field << 16 | shape.channels),
-            ("conv_FM_out", shape.out_width << 16 | shape.out_height),
-            ("conv_Depth_out", d.stride_field << 16 | shape.out_channels),
+            ("conv_FM_in", self._pair(shape.width, shape.height)),
+            ("conv_Depth_in", self._pair(image.stride_field, shape.channels)),
+            ("conv_FM_out", self._pair(shape.out_width, shape.out_height)),
+            ("conv_Depth_out", self._pair(d.stride_field, shape.out_channels)),
             ("conv_S_kernel", weights.stride_field),
             ("conv_kernel", shape.kernel[1] << 24 | shape.kernel[0] << 16 | shape.dilation << 8 | shape.stride),
             ("conv_padding", top << 24 | bottom << 16 | left << 8 | right),
@@ -213,16 +214,21 @@ class Issue:
         reads: tuple[Region, ...] = (),
         second_stride: int = 0,
     ) -> Instr:
-        strides = (("stride_d", d.stride_field), ("stride_s", second_stride << 16 | a.stride_field))
-        operands = (("rd", d.address), ("rs1", a.address), *extra, *_shape(d), *strides)
+        strides = (("stride_d", d.stride_field), ("stride_s", self._pair(second_stride, a.stride_field)))
+        operands = (("rd", d.address), ("rs1", a.address), *extra, *self._shape(d), *strides)
         return Instr("vector", opcode, operands, (a.region, *reads), (d.region,), self._passes(d), self.source)
+
+    def _shape(self, matrix: Matrix) -> tuple[tuple[str, int]]:
+        return (("shape_s1", self._pair(matrix.columns, matrix.rows)),)
+
+    def _pair(self, high: int, low: int) -> int:
+        """Two 16-bit fields of a CSR. Raises TargetError where one is too wide and the template did not cut it."""
+        if max(high, low) > MAX_EXTENT:
+            raise TargetError(self.source, needs=f"extents and strides up to {MAX_EXTENT}", has=str(max(high, low)))
+        return high << 16 | low
 
     def _passes(self, matrix: Matrix) -> float:
         return vector_cycles(self.chip, matrix.rows * matrix.columns)
-
-
-def _shape(matrix: Matrix) -> tuple[tuple[str, int]]:
-    return (("shape_s1", matrix.columns << 16 | matrix.rows),)
 
 
 def _cut(matrices: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix, immediate
+from hw_models.errors import TargetError
 from isched.program import Instr, Region
 from tests.chip_runs import stcp920
 
@@ -104,3 +105,9 @@ def test_immediates_are_the_nearest_half(value: float) -> None:
 def test_immediates_beyond_halves_are_infinite() -> None:
     assert np.uint32(immediate(-3.4e38)).view(np.float32) == -np.inf
     assert np.uint32(immediate(np.inf)).view(np.float32) == np.inf
+
+
+def test_a_matrix_that_no_template_cut_is_refused_by_layer() -> None:
+    b = Matrix("L1", 1 << 20, 1, 70_000)
+    with pytest.raises(TargetError, match="layer: needs extents and strides up to 65535; has 70000"):
+        ISSUE.memul(Matrix("IM", 0, 1, 70_000), Matrix("L1", 0, 1, 1), b)
