@@ -33,18 +33,49 @@ class _Access:
 
 
 def verify_program(program: Program, chip: Chip) -> None:
-    """Bounds, reads of unwritten bytes, races between cores and with DMA, equal barriers. Raises PlanError."""
+    """Bounds, alignment, engines that may not touch a memory, reads of unwritten bytes, races between cores and with
+    DMA, equal barriers. Raises PlanError naming core, instruction and operator."""
     counts = {sum(i.opcode == program.barrier for i in stream.instrs) for stream in program.streams}
     if len(counts) > 1:
         raise PlanError(f"program {program.name}", needs="as many barriers on every core", has=str(sorted(counts)))
     written = _Written(program, chip)
-    epochs = [_epochs(program, stream.core, stream.instrs) for stream in program.streams]
+    rules = _Rules.of(chip)
+    epochs = [_epochs(program, stream.instrs) for stream in program.streams]
     for number in range(len(epochs[0]) if epochs else 0):
         shared: list[_Access] = []
         for core, per_core in enumerate(epochs):
-            shared += _check_epoch(program, chip, written, core, per_core[number])
+            shared += _check_epoch(program, rules, written, core, per_core[number])
         _refuse_races(program, shared)
         written.publish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What one memory allows."""
+
+    name: str
+    size_bytes: int
+    alignment_bytes: int
+    read_by: frozenset[str]
+    written_by: frozenset[str]
+
+    @staticmethod
+    def of(chip: Chip) -> dict[str, _Rules]:
+        return {
+            m.name: _Rules(m.name, m.size_bytes, m.alignment_bytes, frozenset(m.read_by), frozenset(m.written_by))
+            for m in chip.memories
+        }
+
+    def problem(self, engine: str, region: Region, write: bool) -> str:
+        """What an access would need to be allowed; empty when it is."""
+        if region.offset_bytes < 0 or region.end_bytes > self.size_bytes:
+            return f"addresses inside {self.name} ({self.size_bytes} bytes)"
+        if (region.offset_bytes | region.stride_bytes) % self.alignment_bytes:
+            return f"addresses and strides of {self.name} at multiples of {self.alignment_bytes} bytes"
+        allowed = self.written_by if write else self.read_by
+        if engine not in allowed:
+            return f"an engine that may {'write' if write else 'read'} {self.name}: {', '.join(sorted(allowed))}"
+        return ""
 
 
 def overlaps(a: Region, b: Region) -> bool:
@@ -72,8 +103,8 @@ def _row_meets(row: Region, other: Region) -> bool:
     return first < other.rows and start < row.end_bytes and start + other.row_bytes > row.offset_bytes
 
 
-def _epochs(program: Program, core: int, instrs: tuple[Instr, ...]) -> list[list[tuple[int, Instr]]]:
-    del core
+def _epochs(program: Program, instrs: tuple[Instr, ...]) -> list[list[tuple[int, Instr]]]:
+    """Numbered instructions between barriers."""
     epochs: list[list[tuple[int, Instr]]] = [[]]
     for index, instr in enumerate(instrs):
         if instr.opcode == program.barrier:
@@ -118,7 +149,7 @@ class _Written:
 
 
 def _check_epoch(
-    program: Program, chip: Chip, written: _Written, core: int, instrs: list[tuple[int, Instr]]
+    program: Program, rules: dict[str, _Rules], written: _Written, core: int, instrs: list[tuple[int, Instr]]
 ) -> Iterator[_Access]:
     """Check one core's instructions between two barriers; yield its accesses to shared memories."""
     mine: list[Region] = []
@@ -131,9 +162,8 @@ def _check_epoch(
             in_flight = [entry for entry in in_flight if entry[0] != instr.awaits]
             open_transfers.pop(instr.awaits, None)
         for region, write in (*((r, False) for r in instr.reads), *((w, True) for w in instr.writes)):
-            bound = chip.memory(region.memory).size_bytes
-            if region.offset_bytes < 0 or region.end_bytes > bound:
-                raise PlanError(who, needs=f"addresses inside {region.memory} ({bound} bytes)", has=str(region))
+            if problem := rules[region.memory].problem(instr.engine, region, write):
+                raise PlanError(who, needs=problem, has=str(region))
             for token, other, other_writes in in_flight:
                 if token != instr.starts and (write or other_writes) and overlaps(region, other):
                     raise PlanError(

@@ -79,6 +79,7 @@ FAULTS: dict[str, tuple[int, Edit, str]] = {
     "a result past the end of its memory": (0, shifted(is_opcode("meconv.mm"), 1 << 20), "addresses inside IM"),
     "a result before the start": (0, shifted(is_opcode("meconv.mm"), -2), "addresses inside IM"),
     "a local buffer past the end": (3, shifted(moves("LLB", "L1"), 1 << 20), "addresses inside L1"),
+    "a result at an odd address": (0, shifted(is_opcode("meconv.mm"), 1), "multiples of 2 bytes"),
     "a result in another core's place": (1, shifted(moves("L1", "LLB"), -64), "a barrier between accesses of two"),
 }
 
@@ -96,6 +97,17 @@ def test_barriers_dropped_on_every_core_are_found(compiled: Compiled) -> None:
         program = edited(program, core, without(is_opcode("sync")))
     with pytest.raises(PlanError):
         verify_program(program, compiled.chip)
+
+
+def test_engines_touch_only_the_memories_that_they_can(compiled: Compiled) -> None:
+    def into_l1(instrs: list[Instr]) -> list[Instr]:
+        return [
+            replace(i, writes=tuple(replace(w, memory="L1") for w in i.writes)) if i.opcode == "meconv.mm" else i
+            for i in instrs
+        ]
+
+    with pytest.raises(PlanError, match="an engine that may write L1: scalar, transfer, vector"):
+        verify_program(edited(compiled.program, 1, into_l1), compiled.chip)
 
 
 def test_a_message_names_core_instruction_and_operator(compiled: Compiled) -> None:
