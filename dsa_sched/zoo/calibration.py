@@ -118,9 +118,9 @@ class _Network:
 
     def _fit(self, node: onnx.NodeProto, operands: list[Tensor], deviation: float) -> Doubles:
         """Gain and bias of a convolution or matrix multiplication: the output centred, with the given deviation."""
-        if node.op_type == "Gemm":
+        if node.op_type == "Gemm" or operands[0].shape[2:] == (1, 1):
             pull = CLASSIFIER_PULL if node.output[0] == self.classifier else 0.0
-            operands[1] = self._direct(node.input[1], np.asarray(operands[0], np.float64), pull)
+            operands[1] = self._direct(node, np.asarray(operands[0], np.float64), pull)
         output = evaluate(node, operands[:2])
         mean, variance = _statistics(output)
         gain = _rounded(deviation / np.sqrt(variance))
@@ -132,22 +132,24 @@ class _Network:
         axes = (1, -1, *(1,) * (output.ndim - 2))
         return np.asarray(output * gain.reshape(axes) + self.floats[name].reshape(axes))
 
-    def _direct(self, name: str, data: Doubles, pull: float) -> Floats:
-        """Weights (outputs, inputs) that see what differs between inputs and not their mean, as trained ones do.
+    def _direct(self, node: onnx.NodeProto, data: Doubles, pull: float) -> Tensor:
+        """Weights [outputs, inputs, ...] that see what differs between inputs and not their mean, as trained ones do.
 
         Each row gets `pull` times its own length along the differences between the images of the batch, mixed by its
         first weights, and loses its component along the mean. Random weights alone cancel most of what they sum, and a
-        bias would cancel the rest: no precision of half floats would be left.
+        bias would cancel the rest: no precision of half floats would be left. Returns them as the node sees them.
         """
-        mean = _rounded(data.mean(axis=0))
-        weights = self.floats[name].astype(np.float64)
-        differences = data - mean
-        directions = _rounded(differences / np.sqrt(np.sum(differences**2, axis=1, keepdims=True)))
-        images, length = data.shape
-        weights += pull * np.sqrt(length / images) * weights[:, :images] @ directions
-        along = _rounded(weights @ mean / (mean @ mean))
-        self.floats[name] = (weights - along[:, None] * mean).astype(np.float32)
-        return self.floats[name]
+        seen = self._constant(node.input[1])
+        weights = np.asarray(seen.reshape(seen.shape[0], -1), np.float32)
+        mean = _rounded(data.mean(axis=0, keepdims=True))
+        if pull:
+            weights = _pulled(weights, (data - mean).reshape(len(data), -1), pull)
+        response = evaluate(node, [mean, weights.reshape(seen.shape)]).ravel()
+        along = _rounded(response / np.square(mean).sum()).astype(np.float32)
+        weights = weights - along[:, None] * mean.astype(np.float32).reshape(1, -1)
+        root = self._root(node.input[1])
+        self.floats[root] = weights.reshape(self.floats[root].shape)
+        return self._constant(node.input[1])
 
     def _constant(self, name: str) -> Tensor:
         """As its reader sees it."""
@@ -164,6 +166,16 @@ class _Network:
         """Multiply the weights of every output by its gain. Reshape and Unsqueeze keep their order."""
         root = self.floats[self._root(name)]
         self.floats[self._root(name)] = (root.reshape(gain.size, -1) * gain[:, None]).reshape(root.shape)
+
+
+def _pulled(weights: Floats, differences: Doubles, pull: float) -> Floats:
+    """One product after the other, not a matrix product, whose last bits depend on the machine."""
+    images, length = differences.shape
+    directions = _rounded(differences / np.sqrt(np.sum(differences**2, axis=1, keepdims=True)))
+    result = weights.astype(np.float64)
+    for image in range(images):
+        result += pull * np.sqrt(length / images) * weights[:, image, None] * directions[image]
+    return result.astype(np.float32)
 
 
 def _statistics(data: Doubles) -> tuple[Doubles, Doubles]:
