@@ -38,6 +38,10 @@ class Bus:
     devices: Devices
     tohost: int
 
+    def is_memory(self, hart: Hart, address: int) -> bool:
+        """Whether `address` lies in a memory, not in a register or a hole."""
+        return self.memory.offset(hart.index, address) >= 0
+
     def load(self, hart: Hart, address: int, size: int) -> int:
         """`size` bytes, unsigned. Raises `Trap` or `SimulationFault`."""
         if address & (size - 1):

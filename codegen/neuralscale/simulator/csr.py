@@ -27,6 +27,7 @@ M_DEQUANT_COEFF, CONV_DEQUANT_COEFF = 0x410, 0x411
 MTE_COREMAP, MTE_ICDEST, MTE_SHAPE, MTE_STRIDE_LLB = 0x420, 0x421, 0x422, 0x423
 
 _MISA: Final = 0x4020_1125
+_MIDELEG, _MIE = 0x303, 0x304
 _TID: Final = 0x424
 _MHARTID: Final = 0xF14
 _MSTATUS_WRITABLE: Final = 0x007E_60AA | 0x0002_0000  # SIE MIE SPIE MPIE FS MPRV SUM MXR TVM TW TSR; MPP stays M
@@ -38,15 +39,15 @@ _PLAIN: Final = (*range(0x400, 0x40F), 0x410, 0x411, *range(0x420, 0x424), 0x425
 _STORED: Final[dict[int, int]] = {
     **dict.fromkeys(_PLAIN, MASK),
     0x008: 0, 0x41F: 0, MTVEC: MASK & ~2, MEPC: MASK & ~1, MCAUSE: MASK, MTVAL: MASK, 0x302: 0xB109, 0x303: 0x222,
-    0x304: _INTERRUPTS, 0x306: MASK, 0x344: 0x22, 0x104: _INTERRUPTS, 0x105: MASK & ~3, 0x106: MASK, 0x140: MASK,
+    0x304: _INTERRUPTS, 0x306: MASK, 0x344: 0x22, 0x105: MASK & ~3, 0x106: MASK, 0x140: MASK,
     0x141: MASK & ~1, 0x142: MASK, 0x143: MASK, 0x144: 0, 0x180: 0x803F_FFFF, 0x7C6: MASK, 0x7C7: MASK, 0x7C8: MASK,
     0x7CA: 0, 0x7CB: 0, 0x7CC: 0, 0x7CD: 0, 0xFC0: 0, 0xFC1: 0, 0xF11: 0, 0xF12: 0, 0xF13: 0,
     **dict.fromkeys(range(0x3A0, 0x3A4), MASK), **dict.fromkeys(range(0x3B0, 0x3C0), MASK),
     **dict.fromkeys((*range(0xB03, 0xB20), *range(0xB83, 0xBA0), *range(0x323, 0x340)), 0),
     **dict.fromkeys((*range(0xC03, 0xC20), *range(0xC83, 0xCA0)), 0),
-    0x7A0: 0, 0x7A1: 0, 0x7A2: MASK, 0x7B1: MASK & ~1, 0x7B2: MASK,
+    0x7A0: 0, 0x7A1: 0, 0x7A2: MASK, 0x7A3: 0, 0x7B0: 0, 0x7B1: MASK & ~1, 0x7B2: MASK,
 }  # fmt: skip
-_RESET: Final = {0xF12: 5, 0x7CD: 1, 0x3A0: 0x1F, 0x3B0: MASK}
+_RESET: Final = {0xF12: 5, 0x7CD: 1, 0x3A0: 0x1F, 0x7A1: 0x2000_0000, 0x7B0: 0x4000_0000, 0x3B0: MASK}
 _COUNTERS_LOW: Final = (0xB00, 0xB02, 0xC00, 0xC02)
 _COUNTERS_HIGH: Final = (0xB80, 0xB82, 0xC80, 0xC82)
 
@@ -76,6 +77,8 @@ def read(hart: Hart, number: int) -> int:
             return _MISA
         case 0x424 | 0xF14:
             return hart.hart_id
+        case 0x104:
+            return int(hart.csr[_MIE]) & int(hart.csr[_MIDELEG])
         case 0xC20:
             return hart.vl
         case 0xC21:
@@ -109,6 +112,9 @@ def write(hart: Hart, number: int, value: int) -> None:
         mask = _MSTATUS_WRITABLE if number == MSTATUS else 0x000C_6022
         status = (int(hart.csr[MSTATUS]) & ~mask | value & mask) & 0x7FFF_FFFF
         hart.csr[MSTATUS] = status | (0x8000_0000 if status & 0x6000 == 0x6000 else 0)
+    elif number == 0x104:
+        delegated = int(hart.csr[_MIDELEG])
+        hart.csr[_MIE] = int(hart.csr[_MIE]) & ~delegated | value & delegated
     elif number in _COUNTERS_LOW or number in _COUNTERS_HIGH:
         now = hart.retired + hart.counter_offset
         now = now & ~MASK | value if number in _COUNTERS_LOW else value << 32 | now & MASK

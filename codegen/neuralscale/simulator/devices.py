@@ -13,7 +13,10 @@ from codegen.neuralscale.simulator.hart import Hart
 from codegen.neuralscale.simulator.sync import GROUPS, Barriers
 
 _SYNC_BASE: Final = 0xD008_0000
-_CLINT_BASE, _CLINT_BYTES = 0xC044_0000, 0xC_0000
+# Software interrupts, timer compare registers and time: (address, bytes for each core).
+_CLINT: Final = ((0xC044_0000, 4), (0xC044_4000, 8))
+_TIME_BASE, _TIME_BYTES = 0xC044_BFF8, 8
+_MAILBOX_QUEUES: Final = (0x0C, 0x10)  # empty, so loads from them fault
 _BOOT_BASE, _BOOT_BYTES = 0xC060_1000, 0x1000
 _MISC_BASE, _MAILBOX_BASE, _PAGE = 0xC07F_3000, 0xC07F_4000, 0x1000
 _UART_BASE, _UART_STORE_BYTES, _UART_LOAD_END = 0xD801_A000, 0x30, 0xF800_0000
@@ -53,6 +56,7 @@ class Devices:
         self._barriers = barriers
         self._engines = engines
         self._console = console
+        self._cores = bin(barriers.masks[0] ^ 0xFFFF_FFFF).count("1")
         self._storage: dict[tuple[int, int], int] = {}
 
     def load(self, hart: Hart, address: int, size: int) -> int:
@@ -67,6 +71,10 @@ class Devices:
             return int.from_bytes(bytes([_MISC_FILL]) * size, "little")
         if _UART_BASE <= address <= _UART_LOAD_END - size:
             return int.from_bytes(bytes([_UART_FILL]) * size, "little")
+        if _BOOT_BASE <= address < _BOOT_BASE + _BOOT_BYTES:
+            return 0
+        if _MAILBOX_BASE <= address < _MAILBOX_BASE + _PAGE and address - _MAILBOX_BASE & ~3 not in _MAILBOX_QUEUES:
+            return 0
         if self._stored(address):
             return sum(self._storage.get((hart.index, address + i), 0) << 8 * i for i in range(size))
         raise Unmapped
@@ -84,6 +92,8 @@ class Devices:
         elif _UART_BASE <= address < _UART_BASE + _UART_STORE_BYTES:
             if address == _UART_BASE:
                 self._print("uart", value, size)
+        elif _MAILBOX_BASE <= address < _MAILBOX_BASE + _PAGE:
+            pass
         elif self._stored(address):
             for i in range(size):
                 self._storage[hart.index, address + i] = value >> 8 * i & 0xFF
@@ -97,8 +107,7 @@ class Devices:
     def _engine(self, address: int) -> Engine | None:
         return next((e for e in self._engines if e.base <= address < e.base + WINDOW_BYTES), None)
 
-    @staticmethod
-    def _stored(address: int) -> bool:
+    def _stored(self, address: int) -> bool:
         """Registers that hold what is stored and have no effect here: interrupts are not modelled."""
-        places = ((_CLINT_BASE, _CLINT_BYTES), (_BOOT_BASE, _BOOT_BYTES), (_MAILBOX_BASE, _PAGE))
-        return any(base <= address < base + length for base, length in places)
+        places = ((base, width * self._cores) for base, width in _CLINT)
+        return any(base <= address < base + length for base, length in (*places, (_TIME_BASE, _TIME_BYTES)))

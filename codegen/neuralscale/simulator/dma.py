@@ -128,6 +128,7 @@ class Engine:
         if channel.transfer is not None:
             raise SimulationFault("race", f"sysDMA {self.base:#x}: channel {number} started while it is busy")
         pieces = self._chain(number)
+        channel.first = 0  # a start without a new descriptor copies nothing
         transfer = Transfer(f"sysDMA {self.base:#x} channel {number}", pieces)
         self._line.depart(transfer)
         channel.transfer = transfer

@@ -6,7 +6,7 @@ Results go to IM only, right-hand operands come from L1 only. Shapes come from t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -54,6 +54,8 @@ def _memul(issue: Issue, source_item: int, target_item: int, product: Product, *
     check_access(a)
     check_access(b, L1_ONLY)
     check_access(target, IM_ONLY)
+    if transposed and target.stride & 1:  # A has one row, so nothing has refused the stride: it counts in halves
+        target = replace(target, stride=target.stride - 1)
     if depth != b.rows:
         return  # no trap and nothing written
     kind = np.int8 if source_item == 1 else None

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from codegen.neuralscale.simulator import csr, fp16, softfloat
-from codegen.neuralscale.simulator.bus import Bus
+from codegen.neuralscale.simulator.bus import LOAD_FAULT, STORE_FAULT, Bus
 from codegen.neuralscale.simulator.csr import ILLEGAL_INSTRUCTION
 from codegen.neuralscale.simulator.faults import Trap
 from codegen.neuralscale.simulator.hart import FS_DIRTY, MASK, MSTATUS, Hart, Waiting
 from codegen.neuralscale.simulator.operands import check_vtype
 
 ECALL: Final = 11
+MISALIGNED_ATOMIC: Final = 6
 BREAKPOINT: Final = 3
 _MIE, _MPIE = 0x8, 0x80
 
@@ -126,18 +127,29 @@ def _fshw(step: Step) -> None:
 
 def _load_reserved(step: Step) -> None:
     address = int(step.hart.x[step.rs1])
+    if not step.bus.is_memory(step.hart, address):
+        raise Trap(LOAD_FAULT, address)
     value = step.bus.load(step.hart, address, 4)
     step.hart.reservation = address
     step.hart.set_x(step.rd, value)
 
 
 def _store_conditional(step: Step) -> None:
+    """Checks its address even when it has no reservation, and then fails."""
     address = int(step.hart.x[step.rs1])
     held = step.hart.reservation == address
+    if not step.bus.is_memory(step.hart, address):
+        raise Trap(STORE_FAULT, address)
+    _check_atomic(address)
     step.hart.reservation = None
     if held:
         step.bus.store(step.hart, address, 4, int(step.hart.x[step.rs2]))
     step.hart.set_x(step.rd, not held)
+
+
+def _check_atomic(address: int) -> None:
+    if address & 3:
+        raise Trap(MISALIGNED_ATOMIC, address)
 
 
 def signed_word(value: int) -> int:
@@ -161,7 +173,11 @@ _ATOMICS: Final[dict[str, Callable[[int, int], int]]] = {
 def _atomic(compute: Callable[[int, int], int]) -> Execute:
     def execute(step: Step) -> None:
         address, operand = int(step.hart.x[step.rs1]), int(step.hart.x[step.rs2])
-        old = step.bus.load(step.hart, address, 4)
+        _check_atomic(address)
+        try:
+            old = step.bus.load(step.hart, address, 4)
+        except Trap as trap:
+            raise Trap(STORE_FAULT, trap.value) from None
         step.bus.store(step.hart, address, 4, compute(old, operand))
         step.hart.set_x(step.rd, old)
 
