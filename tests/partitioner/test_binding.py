@@ -72,5 +72,5 @@ def test_channels_are_cut_at_the_width_of_the_matrix_array() -> None:
     layers, _ = group_layers(graph)
     boxes = [full_box(graph.by_name[layer.output].shape) for layer in layers]
     quanta = [cut_quanta(graph, layer, box, TARGET, stcp920())[3] for layer, box in zip(layers, boxes, strict=True)]
-    assert quanta == [32, 1, 32, 48]
+    assert quanta == [32, 1, 32, 32]
     assert box_size(boxes[0]) == 8 * 8 * 256

@@ -9,6 +9,7 @@ order by the vector engine: the two fp16 accumulators lose too many bits beyond 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -97,10 +98,14 @@ class _Shape:
         reach = (span[1] - 1) * self.stride + (self.kernel[axis] - 1) * self.dilation - self.pads[axis] + 1
         return max(0, before), max(0, reach - self.in_shape[axis + 1])
 
-    def group_range(self, box: Box) -> tuple[int, int]:
-        """Groups that a box of the output touches."""
-        low, high = box[3]
-        return low // self.group_outputs, -(-high // self.group_outputs)
+    def group_parts(self, channels: tuple[int, int]) -> tuple[tuple[int, int, int], ...]:
+        """(group, first and last + 1 of its own output channels) of the groups that a range of outputs touches."""
+        low, high = channels
+        size = self.group_outputs
+        return tuple(
+            (group, max(0, low - group * size), min(size, high - group * size))
+            for group in range(low // size, -(-high // size))
+        )
 
 
 class ConvolutionTemplate:
@@ -124,13 +129,13 @@ class ConvolutionTemplate:
         return None
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        shape = _Shape.of(graph, op)
-        return (1, 1, 1, 1 if shape.groups == 1 else shape.group_outputs)
+        del graph, op
+        return (1, 1, 1, 1)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         shape = _Shape.of(graph, op)
-        passes = [Pass((_input_load(graph, op, shape, box, run), _weight_load(graph, op, shape, box, run)))
+        passes = [Pass((_input_load(graph, op, shape, box, run), _weight_load(op, shape, box, run)))
                   for run in shape.runs()]  # fmt: skip
         extra = [*_bias_loads(op, box), *finish_loads(graph, layer, box)]
         passes[-1] = Pass((*passes[-1].loads, *extra))
@@ -141,10 +146,12 @@ class ConvolutionTemplate:
             Buffer("sum", "IM", "", box_bytes(box)),
         ]
         (n0, n1), (y0, y1), (x0, x1), (c0, c1) = box
-        first, last = shape.group_range(box)
-        outputs = min(c1 - c0, shape.group_outputs)
         reduction = prod(shape.kernel) * shape.group_channels
-        matrix = (n1 - n0) * (last - first) * matrix_cycles(chip, (y1 - y0) * (x1 - x0), outputs, reduction)
+        pixels = (y1 - y0) * (x1 - x0)
+        parts = Counter(high - low for _, low, high in shape.group_parts((c0, c1)))
+        matrix = (n1 - n0) * sum(
+            groups * matrix_cycles(chip, pixels, outputs, reduction) for outputs, groups in parts.items()
+        )
         before = len(passes) - 1 + (1 if len(op.inputs) > 2 else 0)
         cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
         return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
@@ -156,7 +163,7 @@ class ConvolutionTemplate:
         total = tile.matrix("sum", tile.output.rows, tile.output.columns)
         runs = shape.runs()
         for position, (run, step) in enumerate(zip(runs, tile.work.passes, strict=True)):
-            instrs = list(_convolve(tile, shape, run, step.loads[0].box))
+            instrs = list(_convolve(tile, shape, run, step))
             last = position == len(runs) - 1
             if len(runs) > 1 and position == 0:
                 instrs += tile.issue.unary("mov.m", tile.output, total)
@@ -170,42 +177,50 @@ class ConvolutionTemplate:
 
 
 def _input_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
-    images, rows, columns, channels = window_region(graph, op, box)
-    return Load(op.inputs[0], (images, rows, columns, run if shape.groups == 1 else channels), "input")
+    images, rows, columns, _ = window_region(graph, op, box)
+    parts = shape.group_parts(box[3])
+    grouped = (parts[0][0] * shape.group_channels, (parts[-1][0] + 1) * shape.group_channels)
+    return Load(op.inputs[0], (images, rows, columns, run if shape.groups == 1 else grouped), "input")
 
 
-def _weight_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
+def _weight_load(op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
     kernel = ((0, shape.kernel[0]), (0, shape.kernel[1]))
     if shape.groups == 1:
         return Load(op.inputs[1], (*kernel, run, box[3]), "weights")
-    per_group = graph.by_name[op.inputs[1]].shape[4]
-    return Load(op.inputs[1], (shape.group_range(box), *kernel, (0, shape.group_channels), (0, per_group)), "weights")
+    parts = shape.group_parts(box[3])
+    columns = parts[0][1:] if len(parts) == 1 else (0, shape.group_outputs)
+    groups = (parts[0][0], parts[-1][0] + 1)
+    return Load(op.inputs[1], (groups, *kernel, (0, shape.group_channels), columns), "weights")
 
 
 def _bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
     return (Load(op.inputs[2], (box[3],), "bias"),) if len(op.inputs) > 2 else ()
 
 
-def _convolve(tile: Tile, shape: _Shape, run: tuple[int, int], region: Box) -> Iterator[Instr]:
+def _convolve(tile: Tile, shape: _Shape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:
     """The matrix instructions of one pass: each image, each group."""
-    images, out_height, out_width, columns = box_shape(tile.box)
+    region, held = step.loads[0].box, step.loads[1].box
+    images, out_height, out_width, outputs = box_shape(tile.box)
     _, height, width, channels = box_shape(region)
-    first, last = shape.group_range(tile.box)
     per_group = shape.group_channels if shape.groups > 1 else run[1] - run[0]
-    outputs = columns if shape.groups == 1 else shape.group_outputs
+    parts = shape.group_parts(tile.box[3])
     taps = prod(shape.kernel) * per_group
     pixels_in, pixels_out = height * width, out_height * out_width
     image = tile.matrix("input", images * pixels_in, channels)
-    weights = tile.matrix("weights", (last - first) * taps, outputs)
-    total = tile.matrix("sum", images * pixels_out, columns)
+    weights = tile.matrix("weights", len(parts) * taps, held[-1][1] - held[-1][0])
+    total = tile.matrix("sum", images * pixels_out, outputs)
     padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
-    kernel, stride, dilation = shape.kernel, shape.stride, shape.dilation
-    form = Convolution(height, width, per_group, out_height, out_width, outputs, kernel, stride, dilation, padding)
+    sizes = (height, width, per_group, out_height, out_width)
     for i in range(images):
-        for g in range(last - first):
+        start = 0
+        for position, (_, low, high) in enumerate(parts):
+            columns = high - low
+            form = Convolution(*sizes, columns, shape.kernel, shape.stride, shape.dilation, padding)
+            within = low - (held[-1][0] if len(parts) == 1 else 0)
             yield tile.issue.meconv(
                 form,
-                total.part(i * pixels_out, pixels_out, g * outputs, outputs),
-                image.part(i * pixels_in, pixels_in, g * per_group, per_group),
-                weights.part(g * taps, taps),
+                total.part(i * pixels_out, pixels_out, start, columns),
+                image.part(i * pixels_in, pixels_in, position * per_group, per_group),
+                weights.part(position * taps, taps, within, columns),
             )
+            start += columns

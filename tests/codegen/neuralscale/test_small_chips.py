@@ -37,6 +37,7 @@ def convolutions() -> tuple[Graph, Constants]:
         builder.conv(x, 8, pads=(2, 2, 2, 2), dilation=2),
         builder.conv(x, 32, groups=4),
         builder.conv(x, 16, groups=16),
+        builder.conv(x, 96, groups=2),
     ]
     return builder.build(*outputs)
 

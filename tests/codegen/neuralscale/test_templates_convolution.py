@@ -43,6 +43,7 @@ CASES = {
     "wide image": Case((1, 5, 1500, 6), 8),
     "more rows than cores": Case((1, 67, 5, 4), 8),
     "three groups": Case((2, 9, 9, 24), 36, groups=3),
+    "groups cut inside and across by the cores": Case((1, 4, 4, 12), 110, groups=2),
     "depthwise": Case((2, 9, 9, 24), 24, groups=24),
     "depthwise, two outputs a channel": Case((1, 9, 9, 8), 16, groups=8),
     "depthwise, stride 2": Case((1, 9, 9, 16), 16, groups=16, stride=2),
