@@ -67,7 +67,7 @@ class NeuralScaleKernels:
         return TEMPLATES[op.kind].accepts(graph, op, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
-        """Each kind with its template's own words."""
+        """Each kind with what its template says of itself."""
         return tuple(
             (kind, cleandoc(template.__doc__ or "").replace("\n", " ")) for kind, template in TEMPLATES.items()
         )

@@ -109,7 +109,8 @@ class _Shape:
 
 
 class ConvolutionTemplate:
-    """conv: x, w and an optional bias; two spatial axes."""
+    """Images of two axes; constant weights, an optional bias, any groups; one stride and one dilation for both axes;
+    kernel, stride, dilation and padding up to 255; at most 32,767 channels."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip

@@ -36,7 +36,8 @@ __all__ = ["MatmulTemplate"]
 
 
 class MatmulTemplate:
-    """matmul: a, b and an optional bias over the columns."""
+    """Two operands of two or more axes, constant or not, leading axes broadcast; an optional bias over the columns;
+    beyond two axes, rows of at most 32,767 elements."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip

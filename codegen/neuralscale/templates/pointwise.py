@@ -23,7 +23,7 @@ __all__ = ["PointwiseTemplate"]
 
 
 class PointwiseTemplate:
-    """The anchor's running value is its first operand of full shape."""
+    """Element by element; one operand has the shape of the output, the other may be broadcast to it."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         return elementwise.accepts(graph, op, chip)

@@ -82,7 +82,7 @@ def whole_image(graph: Graph, op: Op) -> bool:
 
 
 class PoolingTemplate:
-    """max_pool and average_pool over images of two axes."""
+    """Images of two axes; padding smaller than the window, counted or not."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip
