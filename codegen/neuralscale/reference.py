@@ -31,7 +31,7 @@ Read = Callable[[str], Bits]
 WHOLE_REDUCTION = 9_000
 """The longest reduction that one matrix instruction may do; longer ones are cut into runs of about RUN_LENGTH."""
 
-RUN_LENGTH = 4_608
+RUN_LENGTH = 1_152
 SAMPLES_AT_A_TIME = 1_024
 
 

@@ -39,7 +39,8 @@ from partitioner.target import Buffer, Load, Pass, Work
 __all__ = ["LONGEST_REDUCTION", "ConvolutionTemplate", "reduction_runs"]
 
 LONGEST_REDUCTION = 9_000
-RUN_LENGTH = 4_608
+RUN_LENGTH = 1_152
+"""Where a reduction is cut at all: the error of one run falls with its root, and a run more is one vector addition."""
 MAX_FIELD = 255
 
 
