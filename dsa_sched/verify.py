@@ -171,7 +171,7 @@ def _constants(compilation: Compilation) -> tuple[str, ...]:
 
 
 def _layer_results(whole: Compilation, found: _Findings) -> tuple[LayerResult, ...]:
-    graph, work = whole.model.graph, layer_work(whole.program, whole.chip)
+    graph, work = whole.model.graph, layer_work(whole.program, whole.chip, whole.plan)
 
     def result(layer: Layer, samples: Samples) -> LayerResult:
         return LayerResult(

@@ -1,6 +1,6 @@
 """What a program does for each layer, added up: instructions and cycles by engine, bytes by way between memories.
 
-    Program --by Instr.source--> {layer: LayerWork}
+    Program --by Instr.source, Plan--> {layer: LayerWork}
 
 The figures are the program's own, from its instructions; nothing is run.
 """
@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from hw_models.chip import Chip
 from isched.program import Instr, Program
+from partitioner.plan import Plan
 
 __all__ = ["LayerWork", "add_work", "layer_work"]
 
@@ -34,14 +35,15 @@ class LayerWork:
     moved_bytes: Mapping[str, int]
 
 
-def layer_work(program: Program, chip: Chip) -> dict[str, LayerWork]:
-    """Work by the operator that instructions serve (`Instr.source`), in order of first appearance."""
+def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]:
+    """Work by the layer whose operator the instructions serve (`Instr.source`), in order of first appearance."""
+    owner = {op: layer.name for group in plan.groups for layer in group.layers for op in layer.ops}
     movers = {engine.name for engine in chip.engines if engine.kind in MOVERS}
     order = tuple(engine.name for engine in chip.engines)
     by_layer: dict[str, dict[int, list[Instr]]] = {}
     for stream in program.streams:
         for instr in stream.instrs:
-            by_layer.setdefault(instr.source, {}).setdefault(stream.core, []).append(instr)
+            by_layer.setdefault(owner.get(instr.source, instr.source), {}).setdefault(stream.core, []).append(instr)
     return {name: _work(tuple(cores.values()), movers, order) for name, cores in by_layer.items()}
 
 

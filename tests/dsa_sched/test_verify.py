@@ -106,7 +106,7 @@ def test_bytes_moved_and_instructions_agree_with_what_the_simulator_counted(whol
 
     feed = seeded_inputs(whole.model.source, 1, 0)[0]
     spy(whole.artifact, whole.artifact.encode(feed), (), 0)
-    total = add_work(layer_work(whole.program, whole.chip).values())
+    total = add_work(layer_work(whole.program, whole.chip, whole.plan).values())
     moved = executions[0].moved_bytes
     assert {way: moved[way] for way in total.moved_bytes} == total.moved_bytes
 

@@ -7,7 +7,7 @@ Trailing operators run on it in place, on the vector engine; the first reads the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
@@ -138,13 +138,16 @@ def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int 
 
 
 def finish(tile: Tile, result: Matrix, bias: Matrix | None = None) -> Iterator[Instr]:
-    """From the anchor's result to the finished output: bias, trailing operators, or a plain move."""
+    """From the anchor's result to the finished output: bias, trailing operators, or a plain move.
+
+    Each trailing operator's instructions carry its own name, so that the source map leads to the node of the model.
+    """
     issue, output, current = tile.issue, tile.output, result
     if bias is not None:
         yield from issue.by_column("veadd", output, current, bias)
         current = output
     for position, op in enumerate(tile.layer.trailing(tile.graph)):
-        yield from apply(tile, issue, op, current, output, f"operand{position}")
+        yield from apply(tile, replace(issue, source=op.name), op, current, output, f"operand{position}")
         current = output
     if current is not output and (current.memory, current.offset_bytes) != (output.memory, output.offset_bytes):
         yield from issue.unary("mov.m", output, current)
