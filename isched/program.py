@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from partitioner.text import Fields, Json, TextError, format_line, parse_lines
+from partitioner.text import Fields, Json, TextError, as_int, format_line, parse_lines
 
 __all__ = ["Instr", "Placement", "Program", "Region", "Stream", "parse_program"]
 
@@ -138,7 +138,7 @@ def parse_program(text: str) -> Program:
                 case "place":
                     placements.append(_parse_placement(fields))
                 case "core":
-                    streams.append((_int(fields["id"]), []))
+                    streams.append((as_int(fields["id"]), []))
                 case "instr":
                     streams[-1][1].append(_parse_instr(fields))
                 case _:
@@ -149,7 +149,7 @@ def parse_program(text: str) -> Program:
         return Program(
             str(header["name"]),
             str(header["chip"]),
-            _int(header["cluster"]),
+            as_int(header["cluster"]),
             str(header["barrier"]),
             tuple(placements),
             tuple(Stream(core, tuple(instrs)) for core, instrs in streams),
@@ -158,19 +158,13 @@ def parse_program(text: str) -> Program:
         raise TextError(who="text", needs="a complete program line first", has=repr(error)) from error
 
 
-def _int(value: Json) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"an integer, not {value!r}")
-    return value
-
-
 def _parse_placement(fields: Fields) -> Placement:
     return Placement(
         str(fields["tensor"]),
         str(fields["kind"]),
         str(fields["memory"]),
-        _int(fields["offset_bytes"]),
-        _int(fields["size_bytes"]),
+        as_int(fields["offset_bytes"]),
+        as_int(fields["size_bytes"]),
         str(fields["of"]),
     )
 
@@ -179,7 +173,7 @@ def _parse_region(value: Json) -> Region:
     if not isinstance(value, list) or len(value) != 5:
         raise TypeError(f"a region of five fields, not {value!r}")
     memory, *numbers = value
-    offset, row, rows, stride = (_int(number) for number in numbers)
+    offset, row, rows, stride = (as_int(number) for number in numbers)
     return Region(str(memory), offset, row, rows, stride)
 
 
@@ -192,7 +186,7 @@ def _parse_instr(fields: Fields) -> Instr:
     return Instr(
         str(fields["engine"]),
         str(fields["opcode"]),
-        tuple((key, _int(value)) for key, value in operands.items()),
+        tuple((key, as_int(value)) for key, value in operands.items()),
         tuple(_parse_region(region) for region in reads),
         tuple(_parse_region(region) for region in writes),
         cycles,

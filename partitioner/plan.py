@@ -15,7 +15,7 @@ from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.layers import Layer
 from partitioner.regions import Box
-from partitioner.text import Fields, Json, TextError, format_line, parse_lines
+from partitioner.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, format_line, parse_lines
 
 __all__ = ["Binding", "Group", "Plan", "Split", "Step", "parse_plan", "verify_plan"]
 
@@ -154,7 +154,7 @@ def parse_plan(text: str) -> Plan:
                 case "group":
                     groups.append((fields, []))
                 case "layer":
-                    groups[-1][1].append(Layer(str(fields["name"]), _names(fields["ops"]), str(fields["output"])))
+                    groups[-1][1].append(Layer(str(fields["name"]), as_names(fields["ops"]), str(fields["output"])))
                 case "run" | "view":
                     steps.append(_step(tag, fields))
                 case "decision":
@@ -169,7 +169,7 @@ def parse_plan(text: str) -> Plan:
             str(header["level"]),
             str(header["graph_hash"]),
             str(header["chip_hash"]),
-            _int(header["batch_per_cluster"]),
+            as_int(header["batch_per_cluster"]),
             tuple(Group(str(fields["name"]), tuple(layers), Split(_cuts(fields["cuts"]))) for fields, layers in groups),
             tuple(steps),
             tuple(decisions),
@@ -178,32 +178,12 @@ def parse_plan(text: str) -> Plan:
         raise TextError(who="text", needs="a complete plan line first", has=repr(error)) from error
 
 
-def _int(value: Json) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"an integer, not {value!r}")
-    return value
-
-
-def _list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise TypeError(f"a list, not {value!r}")
-    return value
-
-
-def _names(value: Json) -> tuple[str, ...]:
-    return tuple(str(item) for item in _list(value))
-
-
-def _ints(value: Json) -> tuple[int, ...]:
-    return tuple(_int(item) for item in _list(value))
-
-
 def _cuts(value: Json) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    pairs = [_list(item) for item in _list(value)]
-    return tuple((_int(axis), _ints(points)) for axis, points in pairs)
+    pairs = [as_list(item) for item in as_list(value)]
+    return tuple((as_int(axis), as_ints(points)) for axis, points in pairs)
 
 
 def _step(kind: str, fields: Fields) -> Step:
-    box = tuple((_int(low), _int(high)) for low, high in (_list(pair) for pair in _list(fields["box"])))
-    binding = Binding(_ints(fields["pieces"]), _ints(fields["cores"]))
-    return Step(kind, str(fields["group"]), _int(fields["instance"]), box, str(fields["scope"]), binding)
+    box = tuple((as_int(low), as_int(high)) for low, high in (as_list(pair) for pair in as_list(fields["box"])))
+    binding = Binding(as_ints(fields["pieces"]), as_ints(fields["cores"]))
+    return Step(kind, str(fields["group"]), as_int(fields["instance"]), box, str(fields["scope"]), binding)

@@ -13,7 +13,17 @@ from typing import cast
 
 from hw_models.errors import UserError
 
-__all__ = ["Fields", "Json", "TextError", "format_line", "parse_lines"]
+__all__ = [
+    "Fields",
+    "Json",
+    "TextError",
+    "as_int",
+    "as_ints",
+    "as_list",
+    "as_names",
+    "format_line",
+    "parse_lines",
+]
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Fields = dict[str, Json]
@@ -34,6 +44,30 @@ def parse_lines(text: str) -> Iterator[tuple[int, str, Fields]]:
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
             yield (number, *_parse_line(number, stripped))
+
+
+def as_int(value: Json) -> int:
+    """A field that must be an integer. Raises TypeError."""
+    if not isinstance(value, int):
+        raise TypeError(f"an integer, not {value!r}")
+    return value
+
+
+def as_list(value: Json) -> list[Json]:
+    """A field that must be a list. Raises TypeError."""
+    if not isinstance(value, list):
+        raise TypeError(f"a list, not {value!r}")
+    return value
+
+
+def as_names(value: Json) -> tuple[str, ...]:
+    """A field that must be a list of names. Raises TypeError."""
+    return tuple(str(item) for item in as_list(value))
+
+
+def as_ints(value: Json) -> tuple[int, ...]:
+    """A field that must be a list of integers. Raises TypeError."""
+    return tuple(as_int(item) for item in as_list(value))
 
 
 def _parse_line(number: int, line: str) -> tuple[str, Fields]:

@@ -21,7 +21,7 @@ from dsa_sched.cli import cli
 from dsa_sched.commands import options
 from dsa_sched.zoo import zoo_names
 from isched.program import parse_program
-from partitioner.graph import parse_graph
+from partitioner.graph_text import parse_graph
 from partitioner.levels import LEVELS
 from partitioner.plan import parse_plan
 from tests.small_models import classifier, one_node, save

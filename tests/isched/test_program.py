@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isched.program import Program, parse_program
-from partitioner.graph import parse_graph
+from partitioner.graph_text import parse_graph
 from partitioner.plan import parse_plan
 from partitioner.text import TextError
 from tests.chip_runs import Compiled, compile_graph, small_chip

@@ -29,9 +29,9 @@ from partitioner.graph import (
     Stage,
     Tensor,
     content_hash,
-    parse_graph,
     verify_graph,
 )
+from partitioner.graph_text import parse_graph
 from partitioner.text import TextError
 
 names = st.text(min_size=1, max_size=12)
