@@ -30,11 +30,12 @@ ENTRY_POINT_GROUP = "dsa_sched.targets"
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """What emission makes of one program: `executable` is a key of `files`, and so is each of the others."""
+    """What emission makes of one program, for one cluster: `executable` is a key of `files`."""
 
     cores: int
     executable: str
     files: Mapping[str, bytes]
+    cluster: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,21 @@ def compile(
     level: str = "O0",
     batch: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    clusters: int = 1,
 ) -> Artifact:
     """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
 
+    `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
-    from dsa_sched.driver import CompileOptions, compile_model  # a plain import of the package stays fast
+    from dsa_sched.driver import (  # a plain import of the package stays fast
+        CompileOptions,
+        compile_clusters,
+        gather_artifact,
+    )
 
     options = CompileOptions(level, batch, tuple((shapes or {}).items()))
-    return compile_model(model, chip, options).artifact
+    return gather_artifact(compile_clusters(model, chip, clusters, options))
 
 
 def load(folder: str | Path) -> Artifact:

@@ -71,11 +71,19 @@ class FileEntry(_Entry):
 
 
 class ProgramEntry(_Entry):
-    """One executable and the cluster and cores that run it."""
+    """One executable and the cluster and cores that run it.
 
-    cluster: int
+    It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
+    `inputs` and `outputs` say where they lie there.
+    """
+
+    cluster: int = Field(ge=0)
     elf: str
     cores: int = Field(ge=1)
+    batch_start: int = Field(ge=0)
+    batch: int = Field(ge=0)
+    inputs: tuple[TensorEntry, ...]
+    outputs: tuple[TensorEntry, ...]
     files: tuple[FileEntry, ...]
 
 
@@ -86,7 +94,7 @@ class ChipId(_Entry):
 
 
 class Manifest(_Entry):
-    """`tensors` lists everything placed in memory, inputs and outputs too."""
+    """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
 
     format: Literal["dsa-sched-artifact/1"]
     model: str
@@ -158,7 +166,7 @@ class Artifact:
             files = {Path(entry.path).name: _read_file(root, entry) for entry in program.files}
             if Path(program.elf).name not in files:
                 raise TargetError(str(root), needs=f"the file {program.elf}", has="no such file in the manifest")
-            clusters.append(ClusterFiles(program.cores, Path(program.elf).name, files))
+            clusters.append(ClusterFiles(program.cores, Path(program.elf).name, files, program.cluster))
         texts = {entry.path: _read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
 
@@ -170,16 +178,17 @@ class Artifact:
         """Where a tensor lies. Raises KeyError."""
         return self._by_name[name]
 
-    def encode(self, inputs: Mapping[str, Array]) -> dict[int, bytes]:
-        """ONNX arrays to device bytes by address. Raises ModelError naming inputs that are missing or misshapen."""
-        wanted = {entry.name: entry for entry in self.manifest.inputs}
+    def encode(self, inputs: Mapping[str, Array], program: int = 0) -> dict[int, bytes]:
+        """One program's ONNX arrays to device bytes by address. Raises ModelError naming what is wrong."""
+        wanted = {entry.name: entry for entry in self.manifest.programs[program].inputs}
         if set(inputs) != set(wanted):
             raise ModelError("inputs", needs=", ".join(sorted(wanted)), has=", ".join(sorted(inputs)) or "none")
         return {wanted[name].address: to_device(wanted[name], array) for name, array in inputs.items()}
 
-    def decode(self, memory: Mapping[tuple[int, int], bytes]) -> dict[str, Array]:
-        """Device bytes of the outputs to arrays in ONNX layout and dtype."""
-        return {entry.name: from_device(entry, memory[entry.address, entry.bytes]) for entry in self.manifest.outputs}
+    def decode(self, memory: Mapping[tuple[int, int], bytes], program: int = 0) -> dict[str, Array]:
+        """Device bytes of one program's outputs to arrays in ONNX layout and dtype."""
+        entries = self.manifest.programs[program].outputs
+        return {entry.name: from_device(entry, memory[entry.address, entry.bytes]) for entry in entries}
 
     def run(self, inputs: Mapping[str, Array], runner: str | None = None, seed: int = 0) -> dict[str, Array]:
         """Run the network on `inputs` (ONNX layout and dtype) and return its outputs, likewise.
@@ -189,8 +198,22 @@ class Artifact:
         """
         from dsa_sched.runner import execute
 
-        dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.outputs)
-        return self.decode(execute(self, self.encode(inputs), dumps, runner, seed).memory)
+        parts = []
+        for number, (program, share) in enumerate(zip(self.manifest.programs, self._shares(inputs), strict=True)):
+            dumps = tuple((entry.address, entry.bytes) for entry in program.outputs)
+            done = execute(self, self.encode(share, number), dumps, runner, seed, number)
+            parts.append(self.decode(done.memory, number))
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+    def _shares(self, inputs: Mapping[str, Array]) -> list[Mapping[str, Array]]:
+        """Each program's rows of the leading axis; one program takes everything as it is."""
+        programs = self.manifest.programs
+        if len(programs) == 1:
+            return [inputs]
+        for name, array in inputs.items():
+            if array.ndim == 0 or len(array) != self.manifest.batch:
+                raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
+        return [{name: a[p.batch_start : p.batch_start + p.batch] for name, a in inputs.items()} for p in programs]
 
 
 def to_device(entry: TensorEntry, array: Array) -> bytes:
@@ -231,7 +254,8 @@ def _read_manifest(path: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise TargetError(str(path), needs=f"a manifest of format {FORMAT}", has=f"{where}: {first['msg']}") from error
-    for entry in manifest.tensors + manifest.inputs + manifest.outputs:
+    ends = tuple(entry for program in manifest.programs for entry in program.inputs + program.outputs)
+    for entry in manifest.tensors + manifest.inputs + manifest.outputs + ends:
         if sorted(entry.layout) != list(range(len(entry.shape))):
             raise TargetError(
                 str(path), needs=f"a layout of {entry.name} that permutes its axes", has=str(entry.layout)

@@ -8,12 +8,12 @@ Every stage is verified as it ends. Equal input gives equal bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
-from codegen.target import Target, find_target, target_names
+from codegen.target import ClusterFiles, Target, find_target, target_names
 from dsa_sched.artifact import FORMAT, Artifact, ChipId, Manifest, ProgramEntry, TensorEntry, file_entry
 from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
@@ -25,7 +25,15 @@ from isched.verify import verify_program
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import Plan
 
-__all__ = ["Compilation", "CompileOptions", "compile_model", "target_of"]
+__all__ = [
+    "Compilation",
+    "CompileOptions",
+    "compile_clusters",
+    "compile_graph",
+    "compile_model",
+    "gather_artifact",
+    "target_of",
+]
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 
@@ -55,31 +63,31 @@ class Compilation:
     @cached_property
     def artifact(self) -> Artifact:
         """The files. Raises DoesNotFit when the code overflows its space."""
-        graph = self.model.graph
-        files = self.target.emit(self.program, graph, self.model.constants)
-        folder = f"cluster{self.program.cluster}"
-        entries = tuple(file_entry(f"{folder}/{name}", data) for name, data in files.files.items())
-        program = ProgramEntry(
-            cluster=self.program.cluster, elf=f"{folder}/{files.executable}", cores=files.cores, files=entries
-        )
-        tensors = {p.tensor: self._tensor(p) for p in self.program.placements}
-        texts = {"plan.txt": str(self.plan).encode()}
-        manifest = Manifest(
-            format=FORMAT,
-            model=graph.name,
-            model_sha256=self.model.sha256,
-            graph_hash=graph.hash,
-            level=self.options.level,
+        return gather_artifact((self,))
+
+    @cached_property
+    def files(self) -> ClusterFiles:
+        """What emission made of the program."""
+        return self.target.emit(self.program, self.model.graph, self.model.constants)
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorEntry]:
+        """Where every tensor lies."""
+        return {placement.tensor: self._tensor(placement) for placement in self.program.placements}
+
+    def entry(self, batch_start: int) -> ProgramEntry:
+        """The program in a manifest, computing the rows from `batch_start` on."""
+        graph, folder = self.model.graph, f"cluster{self.program.cluster}"
+        return ProgramEntry(
+            cluster=self.program.cluster,
+            elf=f"{folder}/{self.files.executable}",
+            cores=self.files.cores,
+            batch_start=batch_start,
             batch=self.plan.batch_per_cluster,
-            chip=ChipId(name=self.chip.name, isa=self.chip.isa, hash=self.chip.hash),
-            versions={name: version(name) for name in VERSIONED},
-            programs=(program,),
-            inputs=tuple(tensors[name] for name in graph.inputs),
-            outputs=tuple(tensors[name] for name in graph.outputs),
-            tensors=tuple(tensors.values()),
-            files=tuple(file_entry(name, data) for name, data in texts.items()),
+            inputs=tuple(self.tensors[name] for name in graph.inputs),
+            outputs=tuple(self.tensors[name] for name in graph.outputs),
+            files=tuple(file_entry(f"{folder}/{name}", data) for name, data in self.files.files.items()),
         )
-        return Artifact(manifest, (files,), texts)
 
     def _tensor(self, placement: Placement) -> TensorEntry:
         tensor = self.model.graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
@@ -97,6 +105,31 @@ class Compilation:
             address=self.target.address(placement.memory, placement.offset_bytes),
             bytes=placement.size_bytes,
         )
+
+
+def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
+    """One artifact of the programs of several clusters, which take the rows of the batch one after the other."""
+    first, programs, start = parts[0], [], 0
+    for part in parts:
+        programs.append(part.entry(start))
+        start += part.plan.batch_per_cluster
+    texts = {"plan.txt": str(first.plan).encode()}
+    manifest = Manifest(
+        format=FORMAT,
+        model=first.model.graph.name,
+        model_sha256=first.model.sha256,
+        graph_hash=first.model.graph.hash,
+        level=first.options.level,
+        batch=start,
+        chip=ChipId(name=first.chip.name, isa=first.chip.isa, hash=first.chip.hash),
+        versions={name: version(name) for name in VERSIONED},
+        programs=tuple(programs),
+        inputs=programs[0].inputs,
+        outputs=programs[0].outputs,
+        tensors=tuple(first.tensors.values()),
+        files=tuple(file_entry(name, data) for name, data in texts.items()),
+    )
+    return Artifact(manifest, tuple(part.files for part in parts), texts)
 
 
 def target_of(chip: Chip) -> Target:
@@ -129,6 +162,33 @@ def compile_model(
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch)
     return compile_graph(model, described, target, options, progress)
+
+
+def compile_clusters(
+    source: str | Path,
+    chip: str | Path | Chip,
+    clusters: int,
+    options: CompileOptions = CompileOptions(),
+    progress: Callable[[str], None] = lambda _step: None,
+) -> tuple[Compilation, ...]:
+    """Compile for several clusters, which divide `options.batch` among them; `gather_artifact` makes one of the parts.
+
+    The first clusters take one row more where the batch does not divide evenly. Raises as `compile_model` does.
+    """
+    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    batch = options.batch
+    if not 1 <= clusters <= described.clusters:
+        raise ModelError("--clusters", needs=f"1 to {described.clusters}, as {described.name} has", has=str(clusters))
+    if clusters > 1 and (batch is None or batch < clusters):
+        raise ModelError("--clusters", needs=f"a --batch of at least {clusters} to divide", has=str(batch or "none"))
+    if batch is None or clusters == 1:
+        return (compile_model(source, described, options, progress),)
+    sizes = [batch // clusters + (cluster < batch % clusters) for cluster in range(clusters)]
+    by_size = {n: compile_model(source, described, replace(options, batch=n), progress) for n in sorted(set(sizes))}
+    return tuple(
+        replace(by_size[size], program=replace(by_size[size].program, cluster=cluster))
+        for cluster, size in enumerate(sizes)
+    )
 
 
 def compile_graph(

@@ -29,10 +29,15 @@ PLACEHOLDERS = ("{elf}", "{cores}", "{loads}", "{dumps}", "{out}")
 
 
 def execute(
-    artifact: Artifact, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], runner: str | None, seed: int
+    artifact: Artifact,
+    loads: Mapping[int, bytes],
+    dumps: tuple[tuple[int, int], ...],
+    runner: str | None,
+    seed: int,
+    program: int = 0,
 ) -> Execution:
-    """Run the one program of an artifact. Raises TargetError when it cannot be run or fails."""
-    files = artifact.clusters[0]
+    """Run one program of an artifact. Raises TargetError when it cannot be run or fails."""
+    files = artifact.clusters[program]
     if runner is not None:
         return run_command(runner, files, loads, dumps)
     isa = artifact.manifest.chip.isa

@@ -30,7 +30,15 @@ from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, Symbol
 from codegen.neuralscale.isa import Instruction, instruction, row
 from codegen.neuralscale.isa_csr import csr
 from codegen.neuralscale.isa_row import Kind
-from codegen.neuralscale.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, DMA_ENGINE_BASES, address_of
+from codegen.neuralscale.memory_map import (
+    CODE_BASE,
+    CONTROL_BASE,
+    DATA_BASE,
+    DMA_ENGINE_BASES,
+    HARTS_PER_CLUSTER,
+    address_of,
+    in_cluster,
+)
 from hw_models.errors import DoesNotFit
 from isched.program import Instr, Program
 from partitioner.graph import Constants, Graph
@@ -75,7 +83,7 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
         Comment(f"{program.name} on {program.chip}, cluster {program.cluster}".strip()),
         Label("_start"),
     ]
-    items += _start_up(len(program.streams))
+    items += _start_up(program.cluster, len(program.streams))
     pieces: list[tuple[str, int, str, int]] = [("_start", -1, "", _size(items))]
     for stream in program.streams:
         body = _Body(program.cluster)
@@ -135,14 +143,14 @@ def _runs(instrs: tuple[Instr, ...]) -> Iterator[tuple[str, list[Instr]]]:
         yield run[0].source, run
 
 
-def _start_up(cores: int) -> Iterator[Item]:
+def _start_up(cluster: int, cores: int) -> Iterator[Item]:
     """Trap vector, floating point on, each core to its code; cores beyond the program's sleep."""
     yield load_address(T0, "trap")
     yield instruction("csrrw", ZERO, csr("mtvec").number, T0)
     yield from load_immediate(T0, MSTATUS_FS)
     yield instruction("csrrs", ZERO, csr("mstatus").number, T0)
     for core in range(cores):
-        yield from load_immediate(T0, core)
+        yield from load_immediate(T0, HARTS_PER_CLUSTER * cluster + core)
         yield branch("bne", A0, T0, f"not{core}")
         yield far_jump(f"core{core}", T0)
         yield Label(f"not{core}")
@@ -197,7 +205,7 @@ class _Body:
         values: dict[str, int] = {}
         for name, value in instr.operands:
             if name in OPERAND_REGISTERS:
-                yield from self._set(OPERAND_REGISTERS[name], value)
+                yield from self._set(OPERAND_REGISTERS[name], in_cluster(value, self.cluster))
                 values[name] = OPERAND_REGISTERS[name]
             elif name in ("fs1", "fs2"):
                 yield from self._set_scalar(value)
@@ -238,7 +246,9 @@ class _Body:
         yield from self._set(S11, store)
         for number in range(count):
             link = store + DESCRIPTOR_BYTES * (number + 1) if number + 1 < count else 0
-            chain = (*words[DESCRIPTOR_WORDS * number : DESCRIPTOR_WORDS * (number + 1)], link)
+            control, source, destination, *shape = words[DESCRIPTOR_WORDS * number : DESCRIPTOR_WORDS * (number + 1)]
+            ends = (in_cluster(source, self.cluster), in_cluster(destination, self.cluster))
+            chain = (control, *ends, *shape, link)
             for position, word in enumerate(chain):
                 yield from self._store(word, DESCRIPTOR_BYTES * number + 4 * position, S11)
         yield from self._store(1, 0x000, S10)

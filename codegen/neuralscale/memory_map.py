@@ -10,9 +10,11 @@ __all__ = [
     "CONTROL_BASE",
     "DATA_BASE",
     "DMA_ENGINE_BASES",
+    "HARTS_PER_CLUSTER",
     "LLB_BASE",
     "LLB_END",
     "address_of",
+    "in_cluster",
     "memory_at",
 ]
 
@@ -30,7 +32,7 @@ LLB_END = 0xFA00_0000
 LLB_SLICE_BYTES = 0x80_0000
 DDR_END = 0xC000_0000
 
-_BASES = {"DDR": 0x0, "L1": 0xC000_0000, "IM": 0xC040_0000}
+_BASES = {"DDR": 0x0, "LLB": LLB_BASE, "L1": 0xC000_0000, "IM": 0xC040_0000}
 
 DMA_ENGINE_BASES = (
     (0xC9F0_0000, 0xD1F0_0000),
@@ -41,11 +43,19 @@ DMA_ENGINE_BASES = (
 """Register blocks of the two DMA engines of each cluster."""
 
 
-def address_of(memory: str, offset_bytes: int, cluster: int = 0) -> int:
-    """Address of a byte of a memory named in the chip file. Raises KeyError for a memory this target does not know."""
-    if memory == "LLB":
-        return LLB_BASE + cluster * LLB_SLICE_BYTES + offset_bytes
+HARTS_PER_CLUSTER = 8
+"""Core i of cluster k is hart 8 k + i."""
+
+
+def address_of(memory: str, offset_bytes: int) -> int:
+    """Address of a byte of a memory of cluster 0. Raises KeyError for a memory this target does not know."""
     return _BASES[memory] + offset_bytes
+
+
+def in_cluster(address: int, cluster: int) -> int:
+    """The same place in another cluster: each has its own slice of the LLB, and the rest at equal addresses."""
+    inside = LLB_BASE <= address < LLB_BASE + LLB_SLICE_BYTES
+    return address + cluster * LLB_SLICE_BYTES if inside else address
 
 
 def memory_at(address: int) -> str:

@@ -48,7 +48,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
             ASSEMBLY: render(image.items).encode(),
             SOURCE_MAP: _source_map_text(image.source_map).encode(),
         }
-        return ClusterFiles(len(program.streams), EXECUTABLE, files)
+        return ClusterFiles(len(program.streams), EXECUTABLE, files, program.cluster)
 
     def emulate(self, graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read) -> Bits:
         return emulate(graph, constants, layer, points, read)
@@ -64,6 +64,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
         try:
             options = SimulationOptions(
                 cores=files.cores,
+                cluster=files.cluster,
                 loads=tuple(Load(address, data) for address, data in loads.items()),
                 poison=True,
                 seed=seed,

@@ -19,6 +19,9 @@ __all__ = ["compile_command"]
 @click.argument("model", metavar="MODEL")
 @compile_options
 @click.option(
+    "--clusters", type=click.IntRange(1), default=1, metavar="N", help="Divide the batch among N clusters of the chip."
+)
+@click.option(
     "--print",
     "stage",
     type=click.Choice(["graph", "plan", "program", "asm"]),
@@ -31,6 +34,7 @@ def compile_command(
     level: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    clusters: int,
     stage: str | None,
     folder: Path | None,
 ) -> None:
@@ -39,26 +43,28 @@ def compile_command(
     \b
     dsa-sched compile resnet50 --chip stcp920 -o resnet50.out
     dsa-sched compile mine.onnx --chip ./mine.yaml --shape x=1,3,64,64 --print plan
+    dsa-sched compile resnet50 --chip stcp920 --batch 16 --clusters 4 -o resnet50.out
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
-    from dsa_sched.driver import CompileOptions, compile_model
+    from dsa_sched.driver import CompileOptions, compile_clusters, gather_artifact
     from dsa_sched.report.progress import Steps
 
     with Steps() as steps:
-        done = compile_model(model, chip, CompileOptions(level, batch, shapes), steps.say)
+        parts = compile_clusters(model, chip, clusters, CompileOptions(level, batch, shapes), steps.say)
         if folder is not None:
             steps.say("writing the artifact")
-            done.artifact.save(folder)
+            gather_artifact(parts).save(folder)
+    done = parts[0]
     for warning in done.model.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     if stage is not None:
         click.echo(_text(done, stage), nl=False)
     if folder is not None:
-        click.echo(_summary(done, folder), err=stage is not None)
+        click.echo(_summary(parts, folder), err=stage is not None)
 
 
 def _text(done: Compilation, stage: str) -> str:
@@ -74,14 +80,17 @@ def _text(done: Compilation, stage: str) -> str:
     return next((data.decode() for name, data in files.items() if name.endswith(".s")), "")
 
 
-def _summary(done: Compilation, folder: Path) -> str:
+def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
     from hw_models.errors import size_text
 
-    elf = done.artifact.manifest.programs[0]
-    size = len(done.artifact.clusters[0].files[done.artifact.clusters[0].executable])
-    instructions = sum(len(stream.instrs) for stream in done.program.streams)
-    return (
-        f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, batch {done.plan.batch_per_cluster}: "
-        f"{len(done.plan.steps)} steps, {instructions} instructions on {elf.cores} cores, {size_text(size)} in "
-        f"{folder / elf.elf}"
-    )
+    done = parts[0]
+    lines = []
+    for part in parts:
+        size = len(part.files.files[part.files.executable])
+        instructions = sum(len(stream.instrs) for stream in part.program.streams)
+        lines.append(
+            f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, batch {part.plan.batch_per_cluster}: "
+            f"{len(part.plan.steps)} steps, {instructions} instructions on {part.files.cores} cores, {size_text(size)} "
+            f"in {folder / part.entry(0).elf}"
+        )
+    return "\n".join(lines)
