@@ -34,6 +34,7 @@ from dsa_sched.evidence import (
     stored_values,
     worst_error,
 )
+from dsa_sched.feeds import seeded_or_given
 from dsa_sched.judge import LogitsResult, judge_logits
 from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
@@ -53,12 +54,13 @@ Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
     """`inputs` of the network, drawn with `seed`, which also orders the cores of the simulator; `samples` outputs of
-    each layer are compared bit for bit; `workers` runs at a time."""
+    each layer are compared bit for bit; `workers` runs at a time. With `feeds`, .npz files, nothing is drawn."""
 
     inputs: int = 2
     seed: int = 0
     samples: int = 2048
     workers: int = 2
+    feeds: tuple[Path, ...] = ()
 
 
 DEFAULTS = VerifyOptions()
@@ -82,13 +84,11 @@ def verify_model(
     `runner` is the command of another simulator or a board (see `dsa_sched.runner`). Raises UserError for a model, chip
     or command that cannot be used and for a run that ends in a fault; wrong results are `failures` of the report.
     """
-    from dsa_sched.zoo import seeded_inputs
-
     started = perf_counter()
     whole = compile_model(source, chip, compile_options, progress)
     progress("compiling each layer by itself")
     isolated = compile_graph(whole.model, whole.chip, whole.target, replace(compile_options, isolated=True))
-    feeds = tuple(seeded_inputs(whole.model.source, options.inputs, options.seed))
+    feeds = seeded_or_given(whole.model.source, options)
     seconds = perf_counter() - started
 
     def command(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dsa_sched.commands.options import Shape, compile_options, runner_option
+
+if TYPE_CHECKING:
+    from dsa_sched.driver import CompileOptions
+    from dsa_sched.verdict import VerifyReport
+    from dsa_sched.verify import VerifyOptions
 
 __all__ = ["verify"]
 
@@ -21,6 +29,25 @@ MISMATCH = 3
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON too."
 )
+@click.option(
+    "--feed",
+    "feeds",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="An .npz file with one array an input, instead of drawn inputs. Give two or more.",
+)
+@click.option("--bisect", is_flag=True, help="After a failure, look for the smallest part of the model that fails.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path("failing"),
+    show_default=True,
+    metavar="DIR",
+    help="Where --bisect writes that part: an ONNX file, its inputs, what failed.",
+)
 @runner_option
 @click.pass_context
 def verify(
@@ -33,6 +60,9 @@ def verify(
     inputs: int,
     seed: int,
     json_file: Path | None,
+    feeds: tuple[Path, ...],
+    bisect: bool,
+    folder: Path,
     runner: str | None,
 ) -> None:
     """Compile MODEL, execute the machine code and compare every layer with the ONNX file in onnxruntime.
@@ -40,6 +70,7 @@ def verify(
     \b
     dsa-sched verify resnet50 --chip stcp920
     dsa-sched verify mine.onnx --chip stcp920 --batch 2 --json report.json
+    dsa-sched verify mine.onnx --chip stcp920 --bisect -o failing
 
     \b
     What must hold
@@ -51,18 +82,58 @@ def verify(
 
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
+    from dsa_sched.bisect import require_place
     from dsa_sched.driver import CompileOptions
     from dsa_sched.report.json_form import require_folder, write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report
     from dsa_sched.verify import VerifyOptions, verify_model
+    from hw_models.errors import TargetError
 
     if json_file is not None:
         require_folder(json_file)
-    with Steps() as steps:
-        options = VerifyOptions(inputs, seed)
-        report = verify_model(model, chip, CompileOptions(level, batch, shapes), options, runner, steps.say)
+    if bisect:
+        require_place(folder)
+    compile_options = CompileOptions(level, batch, shapes)
+    options = VerifyOptions(inputs, seed, feeds=feeds)
+    narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
+    try:
+        with Steps() as steps:
+            report = verify_model(model, chip, compile_options, options, runner, steps.say)
+    except TargetError:
+        # A run that ends in a fault; any other error of the target comes again from the smallest part, and is not.
+        if bisect:
+            narrow(None)
+        raise
     if json_file is not None:
         write_report(report, json_file)
     print_report(report)
+    if bisect and not report.passed:
+        narrow(report)
     context.exit(0 if report.passed else MISMATCH)
+
+
+def _bisect(
+    model: str,
+    chip: str,
+    compile_options: CompileOptions,
+    options: VerifyOptions,
+    runner: str | None,
+    folder: Path,
+    report: VerifyReport | None,
+) -> None:
+    """Find the smallest failing part, write it, and say how to run it again."""
+    from dsa_sched.bisect import bisect, save
+    from dsa_sched.report.progress import Steps
+
+    with Steps() as steps:
+        found = bisect(model, chip, compile_options, options, runner, report, steps.say)
+    if found is None:
+        click.echo("bisect: no part of the model, cut out by itself, fails again", err=report is None)
+        return
+    file, *feeds, _ = save(found, folder)
+    words = ["dsa-sched", "verify", str(file), "--chip", chip]
+    words += [word for path in feeds for word in ("--feed", str(path))]
+    words += ["--runner", runner] if runner else []
+    click.echo(f"bisect: {found.line}", err=report is None)
+    click.echo(f"bisect: again by: {shlex.join(words)}", err=report is None)

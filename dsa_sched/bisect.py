@@ -1,0 +1,216 @@
+"""Narrowing a failing network to the smallest run of its ONNX nodes that still fails the same check.
+
+    nodes [0, n) fail  --halve the end, halve the start, trim-->  nodes [a, b) fail, [a + 1, b) and [a, b - 1) do not
+
+Every part is a network of its own: its inputs are the reference's values for the inputs of the whole, its outputs what
+the rest of the network reads. A part that cannot be compiled counts as one that does not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+
+from codegen.target import Execution
+from dsa_sched.arrays import write_arrays
+from dsa_sched.artifact import Artifact
+from dsa_sched.driver import CompileOptions, compile_graph, compile_model
+from dsa_sched.evidence import Loads
+from dsa_sched.feeds import seeded_or_given
+from dsa_sched.frontend import load_model
+from dsa_sched.judge import LAYER_BOUND
+from dsa_sched.reference import Reference
+from dsa_sched.runner import execute
+from dsa_sched.subgraph import Part, cut
+from dsa_sched.verdict import VerifyReport
+from dsa_sched.verify import Runner, VerifyOptions, verify_compiled
+from dsa_sched.whole_file import write_whole
+from hw_models.chip import Chip
+from hw_models.errors import TargetError, UserError
+
+__all__ = ["Bisection", "bisect", "failing_check", "narrow", "require_place", "save"]
+
+MODEL = "failing.onnx"
+REASON = "failure.txt"
+Judge = Callable[[Part], tuple[str, str]]
+"""A part -> (the most local check that fails, or "", and what it says)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """Nodes [`start`, `end`) of `total` fail `check`; `failure` is its sentence; `tried` parts were judged."""
+
+    part: Part
+    start: int
+    end: int
+    total: int
+    check: str
+    failure: str
+    tried: int
+
+    @property
+    def line(self) -> str:
+        """What failed, in one line."""
+        nodes = self.part.model.graph.node
+        shown = [f"{node.op_type} {node.name}" for node in (nodes if len(nodes) <= 3 else (nodes[0], nodes[-1]))]
+        listed = ", ".join(shown) if len(nodes) <= 3 else " to ".join(shown)
+        return " ".join(f"{len(nodes)} of {self.total} nodes ({listed}): {self.failure}".split())
+
+
+def failing_check(report: VerifyReport) -> tuple[str, str]:
+    """The most local check that a report fails (samples, layer, constants, logits) and its sentence; ("", "") for none.
+
+    The most local one comes first, because a part that fails it says more than one that fails at its end.
+    """
+    if report.passed:
+        return "", ""
+    for layer in report.layers:
+        if layer.samples_wrong:
+            return "samples", _sentence(report, f"layer {layer.name}: {layer.samples_wrong} of ")
+    for layer in report.layers:
+        if layer.isolated_error is not None and not layer.isolated_error <= LAYER_BOUND:
+            return "layer", _sentence(report, f"layer {layer.name}: relative error ")
+    constants = [failure for failure in report.failures if failure.startswith("constant ")]
+    return ("constants", constants[0]) if constants else ("logits", report.failures[0])
+
+
+def _sentence(report: VerifyReport, start: str) -> str:
+    return next((failure for failure in report.failures if failure.startswith(start)), report.failures[0])
+
+
+def bisect(
+    source: str | Path,
+    chip: str | Path | Chip,
+    compile_options: CompileOptions,
+    options: VerifyOptions,
+    runner: str | None = None,
+    report: VerifyReport | None = None,
+    progress: Callable[[str], None] = lambda _step: None,
+) -> Bisection | None:
+    """The smallest failing part of a model that fails `verify` under the same options; None when nothing fails again.
+
+    `report` is that of the failing verification; None when the run ended in a fault, which is then what is looked for.
+    Raises UserError for a model that cannot be read.
+    """
+    model = load_model(source, dict(compile_options.shapes), compile_options.batch).source
+    feeds = seeded_or_given(model, options)
+    reference = Reference(model)
+    values = tuple(reference.values(feed) for feed in feeds)
+    check = failing_check(report)[0] if report else "fault"
+    plain = replace(compile_options, batch=None, shapes=(), isolated=False)
+    seen: dict[tuple[int, int], tuple[str, str]] = {}
+    total = len(model.graph.node)
+    with TemporaryDirectory(prefix="dsa-sched-") as folder:
+
+        def fails(start: int, end: int) -> bool:
+            if (start, end) not in seen:
+                part = cut(model, values, start, end)
+                progress(f"bisecting: nodes {start + 1} to {end} of {total}")
+                seen[start, end] = judge_part(part, Path(folder), chip, plain, options, runner) if part else ("", "")
+            return seen[start, end][0] == check
+
+        start, end = narrow(total, fails, _suspects(model, report))
+        part = cut(model, values, start, end)
+        if part is None or not fails(start, end):
+            return None
+    return Bisection(part, start, end, total, check, seen[start, end][1], len(seen))
+
+
+def narrow(total: int, fails: Callable[[int, int], bool], suspects: tuple[int, int] | None = None) -> tuple[int, int]:
+    """[start, end) that fails while neither end can be trimmed, given that [0, `total`) fails.
+
+    `suspects` is tried first. Where failing is not monotonic some other minimal run may be found.
+    """
+    start, end = suspects if suspects and fails(*suspects) else (0, total)
+    passing = start
+    while end - passing > 1:
+        middle = (passing + end) // 2
+        passing, end = (passing, middle) if fails(start, middle) else (middle, end)
+    beyond = end
+    while beyond - start > 1:
+        middle = (start + beyond) // 2
+        start, beyond = (middle, beyond) if fails(middle, end) else (start, middle)
+    while end - start > 1:
+        if fails(start + 1, end):
+            start += 1
+        elif fails(start, end - 1):
+            end -= 1
+        else:
+            break
+    return start, end
+
+
+def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int, int] | None:
+    """The nodes of the first layer that fails by itself."""
+    layers = [] if report is None else [
+        layer for layer in report.layers
+        if layer.samples_wrong or (layer.isolated_error is not None and not layer.isolated_error <= LAYER_BOUND)
+    ]  # fmt: skip
+    if not layers:
+        return None
+    name, output = layers[0].name.split("::")[0], layers[0].output.split("::")[0]
+    first = [position for position, node in enumerate(model.graph.node) if node.name == name]
+    last = [position for position, node in enumerate(model.graph.node) if output in node.output]
+    return (first[0], last[0] + 1) if first and last and first[0] <= last[0] else None
+
+
+def judge_part(
+    part: Part, folder: Path, chip: str | Path | Chip, compile_options: CompileOptions, options: VerifyOptions,
+    runner: str | None,
+) -> tuple[str, str]:  # fmt: skip
+    """Compile a part from its file, run it on its inputs: (the most local check that fails, its sentence)."""
+
+    def run(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
+        return execute(artifact, loads, dumps, runner, seed)
+
+    file = folder / MODEL
+    file.write_bytes(part.model.SerializeToString())
+    try:
+        whole = compile_model(file, chip, compile_options)
+        isolated = compile_graph(whole.model, whole.chip, whole.target, replace(compile_options, isolated=True))
+    except UserError:
+        return "", ""
+    return _judged(lambda judge: verify_compiled(whole, isolated, part.feeds, options, judge), run)
+
+
+def _judged(verify: Callable[[Runner], VerifyReport], run: Runner) -> tuple[str, str]:
+    try:
+        return failing_check(verify(run))
+    except TargetError as fault:
+        return "fault", str(fault)
+    except UserError:
+        return "", ""
+
+
+def require_place(folder: Path) -> None:
+    """Refuse, before any work, a folder that holds other things. Raises UserError."""
+    try:
+        other = folder.exists() and not (folder / MODEL).is_file() and (not folder.is_dir() or any(folder.iterdir()))
+        reason = "other files" if other else ""
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+    if reason:
+        raise UserError(
+            str(folder), needs="a folder that is new, empty or of an earlier --bisect", has=reason,
+            change="choose another folder with -o",
+        )  # fmt: skip
+
+
+def save(found: Bisection, folder: Path) -> tuple[Path, ...]:
+    """Write the model, one .npz for each input and the line of what failed; returns the files. Raises UserError.
+
+    File names are ours, whatever the model calls its values.
+    """
+    require_place(folder)
+    files = {folder / f"input{number}.npz": feed for number, feed in enumerate(found.part.feeds)}
+    for path, feed in files.items():
+        write_arrays(path, feed)
+    model = found.part.model.SerializeToString(deterministic=True)
+    texts = {folder / REASON: f"{found.line}\n".encode(), folder / MODEL: model}
+    for path, data in texts.items():
+        write_whole(path, lambda stream, data=data: stream.write(data))  # type: ignore[misc]
+    return (folder / MODEL, *files, folder / REASON)
