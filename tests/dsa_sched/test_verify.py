@@ -51,11 +51,11 @@ def planted(compilation: Compilation, change: Program) -> Compilation:
     return replace(compilation, program=change)
 
 
-def edit(program: Program, layer: str, opcode: str, change: Callable[[Operands], Operands]) -> Program:
-    """Change operands of every `opcode` of a layer."""
+def edit(program: Program, operator: str, opcode: str, change: Callable[[Operands], Operands]) -> Program:
+    """Change operands of every `opcode` that serves an operator."""
 
     def edited(instr: Instr) -> Instr:
-        if (instr.source, instr.opcode) != (layer, opcode):
+        if (instr.source, instr.opcode) != (operator, opcode):
             return instr
         old = dict(instr.operands)
         return replace(instr, operands=tuple((old | change(old)).items()))
@@ -141,7 +141,7 @@ def test_wrong_padding_is_caught(whole: Compilation, isolated: Compilation) -> N
 
 def test_swapped_operands_are_caught(whole: Compilation, isolated: Compilation) -> None:
     assert any(i.opcode == "vesub.mm" for s in whole.program.streams for i in s.instrs)
-    programs = [edit(c.program, "conv2", "vesub.mm", swap) for c in (whole, isolated)]
+    programs = [edit(c.program, "sub", "vesub.mm", swap) for c in (whole, isolated)]
     report = judge(planted(whole, programs[0]), planted(isolated, programs[1]))
     assert any(f.startswith("layer conv2: relative error") for f in report.failures)
     assert any(f.startswith("logits for input 0: error") for f in report.failures)
