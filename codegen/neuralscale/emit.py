@@ -80,7 +80,7 @@ class Image:
 def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
     """Machine code and data of one cluster. Raises DoesNotFit when the code overflows its space."""
     items: list[Item] = [
-        Comment(f"{program.name} on {program.chip}, cluster {program.cluster}".strip()),
+        _comment(f"{program.name} on {program.chip}, cluster {program.cluster}"),
         Label("_start"),
     ]
     items += _start_up(program.cluster, len(program.streams))
@@ -91,7 +91,7 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
             name = f"core{stream.core}.{number:04d}.{_label(source)}"
             code = [item for instr in instrs for item in body.expand(instr)]
             label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
-            items += [*label, Comment(f"{source}".strip() or "no operator"), *code]
+            items += [*label, _comment(source or "no operator"), *code]
             pieces.append((name, stream.core, source, _size(code)))
         ending = _ending(stream.core, f"core{stream.core}" if not stream.instrs else "")
         items += ending
@@ -109,6 +109,12 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
 
 def _size(items: Sequence[Item]) -> int:
     return sum(item_bytes(item) for item in items)
+
+
+def _comment(text: str) -> Comment:
+    """Names of a model may hold any character; those that are not printed are escaped."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return Comment(shown.strip())
 
 
 def _label(source: str) -> str:
