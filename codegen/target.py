@@ -19,8 +19,18 @@ from isched.program import Program
 from isched.target import LowerTarget
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
+from partitioner.target import PlanTarget
 
-__all__ = ["BUILTIN", "ClusterFiles", "Execution", "Target", "find_target", "target_names"]
+__all__ = [
+    "BUILTIN",
+    "ENTRY_POINT_GROUP",
+    "ClusterFiles",
+    "Execution",
+    "Target",
+    "find_target",
+    "target_members",
+    "target_names",
+]
 
 BUILTIN: Mapping[str, str] = {"neuralscale-v1": "codegen.neuralscale.target:TARGET"}
 """Instruction set -> where its target lives."""
@@ -95,3 +105,9 @@ def find_target(isa: str) -> Target | None:
 def target_names() -> tuple[str, ...]:
     """Instruction sets that something here can generate code for."""
     return tuple(sorted({*BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))
+
+
+def target_members() -> tuple[str, ...]:
+    """Attributes and methods of a target, in the order of the protocols that define them."""
+    protocols = (PlanTarget, LowerTarget, Target)
+    return tuple(name for protocol in protocols for name in vars(protocol) if not name.startswith("_"))

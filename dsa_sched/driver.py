@@ -13,7 +13,8 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
-from codegen.target import ClusterFiles, Target, find_target, target_names
+from codegen.generic import GenericTarget
+from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
 from dsa_sched.artifact import FORMAT, Artifact, ChipId, Manifest, ProgramEntry, TensorEntry, file_entry
 from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
@@ -32,6 +33,7 @@ __all__ = [
     "compile_graph",
     "compile_model",
     "gather_artifact",
+    "plan_model",
     "target_of",
 ]
 
@@ -133,16 +135,37 @@ def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
 
 
 def target_of(chip: Chip) -> Target:
-    """The chip's code generator. Raises TargetError saying which instruction sets have one."""
+    """The chip's code generator. Raises TargetError saying which instruction sets have one and how to add one."""
     target = find_target(chip.isa)
     if target is None:
         raise TargetError(
             f"chip {chip.name}",
             needs=f"a code generator for {chip.isa}",
             has=", ".join(target_names()),
-            change="install a target for it; graph, plan and costs are available without one",
+            change=(
+                f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
+                f"object with {', '.join(target_members())}; --print graph and --print plan work without one"
+            ),
         )
     return target
+
+
+def plan_model(
+    source: str | Path,
+    chip: str | Path | Chip,
+    options: CompileOptions = CompileOptions(),
+    progress: Callable[[str], None] = lambda _step: None,
+) -> tuple[Model, Plan]:
+    """The first two steps alone. A chip without a code generator is planned by its costs and may lack nothing else.
+
+    Raises ModelError or ChipError.
+    """
+    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    progress("reading the model")
+    model = load_model(source, dict(options.shapes), options.batch)
+    progress("partitioning")
+    target = find_target(described.isa) or GenericTarget(described.isa)
+    return model, make_plan(model.graph, model.constants, described, target, options.level)
 
 
 def compile_model(

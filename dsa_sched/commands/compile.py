@@ -10,9 +10,12 @@ import click
 from dsa_sched.commands.options import Shape, compile_options
 
 if TYPE_CHECKING:
-    from dsa_sched.driver import Compilation
+    from dsa_sched.driver import Compilation, CompileOptions
 
 __all__ = ["compile_command"]
+
+EARLY_STAGES = ("graph", "plan")
+"""Those that a chip without a code generator has too."""
 
 
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
@@ -47,14 +50,20 @@ def compile_command(
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
+
+    --print graph and plan alone need no code generator for the chip: the plan then rests on the costs in the chip file.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
     from dsa_sched.driver import CompileOptions, compile_clusters, gather_artifact
     from dsa_sched.report.progress import Steps
 
+    options = CompileOptions(level, batch, shapes)
+    if folder is None and clusters == 1 and stage in EARLY_STAGES:
+        _print_early(model, chip, options, stage)
+        return
     with Steps() as steps:
-        parts = compile_clusters(model, chip, clusters, CompileOptions(level, batch, shapes), steps.say)
+        parts = compile_clusters(model, chip, clusters, options, steps.say)
         if folder is not None:
             steps.say("writing the artifact")
             gather_artifact(parts).save(folder)
@@ -65,6 +74,27 @@ def compile_command(
         click.echo(_text(done, stage), nl=False)
     if folder is not None:
         click.echo(_summary(parts, folder), err=stage is not None)
+
+
+def _print_early(model: str, chip: str, options: CompileOptions, stage: str) -> None:
+    """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
+    from dsa_sched.driver import plan_model
+    from dsa_sched.frontend import load_model
+    from dsa_sched.report.progress import Steps
+    from hw_models.loading import load_chip
+
+    with Steps() as steps:
+        if stage == "graph":
+            load_chip(chip)
+            steps.say("reading the model")
+            read = load_model(model, dict(options.shapes), options.batch)
+            text = str(read.graph)
+        else:
+            read, plan = plan_model(model, chip, options, steps.say)
+            text = str(plan)
+    for warning in read.warnings:
+        click.echo(f"dsa-sched: warning: {warning}", err=True)
+    click.echo(text, nl=False)
 
 
 def _text(done: Compilation, stage: str) -> str:

@@ -1,0 +1,110 @@
+"""A chip without a code generator: what planning needs, from the chip file and the operators' access maps alone.
+
+    box of a layer's output --access maps--> boxes of its inputs --cost model--> cycles of transfers and engines
+
+Every operator is accepted and may be cut anywhere: no template has a rule to add. Products are summed on the matrix
+engine where the chip has one, everything else is counted as passes of the vector engine. A plan made so tells costs of
+a chip that is being designed; it cannot be lowered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from hw_models.chip import Chip, MatrixEngine, VectorEngine
+from hw_models.cost import matrix_cycles, vector_cycles
+from hw_models.errors import ChipError
+from hw_models.routes import main_memory, route
+from partitioner.graph import Constants, Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_size, input_boxes, join
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["GenericTarget", "local_memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenericTarget:
+    """Implements `partitioner.target.PlanTarget` for any chip; `name` is its instruction set."""
+
+    name: str
+
+    def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
+        """Always None: nobody has said what the chip cannot do."""
+        del graph, op, constants, chip
+        return None
+
+    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
+        """Only an operand of the result's own shape can be worked on in place."""
+        if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
+            return f"{operand} is broadcast by {op.name}"
+        return None
+
+    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[layer.output].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        """Raises ChipError for a chip that lacks the memories, links or engines that the layer needs."""
+        boxes = _boxes(graph, layer, box)
+        memory = local_memory(chip)
+        loads = tuple(Load(name, boxes[name], name) for name in layer.inputs(graph) if box_size(boxes[name]))
+        needed = [Buffer(load.buffer, memory, "", _bytes(graph, load.tensor, load.box)) for load in loads]
+        output = Buffer("output", memory, "", _bytes(graph, layer.output, box))
+        cycles: dict[str, float] = {}
+        for name in layer.ops:
+            engine, number = _engine_cycles(graph, graph.op_by_name[name], boxes, chip)
+            cycles[engine] = cycles.get(engine, 0.0) + number
+        return Work((*needed, output), (Pass(loads),), "output", tuple(cycles.items()))
+
+
+def local_memory(chip: Chip) -> str:
+    """The largest memory of a core that links reach from the main memory. Raises ChipError when there is none."""
+    main = main_memory(chip)
+    reached = []
+    for memory in (memory for memory in chip.memories if memory.scope == "core"):
+        try:
+            route(chip, main, memory.name)
+        except ChipError:
+            continue
+        reached.append(memory)
+    if not reached:
+        raise ChipError(f"chip {chip.name}", needs=f"a memory of scope core that links reach from {main}", has="none")
+    return max(reached, key=lambda memory: memory.size_bytes).name
+
+
+def _boxes(graph: Graph, layer: Layer, box: Box) -> dict[str, Box]:
+    """The box of every value that the layer touches for `box` of its output."""
+    boxes: dict[str, Box] = {layer.output: box}
+    for name in reversed(layer.ops):
+        op = graph.op_by_name[name]
+        written = {output: boxes[output] for output in op.outputs if output in boxes}
+        for operand, needed in input_boxes(graph, op, written).items():
+            boxes[operand] = join(boxes[operand], needed) if operand in boxes else needed
+    return boxes
+
+
+def _bytes(graph: Graph, name: str, box: Box) -> int:
+    return box_size(box) * graph.by_name[name].item_bytes
+
+
+def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> tuple[str, float]:
+    """(engine, cycles) of one operator for the box of its output."""
+    outputs = sum(box_size(boxes[name]) for name in op.outputs if name in boxes)
+    whole = sum(prod(graph.by_name[name].shape) for name in op.outputs)
+    reduction = op.macs // whole
+    if not reduction:
+        elements = max(outputs, *(box_size(boxes[name]) for name in op.inputs)) if op.inputs else outputs
+        return chip.vector.name, vector_cycles(chip, elements, len(op.stages), _dtype(chip.vector))
+    if not any(isinstance(engine, MatrixEngine) for engine in chip.engines):
+        return chip.vector.name, vector_cycles(chip, outputs * reduction, 1, _dtype(chip.vector))
+    box = boxes[op.outputs[0]]
+    channels = box[-1][1] - box[-1][0] if box else 1
+    pixels = outputs // max(1, channels)
+    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _dtype(chip.matrix))
+
+
+def _dtype(engine: MatrixEngine | VectorEngine) -> str:
+    """Half precision where the engine has it, else its first type."""
+    names = [rate.dtype for rate in engine.rates]
+    return "float16" if "float16" in names else names[0]
