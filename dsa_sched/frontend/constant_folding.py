@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.frontend.network import Array, Network, Value, network_of
+from dsa_sched.frontend.network import Array, Network, Value, array_of, network_of
 from dsa_sched.frontend.shapes import infer_values, typed
 from hw_models.errors import ModelError, size_text
 
@@ -31,7 +31,7 @@ def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Netwo
 
     Raises ModelError when a constant would exceed 2 GiB.
     """
-    constants: dict[str, Array] = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants: dict[str, Array] = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     nodes = list(model.graph.node)
     known = dict(values)
     for _ in range(MOST_ROUNDS):
@@ -80,9 +80,9 @@ def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Map
     attributes = {attribute.name: attribute for attribute in node.attribute}
     match node.op_type:
         case "Constant" if "value" in attributes:
-            return numpy_helper.to_array(attributes["value"].t)
+            return array_of(attributes["value"].t)
         case "ConstantOfShape" if node.input[0] in constants:
-            fill = numpy_helper.to_array(attributes["value"].t) if "value" in attributes else np.zeros(1, np.float32)
+            fill = array_of(attributes["value"].t) if "value" in attributes else np.zeros(1, np.float32)
             shape = tuple(int(extent) for extent in constants[node.input[0]].reshape(-1))
             _require_size(node.output[0], shape)
             return np.full(shape, fill.reshape(-1)[0], fill.dtype)

@@ -105,6 +105,7 @@ def _checked(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
     require_known(model, who)
     if model.graph.sparse_initializer or model.functions:
         raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
+    _require_values(model)
     for tensor in _tensors(model):
         _require_data(tensor)
     light = skeleton(model)  # the weights were checked above, and inference finds the shapes that are not declared
@@ -115,6 +116,18 @@ def _checked(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
     except Exception as error:  # the checker raises its own and protobuf's classes
         raise ModelError(who, needs="a valid ONNX model", has=first_line(error)) from error
     return model
+
+
+def _require_values(model: onnx.ModelProto) -> None:
+    """Attributes with a value of their own: those that refer to a function's are valid in functions only."""
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise ModelError(
+                    f"{node.op_type} {node.name}",
+                    needs=f"a value of attribute {attribute.name}",
+                    has=f"a reference to {attribute.ref_attr_name}, which only functions may hold",
+                )
 
 
 def _require_data(tensor: TensorProto) -> None:

@@ -15,11 +15,22 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from hw_models.errors import ModelError
 
-__all__ = ["Array", "Network", "Node", "Setting", "Value", "name_nodes", "network_of", "node_proto", "opset_of"]
+__all__ = [
+    "Array",
+    "Network",
+    "Node",
+    "Setting",
+    "Value",
+    "array_of",
+    "name_nodes",
+    "network_of",
+    "node_proto",
+    "opset_of",
+]
 
 Array = npt.NDArray[np.generic]
 Setting = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -122,6 +133,17 @@ class Network:
                 kept.append(node)
         constants = {name: array for name, array in self.constants.items() if name in needed}
         return replace(self, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def array_of(tensor: onnx.TensorProto) -> Array:
+    """The elements of a tensor. Raises ModelError where the file stores them in no way that fits its type and shape."""
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception as error:  # onnx and numpy raise several unrelated classes for damaged tensors
+        shape = ", ".join(map(str, tensor.dims))
+        raise ModelError(
+            f"tensor {tensor.name}", needs=f"the elements of [{shape}]", has=str(error)[:200] or type(error).__name__
+        ) from error
 
 
 def node_of(proto: onnx.NodeProto) -> Node:

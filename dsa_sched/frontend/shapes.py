@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from dsa_sched.frontend.network import Array, Value
+from dsa_sched.frontend.network import Array, Value, array_of
 from hw_models.errors import ModelError
 
 __all__ = [
@@ -224,7 +224,7 @@ def _rewrite_reshapes(model: onnx.ModelProto, values: Mapping[str, Value], old: 
     for node in model.graph.node:
         if node.op_type != "Reshape" or len(node.input) < 2 or node.input[1] not in constants:
             continue
-        data, target = values.get(node.input[0]), numpy_helper.to_array(constants[node.input[1]])
+        data, target = values.get(node.input[0]), array_of(constants[node.input[1]])
         plainly_batched = target.ndim == 1 and target.size and target[0] == old and node.input[0] not in constants
         if data is None or not data.shape or data.shape[0] != old or not plainly_batched:
             continue

@@ -15,6 +15,7 @@ from dsa_sched.frontend import load_model
 from dsa_sched.frontend.model_file import read_model
 from hw_models.errors import ModelError
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
+from tests.small_models import classifier, save
 
 
 def small(folder: Path) -> Path:
@@ -260,3 +261,21 @@ def test_a_file_wins_over_a_network_of_the_zoo(tmp_path: Path, monkeypatch: pyte
     small(tmp_path).rename(tmp_path / "resnet50")
     monkeypatch.chdir(tmp_path)
     assert [op.kind for op in load_model("resnet50").graph.ops] == ["conv"]
+
+
+def test_weights_stored_in_a_way_that_cannot_be_read(tmp_path: Path) -> None:
+    """A segment of a larger tensor, and a list of numbers of another length than the shape."""
+    parts, short = classifier(), classifier()
+    parts.graph.initializer[0].segment.begin = 0
+    short.graph.initializer[0].ClearField("raw_data")
+    short.graph.initializer[0].float_data.extend([1.0, 2.0])
+    for model in (parts, short):
+        with pytest.raises(ModelError, match=r"tensor w1: needs the elements of \[8, 3, 3, 3\]"):
+            load_model(save(model, tmp_path / "model.onnx"))
+
+
+def test_attributes_that_refer_to_a_function(tmp_path: Path) -> None:
+    model = classifier()
+    model.graph.node[0].attribute[0].ref_attr_name = "outer"
+    with pytest.raises(ModelError, match="Conv conv1: needs a value of attribute pads; has a reference to outer"):
+        load_model(save(model, tmp_path / "model.onnx"))
