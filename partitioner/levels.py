@@ -1,9 +1,10 @@
-"""Plans by level. O0 is what TVM would make: one kernel a layer, every output in DDR."""
+"""Plans by level. O0 is what TVM would make: one kernel a layer, every output in the main memory."""
 
 from __future__ import annotations
 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from hw_models.routes import main_memory
 from partitioner.binding import bind
 from partitioner.decisions import Decision
 from partitioner.graph import Constants, Graph, Op
@@ -23,15 +24,16 @@ def make_plan(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget
     layers, decisions = group_layers(graph, target.can_trail)
     groups = tuple(Group(layer.name, (layer,)) for layer in layers)
     reasons = list(decisions)
+    main = main_memory(chip)
     steps: list[Step] = []
     for group in groups:
         layer = group.layers[0]
         box = full_box(graph.by_name[layer.output].shape)
         if layer.anchor(graph).kind == "view":
-            steps.append(Step("view", group.name, 0, box, "DDR", Binding((1,) * len(box), (0,))))
+            steps.append(Step("view", group.name, 0, box, main, Binding((1,) * len(box), (0,))))
             continue
         binding, cycles = bind(graph, layer, box, target, chip)
-        steps.append(Step("run", group.name, 0, box, "DDR", binding))
+        steps.append(Step("run", group.name, 0, box, main, binding))
         reasons.append(Decision(layer.name, f"bound to {len(binding.cores)} cores as {list(binding.pieces)}",
                                 f"the slowest core needs about {cycles:.0f} cycles, fewest of all cuts"))  # fmt: skip
     batch = graph.by_name[graph.inputs[0]].shape[0] if graph.inputs and graph.by_name[graph.inputs[0]].shape else 1

@@ -3,10 +3,14 @@
     Node(Gemm, transB=1)  -->  Operation(matmul, [x, w transposed, bias])
 
 Axes are still ONNX's. A rule may make constants and intermediate values; a refusal is a sentence that the user reads,
-and all refusals of a model are reported together. `OPERATORS` is the whole list of what the frontend takes.
+and all refusals of a model are reported together. `OPERATORS` is the list of what the frontend takes by itself; rules
+of other packages are entry points of the group `dsa_sched.operators`, whose name is the ONNX operator type.
 """
 
 from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
 
 import onnx
 
@@ -17,7 +21,35 @@ from dsa_sched.frontend.shapes import known_values, shape_text
 from dsa_sched.frontend.simplify import FLOATING, SCALE_SHIFT
 from hw_models.errors import ModelError
 
-__all__ = ["OPERATORS", "operations_of", "require_known"]
+__all__ = ["OPERATORS", "operations_of", "operator_names", "require_known", "rule_of"]
+
+ENTRY_POINT_GROUP = "dsa_sched.operators"
+
+
+def rule_of(op_type: str) -> Rule | None:
+    """The rule for an ONNX operator, ours before those of other packages; None when there is none.
+
+    Raises ModelError for a package whose rule cannot be loaded.
+    """
+    if op_type in OPERATORS:
+        return OPERATORS[op_type]
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=op_type):
+        return _loaded(point)
+    return None
+
+
+def operator_names() -> tuple[str, ...]:
+    """ONNX operators that have a rule."""
+    return tuple(sorted({*OPERATORS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))
+
+
+def _loaded(point: EntryPoint) -> Rule:
+    try:
+        return cast(Rule, point.load())
+    except (ImportError, AttributeError) as error:
+        raise ModelError(
+            f"operator {point.name}", needs=f"the rule {point.value} of another package", has=str(error)
+        ) from error
 
 
 def operations_of(network: Network) -> Operations:
@@ -29,8 +61,11 @@ def operations_of(network: Network) -> Operations:
     refusals = []
     for node in network.nodes:
         try:
+            rule = rule_of(node.op_type)
+            if rule is None:
+                raise Refusal("no rule for this operator")
             _require_computable(writer, node)
-            OPERATORS[node.op_type](writer, node)
+            rule(writer, node)
         except Refusal as refusal:
             refusals.append(_line(node, writer.values, str(refusal)))
     if refusals:
@@ -39,8 +74,6 @@ def operations_of(network: Network) -> Operations:
 
 
 def _require_computable(writer: Writer, node: Node) -> None:
-    if node.op_type not in OPERATORS:
-        raise Refusal("no rule for this operator")
     if all(name in writer.constants for name in node.inputs if name):
         raise Refusal("all operands are constant, but onnxruntime could not compute it")
     for name in (*node.inputs, *node.outputs):
@@ -94,7 +127,7 @@ def require_known(model: onnx.ModelProto, who: str) -> None:
             lines.append(_line(node, values, "no such operator in standard ONNX"))
         elif nested:
             lines.append(_line(node, values, "control flow with nested graphs"))
-        elif live and proto.op_type not in OPERATORS and proto.op_type not in SIMPLIFIED_AWAY:
+        elif live and proto.op_type not in SIMPLIFIED_AWAY and rule_of(proto.op_type) is None:
             lines.append(_line(node, values, "no rule for this operator"))
     if lines:
         raise _unsupported(who, lines)

@@ -1,0 +1,352 @@
+"""A chip, a target and an operator are each added in one place, outside this repository, and a network runs with them.
+
+tmp/toy.yaml           a chip of two cores
+tmp/toy_target.py      a target for its instruction set: kernels in numpy, "machine code" in JSON
+tmp/toy_operators.py   one function an ONNX operator
+tmp/toy-1.0.dist-info  what `pip install` would leave: the entry points
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper
+
+import dsa_sched
+from codegen.target import find_target
+from dsa_sched.cli import cli
+from dsa_sched.driver import CompileOptions
+from dsa_sched.frontend.operators import OPERATORS, rule_of
+from dsa_sched.verify import VerifyOptions, verify_model
+from hw_models.errors import ModelError
+from tests.small_models import save
+
+MODULES = ("toy_target", "toy_operators")
+ENTRY_POINTS = """
+[dsa_sched.targets]
+toy-v1 = toy_target:TARGET
+
+[dsa_sched.operators]
+Cosh = toy_operators:cosh
+Mish = toy_operators:mish
+Sinh = toy_operators:not_there
+"""
+
+CHIP = """
+schema_version: 1
+name: toy
+description: two cores with a vector engine each
+isa: toy-v1
+clock_hz: 1000000
+clusters: 1
+cores_per_cluster: 2
+memories:
+  - {name: main, scope: cluster, size_bytes: 1048576, alignment_bytes: 2, read_by: [mover], written_by: [mover]}
+  - name: shared
+    scope: cluster
+    size_bytes: 65536
+    alignment_bytes: 2
+    read_by: [mover, loader]
+    written_by: [mover, loader]
+  - name: local
+    scope: core
+    size_bytes: 1024
+    alignment_bytes: 2
+    read_by: [loader, compute]
+    written_by: [loader, compute]
+engines:
+  - {kind: scalar, name: control}
+  - kind: vector
+    name: compute
+    lanes: 4
+    rates: [{dtype: float16, per_unit_per_cycle: 1}]
+    start_latency_cycles: 1
+    max_stride_bytes: 65535
+    max_extent: 65535
+  - {kind: transfer, name: loader, max_stride_bytes: 65535, max_extent: 65535}
+  - {kind: dma, name: mover}
+  - {kind: sync, name: sync, groups: 1}
+links:
+"""
+LINK = """
+  - name: {source}_to_{destination}
+    source: {source}
+    destination: {destination}
+    engine: {engine}
+    bandwidth_bytes_per_cycle: 8
+    latency_cycles: 2
+    shared_by: cluster
+    max_stride_bytes: 65535
+    dense_side: none
+"""
+REST = """
+dma:
+  engine: mover
+  engines_per_cluster: 1
+  channels_per_engine: 1
+  max_descriptors: 64
+  max_linear_bytes: 65536
+  max_row_bytes: 65535
+  max_rows: 65535
+  max_stride_bytes: 65535
+  gather: true
+  scatter: true
+assumed:
+  launch_cycles: 0
+  matrix_tile_cycles: 0
+  vector_pass_cycles: 0
+  dma_descriptor_cycles: 0
+  sync_cycles: 0
+  scalar_instruction_cycles: 1
+  queue_depth: 1
+"""
+WAYS = (
+    ("main", "shared", "mover"),
+    ("shared", "main", "mover"),
+    ("shared", "local", "loader"),
+    ("local", "shared", "loader"),
+)
+
+OPERATOR_CODE = '''
+import numpy as np
+
+
+def cosh(writer, node):
+    """(exp(x) + exp(-x)) / 2, in kinds that targets have already."""
+    names = ("neg", "up", "down", "sum")
+    minus, up, down, total = (writer.intermediate(node, name, writer.shape(node.input(0))) for name in names)
+    half = writer.constant(f"{node.outputs[0]}::half", np.full(1, 0.5, np.float32))
+    writer.add(node, "neg", suffix="neg")
+    writer.add(node, "exp", suffix="up")
+    writer.add(node, "exp", inputs=(minus,), suffix="down")
+    writer.add(node, "add", inputs=(up, down), suffix="sum")
+    writer.add(node, "mul", inputs=(total, half))
+
+
+def mish(writer, node):
+    """A kind of its own, which a target must know."""
+    writer.add(node, "mish")
+'''
+
+TARGET_CODE = '''
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.target import ClusterFiles, Execution
+from isched.program import Instr, Region
+from partitioner.regions import box_size
+from partitioner.target import Buffer, Load, Pass, Work
+
+KERNELS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "add": lambda x, y: x + y,
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+}
+
+
+def compute(kind, operands):
+    """fp16 bits in, fp16 bits out."""
+    values = (bits.view(np.float16).astype(np.float64) for bits in operands)
+    return KERNELS[kind](*values).astype(np.float16).view(np.uint16)
+
+
+@dataclass(frozen=True)
+class ToyTarget:
+    name: str = "toy-v1"
+    barrier: str = "barrier"
+    data_base_bytes: int = 0
+
+    def operators(self):
+        return tuple((kind, "operands of equal shapes") for kind in KERNELS)
+
+    def accepts(self, graph, op, constants, chip):
+        shapes = {graph.by_name[name].shape for name in (*op.inputs, *op.outputs)}
+        return None if op.kind in KERNELS and len(shapes) == 1 else f"{op.kind} is too much for a toy"
+
+    def can_trail(self, graph, op, operand):
+        return "a toy fuses nothing"
+
+    def quanta(self, graph, layer):
+        return (1,) * len(graph.by_name[layer.output].shape)
+
+    def work(self, graph, layer, box, chip):
+        op, size = layer.anchor(graph), 2 * box_size(box)
+        names = tuple(dict.fromkeys(op.inputs))
+        buffers = tuple(Buffer(name, "local", "", size) for name in (*names, "output"))
+        loads = tuple(Load(name, box, name) for name in names)
+        return Work(buffers, (Pass(loads),), "output", (("compute", size / 8),))
+
+    def lower(self, graph, constants, layer, box, work, offsets_bytes, chip):
+        op, size = layer.anchor(graph), 2 * box_size(box)
+        reads = tuple(Region("local", offsets_bytes[name], size) for name in op.inputs)
+        write = Region("local", offsets_bytes["output"], size)
+        return ((Instr("compute", op.kind, (), reads, (write,), size / 8, layer.name),),)
+
+    def copy(self, copies, source, chip):
+        def engine(copy):
+            return chip.link(copy.source.memory, copy.destination.memory).engine
+
+        return tuple(Instr(engine(c), "copy", (), (c.source,), (c.destination,), 1.0, source) for c in copies)
+
+    def synchronise(self, source):
+        return Instr("sync", "barrier", source=source)
+
+    def address(self, memory, offset_bytes):
+        return offset_bytes
+
+    def emit(self, program, graph, constants):
+        def words(region):
+            return [region.memory, region.offset_bytes, region.row_bytes, region.rows, region.stride_bytes]
+
+        streams = [
+            [[i.opcode, [words(r) for r in i.reads], [words(w) for w in i.writes]] for i in stream.instrs]
+            for stream in program.streams
+        ]
+        data = {
+            p.offset_bytes: constants[graph.by_name[p.tensor].constant].tobytes().hex()
+            for p in program.placements if p.kind == "constant"
+        }
+        code = json.dumps({"streams": streams, "data": data}).encode()
+        return ClusterFiles(len(streams), "program.json", {"program.json": code})
+
+    def emulate(self, graph, constants, layer, points, read, chip=None):
+        op = layer.anchor(graph)
+        return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs])
+
+    def run(self, files, loads, dumps, seed):
+        program = json.loads(files.files[files.executable])
+        common = {"main": np.zeros(1 << 20, np.uint8), "shared": np.zeros(1 << 16, np.uint8)}
+        memories = [common | {"local": np.zeros(1 << 10, np.uint8)} for _ in program["streams"]]
+        for address, data in [*loads.items(), *((int(a), bytes.fromhex(d)) for a, d in program["data"].items())]:
+            common["main"][address : address + len(data)] = np.frombuffer(data, np.uint8)
+        epochs = [split(stream) for stream in program["streams"]]
+        for number in range(len(epochs[0])):
+            for memory, of_core in zip(memories, epochs):
+                for instr in of_core[number]:
+                    step(memory, *instr)
+        return Execution({(a, n): common["main"][a : a + n].tobytes() for a, n in dumps}, {}, {})
+
+
+def split(stream):
+    epochs = [[]]
+    for instr in stream:
+        epochs.append([]) if instr[0] == "barrier" else epochs[-1].append(instr)
+    return epochs
+
+
+def cells(memory, name, offset, row_bytes, rows, stride):
+    at = offset + np.arange(rows)[:, None] * stride + np.arange(row_bytes)
+    return memory[name], at.reshape(-1)
+
+
+def step(memory, opcode, reads, writes):
+    operands = [array[at] for array, at in (cells(memory, *region) for region in reads)]
+    target, at = cells(memory, *writes[0])
+    if opcode != "copy":
+        operands = [compute(opcode, [operand.view(np.uint16) for operand in operands]).view(np.uint8)]
+    target[at] = operands[0]
+
+
+TARGET = ToyTarget()
+'''
+
+
+@pytest.fixture
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of somebody else's package, installed."""
+    links = "".join(LINK.format(source=a, destination=b, engine=engine) for a, b, engine in WAYS)
+    (tmp_path / "toy.yaml").write_text(CHIP + links + REST, encoding="utf-8")
+    (tmp_path / "toy_target.py").write_text(TARGET_CODE, encoding="utf-8")
+    (tmp_path / "toy_operators.py").write_text(OPERATOR_CODE, encoding="utf-8")
+    installed = tmp_path / "toy-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n", encoding="utf-8")
+    (installed / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def network(*types: str) -> onnx.ModelProto:
+    """x -> operators one after the other -> y, and x added at the end."""
+    names = ["x", *(f"v{k}" for k in range(len(types)))]
+    nodes = [
+        helper.make_node(op_type, [names[k]], [names[k + 1]], name=f"{op_type.lower()}{k}")
+        for k, op_type in enumerate(types)
+    ]
+    nodes.append(helper.make_node("Add", [names[-1], "x"], ["y"], name="sum"))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 20, 20]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "toys", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_a_toy_chip_with_a_toy_target_runs_a_network_with_a_toy_operator(toys: Path) -> None:
+    path = save(network("Relu", "Mish"), toys / "net.onnx")
+    report = verify_model(path, toys / "toy.yaml", CompileOptions(), VerifyOptions(samples=256))
+    assert report.failures == ()
+    assert [layer.name for layer in report.layers] == ["relu0", "mish1", "sum"]
+    assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
+    artifact = dsa_sched.compile(path, chip=toys / "toy.yaml")
+    artifact.save(toys / "net.out")
+    x = np.linspace(-3, 3, 1200, dtype=np.float32).reshape(1, 3, 20, 20)
+    relu = np.maximum(x, 0)
+    expected = relu * np.tanh(np.log1p(np.exp(relu))) + x
+    outputs = dsa_sched.load(toys / "net.out").run({"x": x})
+    assert np.abs(outputs["y"].astype(np.float64) - expected).max() < 5e-3
+
+
+def test_a_wrong_toy_kernel_is_caught(toys: Path) -> None:
+    code = toys / "toy_target.py"
+    code.write_text(code.read_text().replace("np.log1p(np.exp(x))", "np.log1p(np.exp(-x))"), encoding="utf-8")
+    path = save(network("Mish"), toys / "net.onnx")
+    report = verify_model(path, toys / "toy.yaml", CompileOptions(), VerifyOptions(samples=256))
+    assert any(failure.startswith("layer mish0: relative error") for failure in report.failures)
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_toy_operator_in_known_kinds_runs_on_a_built_in_chip(tmp_path: Path) -> None:
+    path = save(network("Cosh", "Relu"), tmp_path / "net.onnx")
+    report = verify_model(path, "stcp920", CompileOptions(), VerifyOptions(samples=256))
+    assert report.failures == ()
+    assert {"Cosh"} <= {operator for layer in report.layers for operator in layer.operators}
+
+
+def test_the_toys_are_listed_like_our_own(toys: Path) -> None:
+    done = CliRunner().invoke(cli, ["ops", "--chip", str(toys / "toy.yaml")])
+    assert done.exit_code == 0, done.output
+    assert "mish" in done.stdout
+    assert "Cosh" in done.stdout
+    checked = CliRunner().invoke(cli, ["chip", "check", str(toys / "toy.yaml")])
+    assert "good; chip toy, isa toy-v1, 2 cores" in checked.stdout
+
+
+def test_a_target_says_what_it_cannot_compute(toys: Path) -> None:
+    path = save(network("Sigmoid"), toys / "net.onnx")
+    done = CliRunner().invoke(cli, ["compile", str(path), "--chip", str(toys / "toy.yaml"), "-o", str(toys / "out")])
+    assert done.exit_code == 1
+    assert "sigmoid is too much for a toy" in done.stderr
+
+
+@pytest.mark.usefixtures("toys")
+def test_a_rule_that_cannot_be_loaded_is_named() -> None:
+    with pytest.raises(ModelError, match="operator Sinh: needs the rule toy_operators:not_there"):
+        rule_of("Sinh")
+
+
+@pytest.mark.usefixtures("toys")
+def test_our_own_rules_come_first() -> None:
+    assert rule_of("Relu") is OPERATORS["Relu"]
+
+
+def test_without_the_toys_nothing_of_them_is_known() -> None:
+    assert find_target("toy-v1") is None
+    assert rule_of("Cosh") is None
