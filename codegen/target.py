@@ -15,6 +15,7 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from hw_models.chip import Chip
 from isched.program import Program
 from isched.target import LowerTarget
 from partitioner.graph import Constants, Graph
@@ -80,11 +81,13 @@ class Target(LowerTarget, Protocol):
         layer: Layer,
         points: npt.NDArray[np.int64],
         read: Callable[[str], npt.NDArray[np.uint16]],
+        chip: Chip,
     ) -> npt.NDArray[np.uint16]:
         """What the chip must have stored of the layer's output at `points`, positions [S, rank] along device axes.
 
         Computed without the simulator from the stored bits of the layer's inputs, which `read(name)` gives in device
-        shape. Inputs whose NaNs carry other payloads than the chip's own are outside this promise."""
+        shape. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the chip's own are outside
+        this promise."""
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

@@ -111,7 +111,7 @@ def check_samples(whole: Compilation, layer: Layer, stored: tuple[Dump, ...], sa
     for number, dump in enumerate(stored):
         read = partial(_bits, graph, constants, dump)
         points = sample_points(shape, count, random)
-        expected = whole.target.emulate(graph, constants, layer, points, read)
+        expected = whole.target.emulate(graph, constants, layer, points, read, whole.chip)
         ours = read(layer.output)[tuple(points.T)]
         wrong = np.flatnonzero(ours != expected)
         first = total.first

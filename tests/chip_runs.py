@@ -108,7 +108,7 @@ class Compiled:
             for layer in group.layers:
                 shape = self.graph.by_name[layer.output].shape
                 points = np.stack(np.unravel_index(_positions(shape), shape), 1).astype(np.int64)
-                wanted = TARGET.emulate(self.graph, self.constants, layer, points, stored.__getitem__)
+                wanted = TARGET.emulate(self.graph, self.constants, layer, points, stored.__getitem__, self.chip)
                 result[layer.output] = (stored[layer.output][tuple(points.T)], wanted)
         return result
 

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import cleandoc
 
+from codegen.neuralscale.depthwise import is_depthwise
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
+from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
@@ -46,6 +48,12 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: PointwiseTemplate() for kind in sorted(ELEMENTWISE_KINDS)},
 }
 
+DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
+
+
+def _template(graph: Graph, op: Op) -> Template:
+    return DEPTHWISE if is_depthwise(graph, op) else TEMPLATES[op.kind]
+
 
 @dataclass(frozen=True, slots=True)
 class NeuralScaleKernels:
@@ -64,7 +72,7 @@ class NeuralScaleKernels:
         for name in (*op.inputs, *op.outputs):
             if graph.by_name[name].dtype != "float16":
                 return f"{name} is {graph.by_name[name].dtype}; templates compute in float16"
-        return TEMPLATES[op.kind].accepts(graph, op, chip)
+        return _template(graph, op).accepts(graph, op, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with what its template says of itself."""
@@ -80,10 +88,10 @@ class NeuralScaleKernels:
 
     def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
-        return TEMPLATES[anchor.kind].quanta(graph, anchor)
+        return _template(graph, anchor).quanta(graph, anchor)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
-        return TEMPLATES[layer.anchor(graph).kind].work(graph, layer, box, chip)
+        return _template(graph, layer.anchor(graph)).work(graph, layer, box, chip)
 
     def lower(
         self,
@@ -96,7 +104,7 @@ class NeuralScaleKernels:
         chip: Chip,
     ) -> tuple[tuple[Instr, ...], ...]:
         tile = Tile(graph, constants, layer, box, work, offsets_bytes, chip)
-        return TEMPLATES[layer.anchor(graph).kind].lower(tile)
+        return _template(graph, layer.anchor(graph)).lower(tile)
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         return copy_instructions(copies, source, chip)

@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.neuralscale import emulation as chip
+from codegen.neuralscale.depthwise import Form, depthwise_form, is_depthwise
 from codegen.neuralscale.emulation import Bits, Halves
 from codegen.neuralscale.reference_movement import RULES, Rule
+from hw_models.chip import Chip
 from partitioner.graph import Constants, Graph, Op
 from partitioner.layers import Layer
 
@@ -45,6 +47,7 @@ class _Sampled:
     points: Points
     read: Read
     running: tuple[str, Halves] | None
+    device: Chip
 
     def tensor(self, name: str) -> Halves:
         """A whole input, in device shape."""
@@ -61,19 +64,20 @@ class _Sampled:
         return _at(values, [np.where(extent > 1, i, 0) for i, extent in zip(aligned.T, values.shape, strict=True)])
 
 
-def emulate(graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read) -> Bits:
+def emulate(graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read, device: Chip) -> Bits:
     """The bits of `layer`'s output at `points`, an int array [S, rank] of positions along its device axes.
 
     `read(name)` gives the stored bits (uint16, device shape) of an input that is no constant. The anchor is computed
-    first, then the trailing operators in order, each rounded on its own.
+    first, then the trailing operators in order, each rounded on its own. `device` decides the order of a depthwise
+    convolution.
     """
     if len(points) > SAMPLES_AT_A_TIME:
         chunks = np.array_split(points, -(-len(points) // SAMPLES_AT_A_TIME))
-        return np.concatenate([emulate(graph, constants, layer, chunk, read) for chunk in chunks])
+        return np.concatenate([emulate(graph, constants, layer, chunk, read, device) for chunk in chunks])
     running: tuple[str, Halves] | None = None
     for name in layer.ops:
         op = graph.op_by_name[name]
-        sampled = _Sampled(graph, constants, op, points, read, running)
+        sampled = _Sampled(graph, constants, op, points, read, running, device)
         running = (op.outputs[0], _OPERATORS.get(op.kind, _elementwise)(sampled))
     assert running is not None  # a layer has an anchor
     return chip.to_bits(running[1])
@@ -113,6 +117,8 @@ def _conv(s: _Sampled) -> Halves:
     grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes last.
     """
     op = s.op
+    if is_depthwise(s.graph, op) and (form := depthwise_form(s.graph, op, s.device)) is not Form.EACH:
+        return _plus_bias(s, _depthwise_blocks(s) if form is Form.BLOCKS else _depthwise_vector(s))
     kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
     x, weights = s.tensor(op.inputs[0]), s.tensor(op.inputs[1])
     n, y, z, f = s.points.T
@@ -135,6 +141,52 @@ def _conv(s: _Sampled) -> Halves:
     cuts = _runs(channels, products) if groups == 1 else ((0, channels),)
     shape = (len(f), products, channels)
     return _plus_bias(s, _dot_in_runs(taps.reshape(shape), w.reshape(shape), cuts))
+
+
+def _depthwise_blocks(s: _Sampled) -> Halves:
+    """As a dense convolution over the block of channels around an output, with zeros off the diagonal: k runs over
+    kernel rows, kernel columns, then the channels of the block, and what the other channels hold times zero counts.
+    """
+    x, weights = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
+    block, products = s.device.matrix.array_channels, prod(s.op.ints("kernel"))
+    total = np.zeros(len(s.points))
+    for number in np.unique(s.points[:, 3] // block):
+        some = np.flatnonzero(s.points[:, 3] // block == number)
+        channels = np.arange(number * block, min(number * block + block, x.shape[3]))
+        taps = np.stack([_taps(s, x, channel)[some] for channel in channels], 2)
+        own = s.points[some, 3]
+        diagonal = np.where(
+            channels == own[:, None, None], weights.reshape(len(weights), products)[own][:, :, None], 0.0
+        )
+        total[some] = chip.dot(taps.reshape(len(some), -1), diagonal.reshape(len(some), -1))
+    return total
+
+
+def _depthwise_vector(s: _Sampled) -> Halves:
+    """From +0, kernel rows then kernel columns: each product is rounded and added; taps in the padding are left out."""
+    own = s.points[:, 3]
+    x, weights = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
+    inside = _taps_inside(s, x)
+    total = np.zeros(len(own))
+    for tap, value in enumerate(_taps(s, x, own).T):
+        product = chip.mul(value, weights.reshape(len(weights), -1)[own, tap])
+        total = np.where(inside[:, tap], chip.add(total, product), total)
+    return total
+
+
+def _taps_inside(s: _Sampled, x: Halves) -> npt.NDArray[np.bool_]:
+    """[S, taps]: whether a tap lies in the image."""
+    rows, columns = (_inside(_tap_positions(s, axis), x.shape[axis + 1]) for axis in (0, 1))
+    both: npt.NDArray[np.bool_] = (rows[:, :, None] & columns[:, None, :]).reshape(len(s.points), -1)
+    return both
+
+
+def _taps(s: _Sampled, x: Halves, channel: Points | np.int64) -> Halves:
+    """[S, taps]: the input under each tap in one channel (or one a sample), +0 in the padding."""
+    rows, columns = (np.clip(_tap_positions(s, axis), 0, x.shape[axis + 1] - 1) for axis in (0, 1))
+    channels = np.broadcast_to(channel, len(s.points))
+    values = x[s.points[:, 0, None, None], rows[:, :, None], columns[:, None, :], channels[:, None, None]]
+    return np.where(_taps_inside(s, x), values.reshape(len(s.points), -1), 0.0)
 
 
 def _matmul(s: _Sampled) -> Halves:

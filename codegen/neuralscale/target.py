@@ -15,6 +15,7 @@ from codegen.neuralscale.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.reference import Bits, Points, Read, emulate
 from codegen.neuralscale.simulator.options import SourceRange as Named
 from codegen.target import ClusterFiles, Execution
+from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program import Program
 from partitioner.graph import Constants, Graph
@@ -50,8 +51,8 @@ class NeuralScaleTarget(NeuralScaleKernels):
         }
         return ClusterFiles(len(program.streams), EXECUTABLE, files, program.cluster)
 
-    def emulate(self, graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read) -> Bits:
-        return emulate(graph, constants, layer, points, read)
+    def emulate(self, graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read, chip: Chip) -> Bits:
+        return emulate(graph, constants, layer, points, read, chip)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

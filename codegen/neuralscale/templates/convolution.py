@@ -36,7 +36,7 @@ from partitioner.layers import Layer
 from partitioner.regions import Box, box_shape
 from partitioner.target import Buffer, Load, Pass, Work
 
-__all__ = ["LONGEST_REDUCTION", "ConvolutionTemplate", "reduction_runs"]
+__all__ = ["LONGEST_REDUCTION", "ConvolutionShape", "ConvolutionTemplate", "bias_loads", "reduction_runs"]
 
 LONGEST_REDUCTION = 9_000
 RUN_LENGTH = 1_152
@@ -52,7 +52,7 @@ def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class ConvolutionShape:
     """The convolution's own numbers, from the operator's attributes."""
 
     kernel: tuple[int, int]
@@ -64,13 +64,13 @@ class _Shape:
     out_shape: tuple[int, int, int, int]
 
     @staticmethod
-    def of(graph: Graph, op: Op) -> _Shape:
+    def of(graph: Graph, op: Op) -> ConvolutionShape:
         kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
         n, h, w, c = graph.by_name[op.inputs[0]].shape
         on, oh, ow, oc = graph.by_name[op.outputs[0]].shape
         top, left, bottom, right = pads
         groups = int(op.number("groups"))
-        return _Shape(
+        return ConvolutionShape(
             (kernel[0], kernel[1]),
             strides[0],
             dilations[0],
@@ -98,6 +98,17 @@ class _Shape:
         before = self.pads[axis] - span[0] * self.stride
         reach = (span[1] - 1) * self.stride + (self.kernel[axis] - 1) * self.dilation - self.pads[axis] + 1
         return max(0, before), max(0, reach - self.in_shape[axis + 1])
+
+    def position(self, axis: int, tap: int, output: int) -> int:
+        """Where in the input a tap of an output lies on a spatial axis, negative or beyond where it is padding."""
+        return output * self.stride + tap * self.dilation - self.pads[axis]
+
+    def inside(self, axis: int, tap: int, span: tuple[int, int]) -> tuple[int, int]:
+        """The outputs of `span` whose `tap` lies in the image: first and last + 1, or an empty range."""
+        offset = self.position(axis, tap, 0)
+        first = max(span[0], -(offset // self.stride))
+        last = min(span[1], (self.in_shape[axis + 1] - 1 - offset) // self.stride + 1)
+        return first, max(first, last)
 
     def group_parts(self, channels: tuple[int, int]) -> tuple[tuple[int, int, int], ...]:
         """(group, first and last + 1 of its own output channels) of the groups that a range of outputs touches."""
@@ -136,15 +147,15 @@ class ConvolutionTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
-        shape = _Shape.of(graph, op)
+        shape = ConvolutionShape.of(graph, op)
         passes = [Pass((_input_load(graph, op, shape, box, run), _weight_load(op, shape, box, run)))
                   for run in shape.runs()]  # fmt: skip
-        extra = [*_bias_loads(op, box), *finish_loads(graph, layer, box)]
+        extra = [*bias_loads(op, box), *finish_loads(graph, layer, box)]
         passes[-1] = Pass((*passes[-1].loads, *extra))
         buffers = [
             Buffer("input", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes)),
             Buffer("weights", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes)),
-            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in _bias_loads(op, box)),
+            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias_loads(op, box)),
             Buffer("sum", "IM", "", box_bytes(box)),
         ]
         (n0, n1), (y0, y1), (x0, x1), (c0, c1) = box
@@ -160,7 +171,7 @@ class ConvolutionTemplate:
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         graph, op = tile.graph, tile.layer.anchor(tile.graph)
-        shape = _Shape.of(graph, op)
+        shape = ConvolutionShape.of(graph, op)
         result: list[tuple[Instr, ...]] = []
         total = tile.matrix("sum", tile.output.rows, tile.output.columns)
         runs = shape.runs()
@@ -178,14 +189,14 @@ class ConvolutionTemplate:
         return tuple(result)
 
 
-def _input_load(graph: Graph, op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
+def _input_load(graph: Graph, op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> Load:
     images, rows, columns, _ = window_region(graph, op, box)
     parts = shape.group_parts(box[3])
     grouped = (parts[0][0] * shape.group_channels, (parts[-1][0] + 1) * shape.group_channels)
     return Load(op.inputs[0], (images, rows, columns, run if shape.groups == 1 else grouped), "input")
 
 
-def _weight_load(op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
+def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> Load:
     kernel = ((0, shape.kernel[0]), (0, shape.kernel[1]))
     if shape.groups == 1:
         return Load(op.inputs[1], (*kernel, run, box[3]), "weights")
@@ -195,11 +206,11 @@ def _weight_load(op: Op, shape: _Shape, box: Box, run: tuple[int, int]) -> Load:
     return Load(op.inputs[1], (groups, *kernel, (0, shape.group_channels), columns), "weights")
 
 
-def _bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
+def bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
     return (Load(op.inputs[2], (box[3],), "bias"),) if len(op.inputs) > 2 else ()
 
 
-def _convolve(tile: Tile, shape: _Shape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:
+def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:
     """The matrix instructions of one pass: each image, each group."""
     region, held = step.loads[0].box, step.loads[1].box
     images, out_height, out_width, outputs = box_shape(tile.box)

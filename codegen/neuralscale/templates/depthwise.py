@@ -1,0 +1,171 @@
+"""Depthwise convolution with the channels of a block, or all of them, in one instruction.
+
+    blocks   weights [C, taps] --mov.m, a diagonal a tap--> matrix [taps * 32, 32];  input, matrix --meconv--> IM
+    vector   weights [C, taps] --mov.m, a column a tap--> rows [taps, C];  output += input * row, a tap at a time
+
+The weights of a tap are a column of stride `taps` in the memory, and a diagonal is a column whose stride is one row and
+one element. Two block matrices take turns, so that one is built while the matrix engine reads the other. A tile that
+begins or ends inside a block reads the whole block's input: see `codegen.neuralscale.depthwise` for why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from codegen.neuralscale.depthwise import BlockPart, Form, block_parts, depthwise_form, form_cycles
+from codegen.neuralscale.issue import Convolution, Matrix
+from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    WEIGHTS,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+    window_region,
+)
+from hw_models.chip import Chip
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["DepthwiseTemplate"]
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseTemplate:
+    """What a convolution takes, with as many groups as input and output channels."""
+
+    each: ConvolutionTemplate
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        return self.each.accepts(graph, op, chip)
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return self.each.quanta(graph, op)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        form = depthwise_form(graph, op, chip)
+        if form is Form.EACH:
+            return self.each.work(graph, layer, box, chip)
+        shape = ConvolutionShape.of(graph, op)
+        (images, rows, columns, count), taps, total = box_shape(box), prod(shape.kernel), shape.groups
+        source = _input_load(graph, op, box, form, chip)
+        weights = Load(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
+        bias = bias_loads(op, box)
+        buffers = [
+            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in (source, weights, *bias)),
+            *_built(form, block_parts(box[3], total, chip.matrix.array_channels), taps, count, columns),
+            *((Buffer("sum", "IM", "", box_bytes(box)),) if form is Form.BLOCKS else ()),
+            *finish_buffers(graph, layer, box),
+        ]
+        cycles = (
+            *form_cycles(chip, form, taps, (images, rows, columns), box[3], total),
+            *finish_cycles(graph, layer, box, chip, len(bias)),
+        )
+        step = Pass((source, weights, *bias, *finish_loads(graph, layer, box)))
+        return Work(tuple(buffers), (step,), "output", cycles)
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        form = depthwise_form(tile.graph, op, tile.chip)
+        if form is Form.EACH:
+            return self.each.lower(tile)
+        shape = ConvolutionShape.of(tile.graph, op)
+        if form is Form.BLOCKS:
+            result = tile.matrix("sum", tile.output.rows, tile.output.columns)
+            instrs = list(_convolve_blocks(tile, shape, result))
+        else:
+            result = tile.output
+            instrs = list(_multiply_add(tile, shape))
+        bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
+        return ((*instrs, *finish(tile, result, bias)),)
+
+
+def _input_load(graph: Graph, op: Op, box: Box, form: Form, chip: Chip) -> Load:
+    *region, channels = window_region(graph, op, box)
+    if form is Form.BLOCKS:
+        total = graph.by_name[op.inputs[0]].shape[3]
+        parts = block_parts(channels, total, chip.matrix.array_channels)
+        channels = (parts[0].first, parts[-1].first + parts[-1].size)
+    return Load(op.inputs[0], (*region, channels), "input")
+
+
+def _built(form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int) -> tuple[Buffer, ...]:
+    """What is made in L1: the block matrices that take turns, or weight rows and one line of products."""
+    if form is Form.VECTOR:
+        return Buffer("rows", "L1", DATA, 2 * taps * count), Buffer("product", "L1", DATA, 2 * columns * count)
+    size_bytes = max(2 * taps * part.size * part.columns for part in parts)
+    return tuple(Buffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
+
+
+def _tap(weights: Matrix, tap: int, low: int, count: int) -> Matrix:
+    """The weights of one tap for `count` channels from `low`, a column; `weights` has a row a channel."""
+    return weights.part(low, count, tap, 1)
+
+
+def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: Matrix) -> Iterator[Instr]:
+    region = tile.work.passes[0].loads[0].box
+    images, out_height, out_width, outputs = box_shape(tile.box)
+    _, height, width, channels = box_shape(region)
+    taps, pixels_in, pixels_out = prod(shape.kernel), height * width, out_height * out_width
+    image = tile.matrix("input", images * pixels_in, channels)
+    weights = tile.matrix("weights", outputs, taps)
+    padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
+    start = 0
+    for position, part in enumerate(block_parts(tile.box[3], shape.groups, tile.chip.matrix.array_channels)):
+        matrix = tile.matrix(f"matrix{position % 2}", taps * part.size, part.columns)
+        if part.fresh:
+            yield from tile.issue.fill(matrix, 0.0)
+        for tap in range(taps):
+            first = matrix.part(tap * part.size + part.low, part.columns, 0, 1)
+            diagonal = replace(first, stride_bytes=matrix.pitch_bytes + matrix.item_bytes)
+            yield from tile.issue.unary("mov.m", diagonal, _tap(weights, tap, start, part.columns))
+        form = Convolution(
+            height, width, part.size, out_height, out_width, part.columns,
+            shape.kernel, shape.stride, shape.dilation, padding,
+        )  # fmt: skip
+        for i in range(images):
+            yield tile.issue.meconv(
+                form,
+                total.part(i * pixels_out, pixels_out, start, part.columns),
+                image.part(i * pixels_in, pixels_in, part.first - region[3][0], part.size),
+                matrix,
+            )
+        start += part.columns
+
+
+def _multiply_add(tile: Tile, shape: ConvolutionShape) -> Iterator[Instr]:
+    """From +0, kernel rows first, then kernel columns; taps in the padding take no part."""
+    issue, region = tile.issue, tile.work.passes[0].loads[0].box
+    images, out_height, out_width, channels = box_shape(tile.box)
+    _, height, width, _ = box_shape(region)
+    taps = prod(shape.kernel)
+    weights, rows = tile.matrix("weights", channels, taps), tile.matrix("rows", taps, channels)
+    for tap in range(taps):
+        yield from issue.unary("mov.m", rows.part(tap, 1).reshaped(channels, 1), _tap(weights, tap, 0, channels))
+    image = tile.matrix("input", images * height * width, channels)
+    product = tile.matrix("product", out_width, channels)
+    yield from issue.fill(tile.output, 0.0)
+    for line in range(images * out_height):
+        i, y = line // out_height, line % out_height + tile.box[1][0]
+        for tap in range(taps):
+            low, high = shape.inside(1, tap % shape.kernel[1], tile.box[2])
+            first, last = shape.inside(0, tap // shape.kernel[1], (y, y + 1))
+            if high <= low or last <= first:
+                continue
+            row = shape.position(0, tap // shape.kernel[1], y) - region[1][0]
+            column = shape.position(1, tap % shape.kernel[1], low) - region[2][0]
+            pixel = image.part((i * height + row) * width + column, high - low)
+            read = replace(pixel, stride_bytes=shape.stride * image.row_bytes)
+            some = product.part(0, high - low)
+            total = tile.output.part(line * out_width + low - tile.box[2][0], high - low)
+            yield from issue.by_column("veemul", some, read, rows.part(tap, 1))
+            yield from issue.binary("veadd", total, total, some)
