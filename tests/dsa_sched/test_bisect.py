@@ -191,13 +191,13 @@ def moved(instr: Instr) -> Instr:
 def test_a_refusal_is_no_failure(tmp_path: Path) -> None:
     """Nothing runs, so there is nothing to narrow: the message is that of every other command."""
     path = save_model(
-        model([helper.make_node("Softsign", ["x"], ["y"], name="s")], [1, 4], [1, 4]), tmp_path / "refused.onnx"
+        model([helper.make_node("NoSuch", ["x"], ["y"], name="s")], [1, 4], [1, 4]), tmp_path / "refused.onnx"
     )
     done = CliRunner().invoke(
         cli, ["verify", str(path), "--chip", "stcp920", "--bisect", "-o", str(tmp_path / "failing")]
     )
     assert done.exit_code == 1
-    assert "Softsign s" in done.stderr
+    assert "NoSuch s" in done.stderr
     assert not (tmp_path / "failing").exists()
 
 
