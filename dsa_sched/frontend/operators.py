@@ -15,6 +15,7 @@ from typing import cast
 import onnx
 
 from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
+from dsa_sched.frontend.decompose import DECOMPOSED
 from dsa_sched.frontend.network import Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.shapes import known_values, shape_text
@@ -133,7 +134,7 @@ def require_known(model: onnx.ModelProto, who: str) -> None:
         raise _unsupported(who, lines)
 
 
-SIMPLIFIED_AWAY = frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze"])
+SIMPLIFIED_AWAY = frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED])
 SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.frontend.decompose import decompose
 from dsa_sched.frontend.network import Array, Network, Node, Value
 
 __all__ = ["PASSES", "SCALE_SHIFT", "simplify"]
@@ -291,6 +292,7 @@ def unify_reshapes(network: Network) -> Network:
 
 
 PASSES: tuple[Callable[[Network], Network], ...] = (
+    decompose,
     split_many_operands,
     drop_empty_pieces,
     drop_no_ops,
