@@ -8,7 +8,9 @@ stores do not depend on how it is tiled. Templates and the reference arithmetic 
     blocks    one `meconv` for each `array_channels` channels, against a matrix that has the taps on its diagonal
     vector    a product and a sum a tap on the vector engine, one row of outputs at a time
 
-On the stcp920 blocks win where a core's share has many pixels, the vector engine where it has few.
+On the stcp920 blocks win where a core's share has many pixels, the vector engine where it has few (544 channels of
+7 x 7 over eight cores: 1,463 cycles against 1,613 in blocks and 2,868 one by one), and one `meconv` a channel where a
+core has only a channel or two.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 
 from codegen.neuralscale.depthwise import Form, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.target import TARGET
+from codegen.neuralscale.templates import depthwise
 from hw_models.chip import Chip
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.float_model import evaluate, relative_error
@@ -98,10 +99,29 @@ def test_an_infinity_spoils_its_block_where_blocks_are_used(form: Form) -> None:
     assert np.isfinite(conv[32:]).all()
 
 
-def test_the_stcp920_takes_the_cheapest_form() -> None:
-    """Many pixels a core: blocks. Few: the vector engine. Whichever it is, no other form costs less."""
-    assert form_of(compiled(Case((1, 56, 56, 64)), stcp920())) is Form.BLOCKS
-    assert form_of(compiled(Case((1, 14, 14, 136)), stcp920())) is not Form.EACH
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [((1, 56, 56, 64), Form.BLOCKS), ((1, 7, 7, 544), Form.VECTOR), ((1, 9, 9, 8), Form.EACH)],
+    ids=["many pixels a core", "few pixels a core", "a channel a core"],
+)
+def test_the_stcp920_takes_the_cheapest_form(
+    shape: tuple[int, int, int, int], form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The busiest core of the layer as compiled has fewest engine cycles in the form that is chosen."""
+    chosen = compiled(Case(shape), stcp920())
+    assert form_of(chosen) is form
+    cycles = {form: busiest(chosen)}
+    for other in set(Form) - {form}:
+        monkeypatch.setattr(depthwise, "depthwise_form", lambda *_, other=other: other)
+        cycles[other] = busiest(compiled(Case(shape), stcp920()))
+    assert min(cycles, key=cycles.__getitem__) is form, cycles
+
+
+def busiest(done: Compiled) -> float:
+    return max(
+        sum(instr.cycles for instr in stream.instrs if instr.engine in ("matrix", "vector"))
+        for stream in done.program.streams
+    )
 
 
 def test_blocks_are_not_offered_where_their_matrices_do_not_fit() -> None:
