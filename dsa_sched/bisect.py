@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 import onnx
 
@@ -26,8 +28,8 @@ from dsa_sched.judge import LAYER_BOUND
 from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
 from dsa_sched.subgraph import Part, cut
-from dsa_sched.verdict import VerifyReport
-from dsa_sched.verify import Runner, VerifyOptions, verify_compiled
+from dsa_sched.verdict import LayerResult, VerifyReport
+from dsa_sched.verify import VerifyOptions, verify_compiled
 from dsa_sched.whole_file import write_whole
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
@@ -36,8 +38,6 @@ __all__ = ["Bisection", "bisect", "failing_check", "narrow", "require_place", "s
 
 MODEL = "failing.onnx"
 REASON = "failure.txt"
-Judge = Callable[[Part], tuple[str, str]]
-"""A part -> (the most local check that fails, or "", and what it says)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,12 @@ class Bisection:
 
     @property
     def line(self) -> str:
-        """What failed, in one line."""
+        """What failed, in one line; characters of names that are not printed are escaped."""
         nodes = self.part.model.graph.node
         shown = [f"{node.op_type} {node.name}" for node in (nodes if len(nodes) <= 3 else (nodes[0], nodes[-1]))]
         listed = ", ".join(shown) if len(nodes) <= 3 else " to ".join(shown)
-        return " ".join(f"{len(nodes)} of {self.total} nodes ({listed}): {self.failure}".split())
+        said = " ".join(f"{len(nodes)} of {self.total} nodes ({listed}): {self.failure}".split())
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
 
 
 def failing_check(report: VerifyReport) -> tuple[str, str]:
@@ -72,10 +73,14 @@ def failing_check(report: VerifyReport) -> tuple[str, str]:
         if layer.samples_wrong:
             return "samples", _sentence(report, f"layer {layer.name}: {layer.samples_wrong} of ")
     for layer in report.layers:
-        if layer.isolated_error is not None and not layer.isolated_error <= LAYER_BOUND:
+        if _imprecise(layer):
             return "layer", _sentence(report, f"layer {layer.name}: relative error ")
     constants = [failure for failure in report.failures if failure.startswith("constant ")]
     return ("constants", constants[0]) if constants else ("logits", report.failures[0])
+
+
+def _imprecise(layer: LayerResult) -> bool:
+    return layer.isolated_error is not None and not layer.isolated_error <= LAYER_BOUND
 
 
 def _sentence(report: VerifyReport, start: str) -> str:
@@ -110,7 +115,7 @@ def bisect(
             if (start, end) not in seen:
                 part = cut(model, values, start, end)
                 progress(f"bisecting: nodes {start + 1} to {end} of {total}")
-                seen[start, end] = judge_part(part, Path(folder), chip, plain, options, runner) if part else ("", "")
+                seen[start, end] = _judge_part(part, Path(folder), chip, plain, options, runner) if part else ("", "")
             return seen[start, end][0] == check
 
         start, end = narrow(total, fails, _suspects(model, report))
@@ -146,10 +151,7 @@ def narrow(total: int, fails: Callable[[int, int], bool], suspects: tuple[int, i
 
 def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int, int] | None:
     """The nodes of the first layer that fails by itself."""
-    layers = [] if report is None else [
-        layer for layer in report.layers
-        if layer.samples_wrong or (layer.isolated_error is not None and not layer.isolated_error <= LAYER_BOUND)
-    ]  # fmt: skip
+    layers = [layer for layer in (report.layers if report else ()) if layer.samples_wrong or _imprecise(layer)]
     if not layers:
         return None
     name, output = layers[0].name.split("::")[0], layers[0].output.split("::")[0]
@@ -158,10 +160,14 @@ def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int,
     return (first[0], last[0] + 1) if first and last and first[0] <= last[0] else None
 
 
-def judge_part(
-    part: Part, folder: Path, chip: str | Path | Chip, compile_options: CompileOptions, options: VerifyOptions,
+def _judge_part(
+    part: Part,
+    folder: Path,
+    chip: str | Path | Chip,
+    compile_options: CompileOptions,
+    options: VerifyOptions,
     runner: str | None,
-) -> tuple[str, str]:  # fmt: skip
+) -> tuple[str, str]:
     """Compile a part from its file, run it on its inputs: (the most local check that fails, its sentence)."""
 
     def run(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
@@ -174,12 +180,8 @@ def judge_part(
         isolated = compile_graph(whole.model, whole.chip, whole.target, replace(compile_options, isolated=True))
     except UserError:
         return "", ""
-    return _judged(lambda judge: verify_compiled(whole, isolated, part.feeds, options, judge), run)
-
-
-def _judged(verify: Callable[[Runner], VerifyReport], run: Runner) -> tuple[str, str]:
     try:
-        return failing_check(verify(run))
+        return failing_check(verify_compiled(whole, isolated, part.feeds, options, run))
     except TargetError as fault:
         return "fault", str(fault)
     except UserError:
@@ -212,5 +214,9 @@ def save(found: Bisection, folder: Path) -> tuple[Path, ...]:
     model = found.part.model.SerializeToString(deterministic=True)
     texts = {folder / REASON: f"{found.line}\n".encode(), folder / MODEL: model}
     for path, data in texts.items():
-        write_whole(path, lambda stream, data=data: stream.write(data))  # type: ignore[misc]
+        write_whole(path, partial(_fill, data))
     return (folder / MODEL, *files, folder / REASON)
+
+
+def _fill(data: bytes, stream: IO[bytes]) -> None:
+    stream.write(data)

@@ -217,7 +217,7 @@ class ToyTarget:
         code = json.dumps({"streams": streams, "data": data}).encode()
         return ClusterFiles(len(streams), "program.json", {"program.json": code})
 
-    def emulate(self, graph, constants, layer, points, read, chip=None):
+    def emulate(self, graph, constants, layer, points, read, chip):
         op = layer.anchor(graph)
         return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs])
 
