@@ -65,6 +65,9 @@ class Target(LowerTarget, Protocol):
     def data_base_bytes(self) -> int:
         """Offset in the main memory from which tensors may be placed."""
 
+    def unsuited(self, chip: Chip) -> tuple[str, ...]:
+        """What the chip file asks for that the instruction set cannot do, a sentence each; empty when it suits."""
+
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Operator kinds that it computes, each with the rules in a sentence or two, for a reader."""
 

@@ -125,13 +125,7 @@ class Artifact:
     def save(self, folder: str | Path) -> None:
         """Write the folder as a whole or not at all. An artifact that is there is replaced, anything else refused."""
         target = Path(folder)
-        if target.exists() and not (target.is_dir() and (not any(target.iterdir()) or (target / MANIFEST).is_file())):
-            raise TargetError(
-                str(target),
-                needs="a folder that is new, empty or an artifact",
-                has="other files",
-                change="choose another folder with -o",
-            )
+        require_place(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".dsa-sched-", dir=target.parent) as scratch:
@@ -216,11 +210,33 @@ class Artifact:
         return [{name: a[p.batch_start : p.batch_start + p.batch] for name, a in inputs.items()} for p in programs]
 
 
+def require_place(folder: Path) -> None:
+    """Raises TargetError unless the folder is new, empty, or an artifact that holds nothing else."""
+    if not folder.exists():
+        return
+    files = (
+        {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()} if folder.is_dir() else {""}
+    )
+    known: set[str] = set()
+    if MANIFEST in files:
+        manifest = _read_manifest(folder / MANIFEST)
+        listed = (*manifest.files, *(entry for program in manifest.programs for entry in program.files))
+        known = {MANIFEST, *(entry.path for entry in listed)}
+    if other := sorted(files - known):
+        raise TargetError(
+            str(folder),
+            needs="a folder that is new, empty or an artifact",
+            has="other files" + (f" ({', '.join(other[:3])})" if folder.is_dir() else ""),
+            change="choose another folder with -o",
+        )
+
+
 def to_device(entry: TensorEntry, array: Array) -> bytes:
     """One ONNX array as the bytes that the device expects."""
+    array = np.asarray(array)
     if tuple(array.shape) != entry.shape:
         raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))
-    if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
+    if array.dtype.kind not in "fiub":
         raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
     with np.errstate(over="ignore"):
         device = np.transpose(array, entry.layout).astype(entry.device_dtype)

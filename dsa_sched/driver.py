@@ -147,6 +147,8 @@ def target_of(chip: Chip) -> Target:
                 f"object with {', '.join(target_members())}; --print graph and --print plan work without one"
             ),
         )
+    if problems := target.unsuited(chip):
+        raise TargetError(f"chip {chip.name}", needs=f"what {chip.isa} has", has="\n  ".join(("", *problems)).strip())
     return target
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hw_models.chip import Chip
-from hw_models.errors import DoesNotFit
+from hw_models.errors import DoesNotFit, PlanError
 from hw_models.routes import main_memory, staging_memory
 from isched.movement import gather, relative, scatter
 from isched.program import Instr, Placement, Program, Stream
@@ -25,6 +25,9 @@ from partitioner.regions import Box, box_shape, box_size
 from partitioner.target import Load, Work
 
 __all__ = ["lower_plan", "place_tensors"]
+
+MOST_INSTRUCTIONS = 1_000_000
+"""A program of more is refused while it is being made: no code space holds it, and hours would pass."""
 
 TENSOR_ALIGNMENT_BYTES = 64
 """Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""
@@ -136,8 +139,20 @@ def _lower_layer(state: _Lowering, step: Step, layer: Layer) -> None:
         state.barrier(layer.name)
         for core, piece in zip(step.binding.cores, piece_boxes(box, step.binding.pieces, quanta), strict=False):
             _lower_piece(state, layer, core, piece, staging, staged, (box, output_bytes))
+            _require_size(state, layer)
         state.barrier(layer.name)
         _store_output(state, layer, box, staging, output_bytes)
+
+
+def _require_size(state: _Lowering, layer: Layer) -> None:
+    count = sum(len(stream) for stream in state.streams)
+    if count > MOST_INSTRUCTIONS:
+        raise PlanError(
+            f"layer {layer.name}",
+            needs=f"at most {MOST_INSTRUCTIONS:,} instructions up to here",
+            has=f"{count:,}",
+            change="use a smaller batch or smaller tensors",
+        )
 
 
 def _stage_inputs(

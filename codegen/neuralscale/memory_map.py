@@ -6,6 +6,7 @@ Source: the public functional simulator's address map. Sizes come from the chip 
 from __future__ import annotations
 
 __all__ = [
+    "CLUSTERS",
     "CODE_BASE",
     "CONTROL_BASE",
     "DATA_BASE",
@@ -13,6 +14,7 @@ __all__ = [
     "HARTS_PER_CLUSTER",
     "LLB_BASE",
     "LLB_END",
+    "MEMORY_BYTES",
     "address_of",
     "in_cluster",
     "memory_at",
@@ -42,6 +44,11 @@ DMA_ENGINE_BASES = (
 )
 """Register blocks of the two DMA engines of each cluster."""
 
+
+CLUSTERS = len(DMA_ENGINE_BASES)
+
+MEMORY_BYTES = {"DDR": DDR_END, "LLB": LLB_SLICE_BYTES, "L1": 0x14_0000, "IM": 0x4_0000}
+"""The most that each memory of a cluster or core can have."""
 
 HARTS_PER_CLUSTER = 8
 """Core i of cluster k is hart 8 k + i."""

@@ -11,6 +11,7 @@ from codegen.neuralscale.elf_format import ElfError
 from codegen.neuralscale.elf_writer import elf_bytes
 from codegen.neuralscale.emit import SourceRange, emit_image
 from codegen.neuralscale.kernels import NeuralScaleKernels
+from codegen.neuralscale.limits import unsuited
 from codegen.neuralscale.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.reference import Bits, Points, Read, emulate
 from codegen.neuralscale.simulator.options import SourceRange as Named
@@ -37,6 +38,9 @@ class NeuralScaleTarget(NeuralScaleKernels):
     """Planning and lowering are inherited; this adds machine code and execution."""
 
     data_base_bytes: int = DATA_BASE
+
+    def unsuited(self, chip: Chip) -> tuple[str, ...]:
+        return unsuited(chip)
 
     def address(self, memory: str, offset_bytes: int) -> int:
         return address_of(memory, offset_bytes)

@@ -127,7 +127,7 @@ def _dma(copies: tuple[Copy, ...], source: str, chip: Chip) -> Iterator[Instr]:
             engine = min(range(engines), key=lambda e: (loads[e], e))
             queues[engine].append(descriptor)
             loads[engine] += descriptor.source.size_bytes
-    limit = chip.dma.max_descriptors // CHAIN_SHARE
+    limit = max(1, chip.dma.max_descriptors // CHAIN_SHARE)
     while any(queues):
         started = []
         for engine, queue in enumerate(queues):

@@ -58,6 +58,10 @@ def compile_command(
     from dsa_sched.driver import CompileOptions, compile_clusters, gather_artifact
     from dsa_sched.report.progress import Steps
 
+    if folder is not None:
+        from dsa_sched.artifact import require_place
+
+        require_place(folder)
     options = CompileOptions(level, batch, shapes)
     if folder is None and clusters == 1 and stage in EARLY_STAGES:
         _print_early(model, chip, options, stage)

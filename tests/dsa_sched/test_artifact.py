@@ -42,9 +42,11 @@ def test_save_and_load_are_inverse(artifact: Artifact, folder: Path, tmp_path: P
 
 
 def test_saving_replaces_an_artifact_and_nothing_else(artifact: Artifact, folder: Path, tmp_path: Path) -> None:
-    (folder / "stale").write_text("")
     artifact.save(folder)
-    assert not (folder / "stale").exists()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(TargetError, match=r"has other files \(notes\.txt\)"):
+        artifact.save(folder)
+    assert (folder / "notes.txt").read_text() == "mine"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     with pytest.raises(TargetError, match=r"mine: needs a folder that is new, empty or an artifact; has other files"):

@@ -164,6 +164,9 @@ class ToyTarget:
     barrier: str = "barrier"
     data_base_bytes: int = 0
 
+    def unsuited(self, chip):
+        return ()
+
     def operators(self):
         return tuple((kind, "operands of equal shapes") for kind in KERNELS)
 
