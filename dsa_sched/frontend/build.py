@@ -89,6 +89,8 @@ class _Builder:
         half, saturated = _on_device(array)
         if saturated:
             self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at 65504 in fp16")
+        if missing := int(np.isnan(half).sum()):
+            self.warnings.append(f"{layer}: {missing} of {array.size} elements of {name} are not numbers (NaN)")
         data = np.ascontiguousarray(arrange(half))
         key = content_hash(data)
         unique, count = name, 1

@@ -195,9 +195,14 @@ def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
     assert all(result.rows == 2 for result in report.logits)
 
 
+OTHERS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "shufflenet", "vgg19", "zfnet512")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("network", ["resnet50", "squeezenet"])
+@pytest.mark.parametrize(
+    ("network", "batch"),
+    [*((name, batch) for name in ("resnet50", "squeezenet") for batch in (1, 2)), *((name, 1) for name in OTHERS)],
+)
 def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
     report = verify_model(network, "stcp920", CompileOptions(batch=batch))
     assert report.failures == ()

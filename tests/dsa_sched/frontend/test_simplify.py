@@ -160,6 +160,21 @@ def test_constants_are_fp16_by_rounding_to_even_and_saturate_with_a_warning(tmp_
     assert model.warnings == ("adder: 2 of 6 elements of w saturate at 65504 in fp16",)
 
 
+def test_weights_that_are_not_numbers_are_allowed_with_a_warning(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Add", builder.input(1, 2), builder.constant([[1.0, np.nan]], name="w"), name="adder")
+    model = load_model(builder.save(tmp_path, y))
+    assert model.warnings == ("adder: 1 of 2 elements of w are not numbers (NaN)",)
+
+
+def test_mask_constants_become_the_most_negative_finite_value(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Add", builder.input(1, 2), builder.constant([[0.0, -3.4e38]], name="mask"), name="adder")
+    model = load_model(builder.save(tmp_path, y))
+    (stored,) = model.constants.values()
+    assert stored.tolist() == [[0.0, -65504.0]]
+
+
 def test_the_same_constant_in_two_layouts_has_two_names(tmp_path: Path) -> None:
     builder = ModelBuilder()
     shared = builder.weights(4, 2, 1, 1)
