@@ -16,7 +16,16 @@ from hw_models.routes import main_memory, staging_memory
 from isched.movement import gather, relative, scatter
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
-from isched.tiling import Tiling, choose_rounds, choose_tiles, overflow, place_buffers, staged_boxes, tile_boxes
+from isched.tiling import (
+    Tiling,
+    buffer_sizes,
+    choose_rounds,
+    choose_tiles,
+    overflow,
+    place_buffers,
+    staged_boxes,
+    tile_boxes,
+)
 from partitioner.binding import cut_quanta, piece_boxes
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
@@ -203,10 +212,14 @@ def _lower_piece(
     """The tiles of one core's piece: loads, instructions, store."""
     graph, chip, target = state.graph, state.chip, state.target
     tiles, works = _tile_piece(state, layer, piece)
-    offsets = _place_tile_buffers(chip, layer, works)
+    places = _place_tile_buffers(chip, layer, works)
     tensor = graph.by_name[layer.output]
     held: dict[str, tuple[str, Box]] = {}
-    for tile, work in zip(tiles, works, strict=True):
+    before = places[0]
+    for tile, work, offsets in zip(tiles, works, places, strict=True):
+        if offsets != before:
+            held.clear()
+        before = offsets
         memory = {buffer.name: buffer.memory for buffer in work.buffers}
         passes = target.lower(graph, state.constants, layer, tile, work, offsets, chip)
         for step, instrs in zip(work.passes, passes, strict=True):
@@ -235,7 +248,7 @@ def _tile_piece(state: _Lowering, layer: Layer, piece: Box) -> tuple[tuple[Box, 
             state.tilings[key] = tiling
         tiles = tile_boxes(piece, tiling)
         works = [target.work(graph, layer, tile, chip) for tile in tiles]
-        if all(overflow(chip, work) is None for work in works):
+        if all(overflow(chip, buffer_sizes((work,))) is None for work in works):
             break
         tiling = None
     return tiles, works
@@ -251,14 +264,16 @@ def _load(
     )
 
 
-def _place_tile_buffers(chip: Chip, layer: Layer, works: list[Work]) -> dict[str, int]:
-    """One place for each buffer, large enough for every tile."""
-    sizes: dict[tuple[str, str, str], int] = {}
+def _place_tile_buffers(chip: Chip, layer: Layer, works: list[Work]) -> list[dict[str, int]]:
+    """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
+
+    It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
+    """
     for work in works:
-        if over := overflow(chip, work):
+        if over := overflow(chip, buffer_sizes((work,))):
             where, demand, bound = over
             raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
-        for buffer in work.buffers:
-            key = (buffer.name, buffer.memory, buffer.part)
-            sizes[key] = max(sizes.get(key, 0), buffer.size_bytes)
-    return place_buffers(chip, sizes)
+    together = buffer_sizes(works)
+    if overflow(chip, together) is None:
+        return [place_buffers(chip, together)] * len(works)
+    return [place_buffers(chip, buffer_sizes((work,))) for work in works]

@@ -9,7 +9,7 @@ cost model wins, for both loop orders; whatever does not fit is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -22,7 +22,9 @@ from partitioner.regions import Box, box_size, join
 from partitioner.target import PlanTarget, Work
 
 __all__ = [
+    "Sizes",
     "Tiling",
+    "buffer_sizes",
     "choose_rounds",
     "choose_tiles",
     "demand_bytes",
@@ -31,6 +33,9 @@ __all__ = [
     "staged_boxes",
     "tile_boxes",
 ]
+
+Sizes = dict[tuple[str, str, str], int]
+"""(buffer, memory, physical part) -> bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +62,27 @@ def staged_boxes(work: Work) -> dict[str, Box]:
     return boxes
 
 
-def demand_bytes(chip: Chip, work: Work) -> dict[tuple[str, str], int]:
-    """Bytes that the buffers of a tile need in each (memory, physical part), alignment included."""
+def buffer_sizes(works: Iterable[Work]) -> Sizes:
+    """What each buffer needs so that every one of `works` finds room in it."""
+    sizes: Sizes = {}
+    for work in works:
+        for buffer in work.buffers:
+            key = (buffer.name, buffer.memory, buffer.part)
+            sizes[key] = max(sizes.get(key, 0), buffer.size_bytes)
+    return sizes
+
+
+def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
+    """Bytes that buffers need in each (memory, physical part), alignment included."""
     demand: dict[tuple[str, str], int] = {}
-    for buffer in work.buffers:
-        place = _place(chip, buffer.memory, buffer.part)
-        demand[place] = demand.get(place, 0) + _aligned(chip, buffer.memory, buffer.size_bytes)
+    for (_, memory, part), size in sizes.items():
+        place = _place(chip, memory, part)
+        demand[place] = demand.get(place, 0) + _aligned(chip, memory, size)
     return demand
 
 
-def place_buffers(chip: Chip, sizes: Mapping[tuple[str, str, str], int]) -> dict[str, int]:
-    """Offsets in their memories of buffers given as (name, memory, part) -> bytes, one after the other in each part."""
+def place_buffers(chip: Chip, sizes: Sizes) -> dict[str, int]:
+    """Offsets of buffers in their memories, one after the other in each part."""
     used: dict[tuple[str, str], int] = {}
     offsets: dict[str, int] = {}
     for (name, memory, part), size in sizes.items():
@@ -77,9 +92,9 @@ def place_buffers(chip: Chip, sizes: Mapping[tuple[str, str, str], int]) -> dict
     return offsets
 
 
-def overflow(chip: Chip, work: Work) -> tuple[str, int, int] | None:
-    """(place, demand, bound) in bytes of the first memory that a tile overflows; None when it fits."""
-    for (memory, part), demand in demand_bytes(chip, work).items():
+def overflow(chip: Chip, sizes: Sizes) -> tuple[str, int, int] | None:
+    """(place, demand, bound) in bytes of the first memory that buffers overflow; None when they fit."""
+    for (memory, part), demand in demand_bytes(chip, sizes).items():
         bound = chip.memory(memory).buffer(part).size_bytes if part else chip.memory(memory).size_bytes
         if demand > bound:
             return f"{memory} ({part} buffer)" if part else memory, demand, bound
@@ -122,7 +137,7 @@ def choose_tiles(graph: Graph, layer: Layer, piece: Box, target: PlanTarget, chi
     closest: tuple[int, str, int, int] | None = None
     for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
         for counts, work in _candidates(graph, layer, piece, target, chip, quanta):
-            if over := overflow(chip, work):
+            if over := overflow(chip, buffer_sizes((work,))):
                 where, demand, bound = over
                 if closest is None or demand - bound < closest[0]:
                     closest = (demand - bound, where, demand, bound)
@@ -148,7 +163,7 @@ def _candidates(
             counts = (*outer, inner)
             work = target.work(graph, layer, _middle(piece, counts, quanta), chip)
             yield counts, work
-            if overflow(chip, work) is None:
+            if overflow(chip, buffer_sizes((work,))) is None:
                 break
 
 

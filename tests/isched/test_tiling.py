@@ -10,7 +10,7 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
 from isched.lower import place_tensors
-from isched.tiling import Tiling, choose_tiles, overflow, place_buffers, tile_boxes
+from isched.tiling import Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
 from partitioner.graph import Graph
 from partitioner.layers import Layer, group_layers
 from partitioner.regions import box_size, full_box
@@ -43,7 +43,7 @@ def test_every_tile_fits_and_together_they_are_the_piece(chip: Chip) -> None:
     boxes = tile_boxes(box, tiles(chip, graph, layer))
     assert len(boxes) > 1
     assert sum(box_size(tile) for tile in boxes) == box_size(box)
-    assert all(overflow(chip, TARGET.work(graph, layer, tile, chip)) is None for tile in boxes)
+    assert all(overflow(chip, buffer_sizes((TARGET.work(graph, layer, tile, chip),))) is None for tile in boxes)
 
 
 def test_a_short_weights_buffer_cuts_channels_and_keeps_the_input() -> None:
@@ -64,6 +64,19 @@ def test_buffers_lie_one_after_the_other_in_their_parts() -> None:
     assert place_buffers(stcp920(), sizes) == {"a": 0, "w": 1024 * KIB, "b": 10, "s": 0}
     pooled = small_chip(enforced=False)
     assert place_buffers(pooled, sizes) == {"a": 0, "w": 10, "b": 16, "s": 0}
+
+
+def test_no_buffer_reaches_into_another_part() -> None:
+    """Tiles at the border need a large output, those inside a large input: one place for both would be too large."""
+    builder = GraphBuilder("uneven")
+    out = builder.conv(builder.input("x", 1, 17, 7, 16), 8, (7, 7), 1, (3, 3, 3, 3))
+    chip = small_chip(cores=1, data_bytes=2 * KIB, weights_bytes=32 * KIB, im_bytes=16 * KIB, llb_bytes=128 * KIB)
+    compiled = compile_graph(*builder.build(out), chip)
+    regions = [r for s in compiled.program.streams for i in s.instrs for r in (*i.reads, *i.writes) if r.memory == "L1"]
+    assert not [r for r in regions if r.offset_bytes < 2 * KIB < r.end_bytes]
+    stores = [i for s in compiled.program.streams for i in s.instrs if i.opcode == "mov.llb.l1"]
+    assert all(i.reads[0].end_bytes <= 2 * KIB for i in stores), "results lie in the data part"
+    compiled.check(0)
 
 
 @pytest.mark.parametrize(
