@@ -153,14 +153,14 @@ def _check_epoch(
 ) -> Iterator[_Access]:
     """Check one core's instructions between two barriers; yield its accesses to shared memories."""
     mine: list[Region] = []
-    open_transfers: dict[str, _Access | None] = {}
+    open_transfers: set[str] = set()
     in_flight: list[tuple[str, Region, bool]] = []
     for index, instr in instrs:
         served = instr.source or "no operator"
         who = f"program {program.name}, core {core}, instruction {index} ({instr.opcode} of {served})"
         if instr.awaits:
             in_flight = [entry for entry in in_flight if entry[0] != instr.awaits]
-            open_transfers.pop(instr.awaits, None)
+            open_transfers.discard(instr.awaits)
         for region, write in (*((r, False) for r in instr.reads), *((w, True) for w in instr.writes)):
             if problem := rules[region.memory].problem(instr.engine, region, write):
                 raise PlanError(who, needs=problem, has=str(region))
@@ -181,7 +181,7 @@ def _check_epoch(
         if instr.starts:
             if instr.starts in open_transfers:
                 raise PlanError(who, needs=f"transfer {instr.starts} to be awaited before it starts again")
-            open_transfers[instr.starts] = None
+            open_transfers.add(instr.starts)
             in_flight += [(instr.starts, r, False) for r in instr.reads] + [
                 (instr.starts, w, True) for w in instr.writes
             ]
@@ -189,7 +189,7 @@ def _check_epoch(
         raise PlanError(
             f"program {program.name}, core {core}",
             needs="every background transfer awaited before the next barrier",
-            has=", ".join(open_transfers),
+            has=", ".join(sorted(open_transfers)),
         )
 
 
