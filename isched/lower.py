@@ -16,7 +16,13 @@ from hw_models.routes import main_memory, staging_memory
 from isched.movement import gather, relative, scatter
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
-from isched.tiling import (
+from partitioner.binding import cut_quanta, piece_boxes
+from partitioner.graph import Constants, Graph
+from partitioner.layers import Layer
+from partitioner.plan import Plan, Step
+from partitioner.regions import Box, box_shape, box_size
+from partitioner.target import Load, Work
+from partitioner.tiling import (
     Tiling,
     buffer_sizes,
     choose_rounds,
@@ -26,12 +32,6 @@ from isched.tiling import (
     staged_boxes,
     tile_boxes,
 )
-from partitioner.binding import cut_quanta, piece_boxes
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.plan import Plan, Step
-from partitioner.regions import Box, box_shape, box_size
-from partitioner.target import Load, Work
 
 __all__ = ["lower_plan", "place_tensors"]
 

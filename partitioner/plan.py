@@ -1,7 +1,10 @@
 """The plan: groups of layers, their instances and order, core binding and memory scope, and the decisions behind them.
 
+    group --split--> instances --order--> run steps, with copies between them where a reader wants its data elsewhere
+
 A plan says what runs where and in which order; it knows no addresses and no instructions. The plan of level O0 (one
-kernel a layer, every output in DDR) is a plan like any other.
+kernel a layer, every output in DDR) is a plan like any other. What the boxes of an instance are on each core is said by
+`partitioner.instance`, whether everything finds room by `partitioner.layout`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,11 @@ from partitioner.layers import Layer
 from partitioner.regions import Box
 from partitioner.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, format_line, parse_lines
 
-__all__ = ["Binding", "Group", "Plan", "Split", "Step", "parse_plan", "verify_plan"]
+__all__ = ["MOVES", "Binding", "Exchange", "Group", "Plan", "Split", "Step", "parse_plan", "verify_plan"]
+
+MOVES = ("concat", "copy", "redistribute", "split")
+"""Kinds of steps that bring a tensor into the local memories of the cores of one reader: from several instances, from
+a shared memory, from other cores, or a part of one instance. What is done is the same; the name says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +42,42 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """Inside an instance the cores compute disjoint `pieces` (counts for each axis) of a layer's output and then fetch
+    from each other what their next layers read; other layers compute all that their core needs, overlaps included."""
+
+    tensor: str
+    pieces: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that become one kernel an instance."""
+    """Layers that become one kernel an instance, in execution order; the last one's output is what `split` cuts."""
 
     name: str
     layers: tuple[Layer, ...]
     split: Split = Split()
+    exchanges: tuple[Exchange, ...] = ()
+
+    @property
+    def output(self) -> str:
+        return self.layers[-1].output
+
+    def outputs(self, graph: Graph) -> tuple[str, ...]:
+        """Values that leave the group: read by other groups, or outputs of the network. The group's own comes last."""
+        inside = {name for layer in self.layers for name in layer.ops}
+        leaving = [
+            layer.output
+            for layer in self.layers
+            if layer.output in graph.outputs or any(op.name not in inside for op in graph.consumers[layer.output])
+        ]
+        return (*(name for name in leaving if name != self.output), self.output)
+
+    def inputs(self, graph: Graph) -> tuple[str, ...]:
+        """Values that the layers read from outside, constants excepted, each once."""
+        made = {layer.output for layer in self.layers}
+        names = (name for layer in self.layers for name in layer.inputs(graph) if name not in made)
+        return tuple(dict.fromkeys(name for name in names if not graph.by_name[name].constant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +90,14 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`run` executes an instance; `view` gives the same bytes another name. `scope` is the memory of the output."""
+    """`run` executes an instance, `view` gives the same bytes another name; `box` is what that makes of the group's
+    output and `scope` the memory in which it is kept until its last reader has run. Further outputs of the group lie
+    in the scopes that `exports` names.
+
+    The other kinds (`MOVES`) bring `box` of `tensor` into the local memories of the cores of a run step that follows:
+    that of `group` and `instance`. Each core gets what it will read; inputs that no such step brings are read from
+    where they lie, tile by tile.
+    """
 
     kind: str
     group: str
@@ -61,6 +105,8 @@ class Step:
     box: Box
     scope: str
     binding: Binding
+    tensor: str = ""
+    exports: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +121,8 @@ class Plan:
     groups: tuple[Group, ...]
     steps: tuple[Step, ...]
     decisions: tuple[Decision, ...]
+    pinned: tuple[str, ...] = ()
+    """Constants that stay in the staging memory from their first use to their last."""
 
     @cached_property
     def group_by_name(self) -> dict[str, Group]:
@@ -85,8 +133,36 @@ class Plan:
 
 
 def verify_plan(plan: Plan, graph: Graph, chip: Chip) -> None:
-    """Raises PlanError unless each operator is in one layer of one group, each instance runs once and after what it
-    reads, bindings name cores that exist, and scopes are memories of the chip."""
+    """Raises PlanError unless each operator is in one layer of one group, each instance runs once and covers its part
+    of the output, all that an instance reads was computed before, bindings name cores that exist, and scopes are
+    memories of the chip. Whether everything fits is `partitioner.layout`'s to say."""
+    _verify_cover(plan, graph)
+    memories = {memory.name: memory for memory in chip.memories}
+    ready = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
+    for step in plan.steps:
+        group = plan.group_by_name[step.group]
+        for scope in (step.scope, *(scope for _, scope in step.exports)):
+            if scope not in memories:
+                raise PlanError(who=f"step {step.group}", needs=f"a memory of {chip.name}", has=scope)
+        if any(core < 0 or core >= chip.cores_per_cluster for core in step.binding.cores):
+            raise PlanError(
+                who=f"step {step.group}", needs=f"cores below {chip.cores_per_cluster}", has=str(step.binding.cores)
+            )
+        if step.kind in MOVES:
+            if memories[step.scope].scope != "core" or step.tensor not in ready:
+                raise PlanError(
+                    who=f"step {step.kind} {step.tensor}",
+                    needs="a computed value and a memory of a core",
+                    has=step.scope,
+                )
+            continue
+        late = [name for name in group.inputs(graph) if name not in ready]
+        if late:
+            raise PlanError(who=f"step {step.group}", needs="inputs computed before", has=", ".join(late))
+        ready.update(name for layer in group.layers for op in layer.ops for name in graph.op_by_name[op].outputs)
+
+
+def _verify_cover(plan: Plan, graph: Graph) -> None:
     covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
     if sorted(covered) != sorted(op.name for op in graph.ops):
         odd = set(covered) ^ {op.name for op in graph.ops} or {n for n in covered if covered.count(n) > 1}
@@ -94,22 +170,8 @@ def verify_plan(plan: Plan, graph: Graph, chip: Chip) -> None:
             who=f"plan {plan.name}", needs="every operator once", has=f"not once: {', '.join(sorted(odd)[:8])}"
         )
     wanted = sorted((group.name, i) for group in plan.groups for i in range(group.split.instances))
-    if sorted((step.group, step.instance) for step in plan.steps) != wanted:
+    if sorted((step.group, step.instance) for step in plan.steps if step.kind not in MOVES) != wanted:
         raise PlanError(who=f"plan {plan.name}", needs="every instance of every group once")
-    memories = {memory.name for memory in chip.memories}
-    ready = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
-    for step in plan.steps:
-        group = plan.group_by_name[step.group]
-        if step.scope not in memories:
-            raise PlanError(who=f"step {step.group}", needs=f"a memory of {chip.name}", has=step.scope)
-        if any(core < 0 or core >= chip.cores_per_cluster for core in step.binding.cores):
-            raise PlanError(
-                who=f"step {step.group}", needs=f"cores below {chip.cores_per_cluster}", has=str(step.binding.cores)
-            )
-        for layer in group.layers:
-            if late := [name for name in layer.inputs(graph) if name not in ready]:
-                raise PlanError(who=f"step {step.group}", needs="inputs computed before", has=", ".join(late))
-            ready.update(output for name in layer.ops for output in graph.op_by_name[name].outputs)
 
 
 def format_plan(plan: Plan) -> str:
@@ -124,16 +186,21 @@ def format_plan(plan: Plan) -> str:
             ("batch_per_cluster", plan.batch_per_cluster),
         )
     ]
+    lines += ["  " + format_line("pinned", ("tensor", name)) for name in plan.pinned]
     for group in plan.groups:
         lines.append("  " + format_line("group", ("name", group.name), ("cuts", group.split.cuts)))
         for layer in group.layers:
             lines.append(
                 "    " + format_line("layer", ("name", layer.name), ("ops", layer.ops), ("output", layer.output))
             )
+        for exchange in group.exchanges:
+            lines.append("    " + format_line("exchange", ("tensor", exchange.tensor), ("pieces", exchange.pieces)))
     for step in plan.steps:
         fields = (("group", step.group), ("instance", step.instance), ("box", step.box), ("scope", step.scope))
         binding = (("pieces", step.binding.pieces), ("cores", step.binding.cores))
-        lines.append("  " + format_line(step.kind, *fields, *binding))
+        rest: list[tuple[str, Json]] = [("tensor", step.tensor)] if step.tensor else []
+        rest += [("exports", step.exports)] if step.exports else []
+        lines.append("  " + format_line(step.kind, *fields, *binding, *rest))
     for decision in plan.decisions:
         fields_of = (("subject", decision.subject), ("verdict", decision.verdict), ("reason", decision.reason))
         lines.append("  " + format_line("decision", *fields_of))
@@ -143,7 +210,8 @@ def format_plan(plan: Plan) -> str:
 def parse_plan(text: str) -> Plan:
     """The converse of `str(plan)`. Raises TextError naming the line."""
     header: Fields = {}
-    groups: list[tuple[Fields, list[Layer]]] = []
+    pinned: list[str] = []
+    groups: list[tuple[Fields, list[Layer], list[Exchange]]] = []
     steps: list[Step] = []
     decisions: list[Decision] = []
     for number, tag, fields in parse_lines(text):
@@ -151,16 +219,22 @@ def parse_plan(text: str) -> Plan:
             match tag:
                 case "plan":
                     header = fields
+                case "pinned":
+                    pinned.append(str(fields["tensor"]))
                 case "group":
-                    groups.append((fields, []))
+                    groups.append((fields, [], []))
+                case "exchange":
+                    groups[-1][2].append(Exchange(str(fields["tensor"]), as_ints(fields["pieces"])))
                 case "layer":
                     groups[-1][1].append(Layer(str(fields["name"]), as_names(fields["ops"]), str(fields["output"])))
-                case "run" | "view":
+                case "run" | "view" | "concat" | "copy" | "redistribute" | "split":
                     steps.append(_step(tag, fields))
                 case "decision":
                     decisions.append(Decision(str(fields["subject"]), str(fields["verdict"]), str(fields["reason"])))
                 case _:
-                    raise TextError(who=f"line {number}", needs="plan, group, layer, run, view or decision", has=tag)
+                    raise TextError(
+                        who=f"line {number}", needs="plan, group, layer, exchange, pinned, a step or decision", has=tag
+                    )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise TextError(who=f"line {number}", needs=f"a complete {tag} line", has=repr(error)) from error
     try:
@@ -170,9 +244,13 @@ def parse_plan(text: str) -> Plan:
             str(header["graph_hash"]),
             str(header["chip_hash"]),
             as_int(header["batch_per_cluster"]),
-            tuple(Group(str(fields["name"]), tuple(layers), Split(_cuts(fields["cuts"]))) for fields, layers in groups),
+            tuple(
+                Group(str(fields["name"]), tuple(layers), Split(_cuts(fields["cuts"])), tuple(exchanges))
+                for fields, layers, exchanges in groups
+            ),
             tuple(steps),
             tuple(decisions),
+            tuple(pinned),
         )
     except (KeyError, TypeError) as error:
         raise TextError(who="text", needs="a complete plan line first", has=repr(error)) from error
@@ -186,4 +264,10 @@ def _cuts(value: Json) -> tuple[tuple[int, tuple[int, ...]], ...]:
 def _step(kind: str, fields: Fields) -> Step:
     box = tuple((as_int(low), as_int(high)) for low, high in (as_list(pair) for pair in as_list(fields["box"])))
     binding = Binding(as_ints(fields["pieces"]), as_ints(fields["cores"]))
-    return Step(kind, str(fields["group"]), as_int(fields["instance"]), box, str(fields["scope"]), binding)
+    exports = tuple((str(name), str(scope)) for name, scope in (as_names(item) for item in _items(fields, "exports")))
+    group, instance, scope = str(fields["group"]), as_int(fields["instance"]), str(fields["scope"])
+    return Step(kind, group, instance, box, scope, binding, str(fields.get("tensor", "")), exports)
+
+
+def _items(fields: Fields, name: str) -> list[Json]:
+    return as_list(fields[name]) if name in fields else []

@@ -10,10 +10,10 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
 from isched.lower import place_tensors
-from isched.tiling import Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
 from partitioner.graph import Graph
 from partitioner.layers import Layer, group_layers
 from partitioner.regions import box_size, full_box
+from partitioner.tiling import Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
 from tests.chip_runs import compile_graph, small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
