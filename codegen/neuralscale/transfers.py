@@ -1,6 +1,6 @@
-"""Copies between memories: the transfer engine between LLB and L1, system DMA between DDR and LLB.
+"""Copies: system DMA between DDR and LLB, the transfer engine between LLB and L1, the vector engine inside an L1.
 
-The L1 side of the transfer engine is dense, the LLB side strided. The DMA gathers (source rows apart, destination
+The L1 side of the transfer engine is dense, the LLB side strided; `mov.m` may be strided on both. The DMA gathers (source rows apart, destination
 packed); scattering takes one descriptor a row. Channel 0 of an engine carries DDR to LLB, channel 1 LLB to DDR, as the
 vendor's profiler labels them; both engines of the cluster share the work.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES
+from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from codegen.neuralscale.memory_map import LLB_SLICE_BYTES, address_of
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
@@ -40,9 +40,21 @@ def copy_instructions(copies: tuple[Copy, ...], source: str, chip: Chip) -> tupl
             instrs += _dma(group, source, chip)
         elif set(way) == {"LLB", "L1"}:
             instrs += [instr for copy in group for instr in _transfer(copy, source, chip)]
+        elif way == ("L1", "L1"):
+            instrs += [instr for copy in group for instr in _within(copy, source, chip)]
         else:
-            raise TargetError("neuralscale-v1", needs="copies between DDR and LLB or LLB and L1", has=" to ".join(way))
+            needs = "copies between DDR and LLB, LLB and L1 or inside L1"
+            raise TargetError("neuralscale-v1", needs=needs, has=" to ".join(way))
     return tuple(instrs)
+
+
+def _within(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
+    """mov.m between two places of a core's L1, each with a pitch of its own. Rows are even: elements have 2 bytes."""
+    yield from Issue(chip, source).unary("mov.m", _matrix(copy.destination), _matrix(copy.source))
+
+
+def _matrix(region: Region) -> Matrix:
+    return Matrix(region.memory, region.offset_bytes, region.rows, region.row_bytes // 2, region.stride_bytes)
 
 
 def _transfer(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:

@@ -1,19 +1,25 @@
-"""Copies as DMA descriptors and transfer instructions: decoded again, they move exactly the bytes asked for."""
+"""Copies as DMA descriptors, transfer and vector instructions: decoded again, they move exactly the bytes asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen.neuralscale.memory_map import address_of
+from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.transfers import copy_instructions
+from hw_models.cost import vector_cycles
 from hw_models.errors import TargetError
-from isched.program import Instr, Region
+from isched.lower import place_tensors
+from isched.program import Instr, Program, Region, Stream
 from isched.target import Copy
+from isched.verify import verify_program
 from tests.chip_runs import stcp920
+from tests.small_graphs import GraphBuilder
 
 CHIP = stcp920()
 Move = tuple[int, int, int]
@@ -48,6 +54,12 @@ def decoded(instr: Instr) -> list[Move]:
         inward = instr.opcode == "mov.l1.llb"
         source_step, destination_step = (stride, row) if inward else (row, stride)
         return [(operands["rs1"] + r * source_step, operands["rd"] + r * destination_step, row) for r in range(rows)]
+    if instr.opcode == "mov.m":
+        rows, columns = operands["shape_s1"] & 0xFFFF, operands["shape_s1"] >> 16
+        steps = [operands[name] or 2 * columns for name in ("stride_s", "stride_d")]
+        assert 0 < columns <= 65_535
+        assert all(2 * columns <= step <= 65_534 for step in steps) or rows == 1 or steps == [2 * columns] * 2
+        return [(operands["rs1"] + r * steps[0], operands["rd"] + r * steps[1], 2 * columns) for r in range(rows)]
     return []
 
 
@@ -119,6 +131,57 @@ def test_between_llb_and_l1(inward: bool, offset: int, columns: int, rows: int, 
     check((copy_of(way, 2 * offset, 2 * columns, min(rows, 500_000 // columns + 1), 2 * gap, strided),))
 
 
+@given(
+    st.integers(0, 100),
+    st.one_of(st.integers(1, 300), st.integers(32_000, 70_000)),
+    st.integers(1, 200),
+    st.integers(0, 500),
+    st.one_of(st.integers(0, 500), st.integers(33_000, 40_000)),
+)
+def test_inside_l1(offset: int, columns: int, rows: int, gap: int, other_gap: int) -> None:
+    rows = min(rows, 500_000 // columns + 1)
+    row = 2 * columns
+    source, destination = (
+        Region("L1", start, row, rows, row + 2 * more if rows > 1 else 0)
+        for start, more in ((2 * offset, gap), (1 << 24, other_gap))
+    )
+    instrs = check((Copy(source, destination),))
+    assert {instr.engine for instr in instrs} == {"vector"}
+
+
+def test_inside_l1_on_the_chip() -> None:
+    """A matrix of 6 x 8 goes into columns 3 to 10 of one of 6 x 16, whose columns 1 to 8 come back."""
+    builder = GraphBuilder("moved")
+    x = builder.input("x", 6, 16)
+    graph, constants = builder.build(builder.elementwise("relu", x))
+    places = place_tensors(graph, CHIP, TARGET.data_base_bytes, False)
+    into, out_of = (place.offset_bytes for place in places)
+    size, wide = 6 * 32, 1 << 12
+    moves = [
+        Copy(Region("DDR", into, size), Region("LLB", 0, size)),
+        Copy(Region("LLB", 0, size), Region("L1", wide, size)),
+        Copy(Region("LLB", 0, 16, 6, 32), Region("L1", 0, 16, 6, 16)),
+        Copy(Region("L1", 0, 16, 6, 16), Region("L1", wide + 6, 16, 6, 32)),
+        Copy(Region("L1", wide + 2, 16, 6, 32), Region("L1", 0, 16, 6, 16)),
+        Copy(Region("L1", 0, 6 * 16), Region("LLB", size, 6 * 16)),
+        Copy(Region("LLB", size, 6 * 16), Region("DDR", out_of, 6 * 16)),
+    ]
+    instrs = [instr for copy in moves for instr in copy_instructions((copy,), "layer", CHIP)]
+    within = [instr for instr in instrs if instr.engine == "vector"]
+    assert [instr.cycles for instr in within] == [vector_cycles(CHIP, 48)] * 2
+    streams = [Stream(core, tuple(instrs) if core == 0 else ()) for core in range(CHIP.cores_per_cluster)]
+    program = Program("moved", CHIP.name, 0, TARGET.barrier, places, tuple(streams))
+    verify_program(program, CHIP)
+    # Every pattern of bits must survive, those of denormals and NaNs too.
+    bits = np.random.default_rng(0).integers(0, 1 << 16, (6, 16)).astype(np.uint16)
+    bits[0, :4] = 0x7D01, 0xFFFF, 0x0001, 0x8000
+    read = TARGET.address("DDR", out_of), 6 * 16
+    files = TARGET.emit(program, graph, constants)
+    stored = TARGET.run(files, {TARGET.address("DDR", into): bits.tobytes()}, (read,), 0).memory[read]
+    bits[:, 3:11] = bits[:, :8].copy()
+    np.testing.assert_array_equal(np.frombuffer(stored, np.uint16).reshape(6, 8), bits[:, 1:9])
+
+
 def test_a_long_run_is_shared_by_both_engines_and_awaited() -> None:
     copy = Copy(Region("DDR", 0, 6 << 20), Region("LLB", 0, 6 << 20))
     instrs = check((copy,))
@@ -144,5 +207,5 @@ def test_the_last_row_before_the_end_of_the_slice_goes_alone() -> None:
 
 
 def test_a_way_that_the_chip_does_not_have() -> None:
-    with pytest.raises(TargetError, match=r"copies between DDR and LLB or LLB and L1.*DDR to L1"):
+    with pytest.raises(TargetError, match=r"copies between DDR and LLB, LLB and L1 or inside L1.*DDR to L1"):
         copy_instructions((Copy(Region("DDR", 0, 8), Region("L1", 0, 8)),), "layer", CHIP)
