@@ -1,8 +1,8 @@
 """Copies: system DMA between DDR and LLB, the transfer engine between LLB and L1, the vector engine inside an L1.
 
-The L1 side of the transfer engine is dense, the LLB side strided; `mov.m` may be strided on both. The DMA gathers (source rows apart, destination
-packed); scattering takes one descriptor a row. Channel 0 of an engine carries DDR to LLB, channel 1 LLB to DDR, as the
-vendor's profiler labels them; both engines of the cluster share the work.
+The L1 side of the transfer engine is dense, the LLB side strided; `mov.m` may be strided on both. The DMA gathers
+(source rows apart, destination packed); scattering takes one descriptor a row. Channel 0 of an engine carries DDR to
+LLB, channel 1 LLB to DDR, as the vendor's profiler labels them; both engines of the cluster share the work.
 """
 
 from __future__ import annotations

@@ -1,0 +1,222 @@
+"""One small layer, or a few, for each template and form of the NeuralScale target, to be lowered tile by tile.
+
+    SAMPLES["conv, residual"]() --> graph and constants of one layer: conv -> add -> relu
+
+Used by tests that hold for every template: what a tile writes, and that buffers with a pitch give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from codegen.neuralscale.target import TARGET
+from hw_models.chip import Chip
+from partitioner.graph import Attribute, Constants, Graph
+from partitioner.layers import Layer
+from partitioner.levels import make_plan
+from partitioner.regions import Box, full_box
+from tests.chip_runs import stcp920
+from tests.movement_graphs import MovementBuilder
+
+__all__ = ["SAMPLES", "boxes_of", "layers_of", "sample_chip"]
+
+Sample = Callable[[MovementBuilder], str]
+Attributes = tuple[tuple[str, Attribute], ...]
+IMAGE = (2, 6, 7, 12)
+VECTOR_DEPTHWISE, EACH_DEPTHWISE, BLOCK_DEPTHWISE = (f"depthwise, {form}" for form in ("vector", "each", "blocks"))
+
+
+def _conv(b: MovementBuilder) -> str:
+    return b.conv(b.input("x", *IMAGE), 18, stride=2)
+
+
+def _conv_residual(b: MovementBuilder) -> str:
+    x = b.input("x", *IMAGE)
+    return b.elementwise("relu", b.elementwise("add", b.conv(x, 12), b.input("r", *IMAGE)))
+
+
+def _conv_runs(b: MovementBuilder) -> str:
+    return b.elementwise("hard_swish", b.conv(b.input("x", 1, 2, 2, 1100), 9))
+
+
+def _conv_groups(b: MovementBuilder) -> str:
+    return b.elementwise("sigmoid", b.conv(b.input("x", *IMAGE), 18, groups=3))
+
+
+def _depthwise(channels: int) -> Sample:
+    def sample(b: MovementBuilder) -> str:
+        return b.elementwise("relu", b.conv(b.input("x", 2, 5, 6, channels), channels, stride=1, groups=channels))
+
+    return sample
+
+
+def _matmul(b: MovementBuilder) -> str:
+    return b.elementwise("tanh", b.matmul(b.input("x", 3, 5, 14), b.normal(14, 10)))
+
+
+def _matmul_batch(b: MovementBuilder) -> str:
+    return b.product(b.input("x", 3, 5, 14), b.input("y", 3, 14, 10))
+
+
+def _matmul_runs(b: MovementBuilder) -> str:
+    return b.matmul(b.input("x", 2, 9100), b.normal(9100, 4, scale=0.01))
+
+
+def _pool(kind: str, kernel: tuple[int, int], stride: int, pads: tuple[int, int, int, int]) -> Sample:
+    def sample(b: MovementBuilder) -> str:
+        return b.elementwise("relu", b.pool(kind, b.input("x", *IMAGE), kernel, stride, pads))
+
+    return sample
+
+
+def _unary(kind: str, *attributes: tuple[str, Attribute]) -> Sample:
+    def sample(b: MovementBuilder) -> str:
+        return b.elementwise(
+            kind, b.elementwise(kind, b.input("x", 3, 4, 6), attributes=attributes), attributes=attributes
+        )
+
+    return sample
+
+
+def _binary(kind: str, swapped: bool, *shape: int) -> Sample:
+    """The anchor and a trailing operator, each with an operand of `shape`."""
+
+    def sample(b: MovementBuilder) -> str:
+        x = b.input("x", *IMAGE)
+        for name in ("y", "z"):
+            y = b.input(name, *shape)
+            x = b.elementwise(kind, *((y, x) if swapped else (x, y)))
+        return x
+
+    return sample
+
+
+def _immediate(b: MovementBuilder) -> str:
+    x, k = b.input("x", 3, 4, 6), b.constant("k", np.array([0.3]))
+    for kind in ("sub", "div", "mul"):
+        x = b.elementwise(kind, k, b.elementwise(kind, x, k))
+    return x
+
+
+def _twice(b: MovementBuilder) -> str:
+    x = b.input("x", 3, 4, 6)
+    return b.elementwise("mul", x, x)
+
+
+def _scale_shift(b: MovementBuilder) -> str:
+    return b.scale_shift(b.scale_shift(b.input("x", *IMAGE)))
+
+
+def _concat(axis: int) -> Sample:
+    def sample(b: MovementBuilder) -> str:
+        shapes = (tuple(extent + k * (i == axis) for i, extent in enumerate((2, 3, 4, 6))) for k in range(3))
+        return b.elementwise("relu", b.concat(axis, *(b.input(f"x{k}", *shape) for k, shape in enumerate(shapes))))
+
+    return sample
+
+
+def _softmax(axis: int) -> Sample:
+    return lambda b: b.softmax(b.input("x", 3, 4, 6), axis)
+
+
+def _reduce(kind: str, *axes: int) -> Sample:
+    return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes))
+
+
+def _lrn(b: MovementBuilder) -> str:
+    return b.lrn(b.input("x", *IMAGE), 5)
+
+
+def _resize(mode: str, *shape: int) -> Sample:
+    return lambda b: b.elementwise("relu", b.resize(b.input("x", *IMAGE), shape, mode))
+
+
+SAMPLES: Mapping[str, Sample] = {
+    "conv": _conv,
+    "conv, residual": _conv_residual,
+    "conv, reduction in runs": _conv_runs,
+    "conv, groups": _conv_groups,
+    EACH_DEPTHWISE: _depthwise(9),
+    BLOCK_DEPTHWISE: _depthwise(40),
+    VECTOR_DEPTHWISE: _depthwise(40),
+    "matmul": _matmul,
+    "matmul, batch": _matmul_batch,
+    "matmul, reduction in runs": _matmul_runs,
+    "max_pool": _pool("max_pool", (3, 3), 2, (1, 1, 1, 1)),
+    "max_pool, stride 1": _pool("max_pool", (2, 3), 1, (0, 1, 0, 1)),
+    "average_pool": _pool("average_pool", (3, 2), 2, (1, 0, 1, 0)),
+    "average_pool of whole images": _pool("average_pool", (6, 7), 1, (0, 0, 0, 0)),
+    "leaky_relu": _unary("leaky_relu", ("alpha", 0.1)),
+    "clip": _unary("clip", ("min", -0.3), ("max", 0.7)),
+    "hard_sigmoid": _unary("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)),
+    **{
+        kind: _unary(kind)
+        for kind in ("relu", "neg", "abs", "exp", "sqrt", "reciprocal", "sigmoid", "tanh", "hard_swish")
+    },
+    **{kind: _binary(kind, False, *IMAGE) for kind in ("add", "sub", "mul", "div", "max", "min")},
+    "sub, swapped": _binary("sub", True, *IMAGE),
+    "div, swapped": _binary("div", True, *IMAGE),
+    **{
+        f"mul by {shape}": _binary("mul", False, *shape)
+        for shape in ((12,), (2, 1, 1, 12), (2, 6, 7, 1), (2, 1, 7, 1), (1, 6, 1, 12), (6, 7, 12), (2, 1, 1, 1), (7, 1))
+    },
+    "div by a channel": _binary("div", False, 2, 1, 1, 12),
+    "immediate": _immediate,
+    "twice": _twice,
+    "scale_shift": _scale_shift,
+    **{f"concat of axis {axis}": _concat(axis) for axis in range(4)},
+    "softmax": _softmax(-1),
+    "softmax of axis 1": _softmax(1),
+    "transpose": lambda b: b.transpose(b.input("x", *IMAGE), 0, 3, 1, 2),
+    "transpose, last axis kept": lambda b: b.transpose(b.input("x", *IMAGE), 0, 2, 1, 3),
+    "slice": lambda b: b.elementwise("relu", b.slice(b.input("x", *IMAGE), (0, 1, 0, 2), (1, 2, 1, 3), (2, 2, 5, 3))),
+    "pad": lambda b: b.pad(b.input("x", *IMAGE), (0, 1, 2, 3), (0, 0, 1, 2), 1.5),
+    "take": lambda b: b.take(b.input("x", *IMAGE), 3, 5, 1, 2, 3, 11, 0, 0),
+    "take of rows": lambda b: b.take(b.input("x", *IMAGE), 1, 5, 1, 2, 3),
+    "reduce_sum": _reduce("reduce_sum", 3),
+    "reduce_max": _reduce("reduce_max", 1, 2),
+    "reduce_mean": _reduce("reduce_mean", 1, 2),
+    "reduce_mean of two runs": _reduce("reduce_mean", 1, 3),
+    "lrn": _lrn,
+    "resize, nearest": _resize("nearest", 2, 12, 14, 12),
+    "resize, linear": _resize("linear", 2, 9, 14, 12),
+    "resize of channels": _resize("nearest", 2, 6, 7, 24),
+}
+
+
+def layers_of(name: str, chip: Chip) -> Iterator[tuple[Graph, Constants, Layer]]:
+    """The layers of a sample, each with its graph."""
+    builder = MovementBuilder(name)
+    graph, constants = builder.build(SAMPLES[name](builder))
+    for group in make_plan(graph, constants, chip, TARGET).groups:
+        for layer in group.layers:
+            yield graph, constants, layer
+
+
+def boxes_of(graph: Graph, layer: Layer) -> Iterator[Box]:
+    """Tiles of a layer's output: all of it, and one that leaves out something at either end of each axis."""
+    whole = full_box(graph.by_name[layer.output].shape)
+    yield whole
+    cuts = TARGET.quanta(graph, layer)
+    inner = tuple(
+        (1, high - 1) if cut and high > 4 else (high // 2, high) if cut else (low, high)
+        for (low, high), cut in zip(whole, cuts, strict=True)
+    )
+    if inner != whole:
+        yield inner
+
+
+def sample_chip(name: str) -> Chip:
+    """The stcp920, with latencies that make the named form of a depthwise convolution the cheapest."""
+    starts = {VECTOR_DEPTHWISE: (1e7, 0.0), EACH_DEPTHWISE: (0.0, 1e4), BLOCK_DEPTHWISE: (1e7, 1.5e6)}.get(name)
+    chip = stcp920()
+    if starts is None:
+        return chip
+    by_kind = dict(zip(("matrix", "vector"), starts, strict=True))
+    engines = tuple(
+        engine.model_copy(update={"start_latency_cycles": by_kind[engine.kind]}) if engine.kind in by_kind else engine
+        for engine in chip.engines
+    )
+    return chip.model_copy(update={"engines": engines})
