@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from hw_models.chip import Chip
@@ -13,7 +14,10 @@ from partitioner.layers import Layer
 from partitioner.regions import Box
 from partitioner.target import PlanTarget, Work
 
-__all__ = ["Copy", "LowerTarget"]
+__all__ = ["DENSE", "Copy", "LowerTarget"]
+
+DENSE: Mapping[str, int] = MappingProxyType({})
+"""No buffer has a pitch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,12 @@ class LowerTarget(PlanTarget, Protocol):
         work: Work,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
+        pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        """Instructions of each pass of `work`, its loads excepted; buffers lie at `offsets_bytes` of their memories."""
+        """Instructions of each pass of `work`, its loads excepted; buffers lie at `offsets_bytes` of their memories.
+
+        `pitches_bytes` gives, for buffers that `work` calls strided, the bytes between the starts of their rows; the
+        others are dense. The values written do not depend on it. Bytes between the rows are not touched."""
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core that move all copies; after the last of them all data have landed.

@@ -19,17 +19,23 @@ __all__ = ["Buffer", "Load", "Pass", "PlanTarget", "Work"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Local memory that one tile occupies: `part` names a physical sub-buffer of `memory` ("" where any will do)."""
+    """Local memory that one tile occupies: `part` names a physical sub-buffer of `memory` ("" where any will do).
+
+    A `strided` buffer may be a matrix inside a wider one: its box's outer axes are the rows, the last axis the columns,
+    and `lower` takes the bytes from row to row. Others are dense.
+    """
 
     name: str
     memory: str
     part: str
     size_bytes: int
+    strided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The box of a tensor that must lie densely in `buffer` before the pass computes."""
+    """The box of a tensor that must lie in `buffer`, densely or with the buffer's pitch, before the pass computes.
+    `lower` only reads what was loaded, so a load can be saved where the tensor itself lies there."""
 
     tensor: str
     box: Box
@@ -45,7 +51,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One tile of one layer. `output` names the buffer that holds the result densely after the last pass."""
+    """One tile of one layer. `output` names the buffer that holds the result after the last pass."""
 
     buffers: tuple[Buffer, ...]
     passes: tuple[Pass, ...]

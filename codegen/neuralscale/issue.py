@@ -76,6 +76,7 @@ class Matrix:
 
     def reshaped(self, rows: int, columns: int) -> Matrix:
         """The same dense elements as another matrix; rows of -1 means as many as there are."""
+        assert self.dense  # a gap between rows cannot be seen in another shape
         if rows < 0:
             rows = self.rows * self.columns // columns
         return replace(self, rows=rows, columns=columns, stride_bytes=0)

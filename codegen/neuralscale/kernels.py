@@ -26,7 +26,7 @@ from codegen.neuralscale.templates.tile import Template, Tile
 from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from isched.program import Instr
-from isched.target import Copy
+from isched.target import DENSE, Copy
 from partitioner.graph import Constants, Graph, Op
 from partitioner.layers import ELEMENTWISE_KINDS, Layer
 from partitioner.regions import Box
@@ -102,8 +102,9 @@ class NeuralScaleKernels:
         work: Work,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
+        pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        tile = Tile(graph, constants, layer, box, work, offsets_bytes, chip)
+        tile = Tile(graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes)
         return _template(graph, layer.anchor(graph)).lower(tile)
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:

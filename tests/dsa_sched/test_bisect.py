@@ -25,6 +25,7 @@ from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.program import Instr
+from isched.target import DENSE
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 from partitioner.regions import Box
@@ -49,8 +50,9 @@ def swapped_sub(monkeypatch: pytest.MonkeyPatch) -> None:
         work: Work,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
+        pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        passes = right(self, graph, constants, layer, box, work, offsets_bytes, chip)
+        passes = right(self, graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes)
         return tuple(tuple(swapped(instr) for instr in instrs) for instrs in passes)
 
     monkeypatch.setattr(NeuralScaleKernels, "lower", wrong)
@@ -167,8 +169,9 @@ def test_a_run_that_ends_in_a_fault_is_narrowed(tmp_path: Path, monkeypatch: pyt
         work: Work,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
+        pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        passes = right(self, graph, constants, layer, box, work, offsets_bytes, chip)
+        passes = right(self, graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes)
         if layer.anchor(graph).kind != "max_pool":
             return passes
         return tuple(tuple(moved(instr) for instr in instrs) for instrs in passes)

@@ -187,7 +187,7 @@ class ToyTarget:
         loads = tuple(Load(name, box, name) for name in names)
         return Work(buffers, (Pass(loads),), "output", (("compute", size / 8),))
 
-    def lower(self, graph, constants, layer, box, work, offsets_bytes, chip):
+    def lower(self, graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes=None):
         op, size = layer.anchor(graph), 2 * box_size(box)
         reads = tuple(Region("local", offsets_bytes[name], size) for name in op.inputs)
         write = Region("local", offsets_bytes["output"], size)

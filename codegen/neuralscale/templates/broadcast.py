@@ -54,10 +54,15 @@ def combine(
     shape: tuple[int, ...],
     operand_shape: tuple[int, ...],
 ) -> Iterator[Instr]:
-    """output = current op operand; all three dense, `operand_shape` is 1 wherever the operand is repeated."""
+    """output = current op operand; `operand_shape` is 1 where the operand is repeated, and the operand dense then."""
     axes = [(full, part) for full, part in zip(shape, operand_shape, strict=True) if full > 1]
     if all(full == part for full, part in axes):
-        yield from issue.binary(op, *(m.reshaped(output.rows, output.columns) for m in (output, current, operand)))
+        matrices = (m.reshaped(output.rows, output.columns) if m.dense else m for m in (output, current, operand))
+        yield from issue.binary(op, *matrices)
+        return
+    if not (output.dense and current.dense):
+        outside = axes[:-1] if shape[-1] > 1 else axes
+        yield from _combine_rows(issue, op, output, current, operand.reshaped(-1, operand_shape[-1]), outside)
         return
     shared = axes[-1][0] == axes[-1][1]
     inner = _last_run(axes, shared)
@@ -66,12 +71,41 @@ def combine(
     columns, rows = (prod(full for full, _ in run) for run in (inner, middle))
     count = columns if shared else rows
     apply = issue.by_column if shared else issue.by_row
-    for index, point in enumerate(product(*(range(full) for full, _ in outer))):
-        place = 0
-        for position, (_, part) in zip(point, outer, strict=True):
-            place = place * part + min(position, part - 1)
+    for index, place in enumerate(_places(outer)):
         d, a = (m.reshaped(-1, rows * columns).part(index, 1).reshaped(rows, columns) for m in (output, current))
         yield from apply(op, d, a, operand.reshaped(-1, count).part(place, 1))
+
+
+def _combine_rows(
+    issue: Issue, op: str, output: Matrix, current: Matrix, operand: Matrix, axes: list[tuple[int, int]]
+) -> Iterator[Instr]:
+    """The same where rows have a pitch, so that the last axis alone makes the columns; `axes` are those of the rows."""
+    width = operand.columns
+    shared = bool(axes) and axes[-1][0] == axes[-1][1]
+    run = _last_run(axes, shared)
+    outer = axes[: len(axes) - len(run)]
+    rows = prod(full for full, _ in run)
+    for index, place in enumerate(_places(outer)):
+        d, a = (m.part(index * rows, rows) for m in (output, current))
+        met = operand.reshaped(-1, (rows if shared else 1) * width).part(place, 1)
+        if width == output.columns and shared:
+            yield from issue.binary(op, d, a, met.reshaped(rows, width))
+        elif width == output.columns:
+            yield from issue.by_column(op, d, a, met)
+        elif shared:
+            yield from issue.by_row(op, d, a, met)
+        else:
+            for row in range(rows):
+                yield from issue.by_row(op, d.part(row, 1), a.part(row, 1), met)
+
+
+def _places(axes: list[tuple[int, int]]) -> Iterator[int]:
+    """Which element of an operand meets each position of some axes, given as (extent, operand's extent)."""
+    for point in product(*(range(full) for full, _ in axes)):
+        place = 0
+        for position, (_, part) in zip(point, axes, strict=True):
+            place = place * part + min(position, part - 1)
+        yield place
 
 
 def _last_run(axes: list[tuple[int, int]], shared: bool) -> list[tuple[int, int]]:

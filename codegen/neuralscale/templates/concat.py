@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from codegen.neuralscale.templates.tile import (
@@ -37,7 +38,7 @@ class ConcatTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         pieces = [load for load, _ in _pieces(graph, layer.anchor(graph), box)]
-        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in pieces]
+        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=True) for load in pieces]
         loads = (*pieces, *finish_loads(graph, layer, box))
         cycles = finish_cycles(graph, layer, box, chip, 1)
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
@@ -45,16 +46,31 @@ class ConcatTemplate:
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         axis = int(op.number("axis")) % len(tile.box)
-        extents = box_shape(tile.box)
-        rows, inner = prod(extents[:axis]), prod(extents[axis + 1 :])
-        output = tile.output.reshaped(rows, extents[axis] * inner)
         instrs: list[Instr] = []
         for load, start in _pieces(tile.graph, op, tile.box):
-            columns = (load.box[axis][1] - load.box[axis][0]) * inner
-            source = tile.matrix(load.buffer, rows, columns)
-            instrs += tile.issue.unary("mov.m", output.part(0, rows, start * inner, columns), source)
+            instrs += _move(tile, axis, load, start)
         instrs += finish(tile, tile.output)
         return (tuple(instrs),)
+
+
+def _move(tile: Tile, axis: int, load: Load, start: int) -> Iterator[Instr]:
+    """One piece into its place, `start` positions into the axis."""
+    extents, part = box_shape(tile.box), box_shape(load.box)
+    outer, inner = prod(extents[:axis]), prod(extents[axis + 1 :])
+    source = tile.matrix(load.buffer, prod(part[:-1]), part[-1])
+    if axis == len(extents) - 1:
+        yield from tile.issue.unary("mov.m", tile.output.part(0, outer, start, part[-1]), source)
+    elif source.dense and tile.output.dense:
+        output = tile.output.reshaped(outer, extents[axis] * inner)
+        columns = part[axis] * inner
+        yield from tile.issue.unary(
+            "mov.m", output.part(0, outer, start * inner, columns), source.reshaped(-1, columns)
+        )
+    else:
+        lines = inner // part[-1]  # rows of the matrices in one position of the axis
+        for i in range(outer):
+            into = tile.output.part((i * extents[axis] + start) * lines, part[axis] * lines)
+            yield from tile.issue.unary("mov.m", into, source.part(i * part[axis] * lines, part[axis] * lines))
 
 
 def _pieces(graph: Graph, op: Op, box: Box) -> list[tuple[Load, int]]:

@@ -153,7 +153,7 @@ class ConvolutionTemplate:
         extra = [*bias_loads(op, box), *finish_loads(graph, layer, box)]
         passes[-1] = Pass((*passes[-1].loads, *extra))
         buffers = [
-            Buffer("input", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes)),
+            Buffer("input", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes), strided=True),
             Buffer("weights", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes)),
             *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias_loads(op, box)),
             Buffer("sum", "IM", "", box_bytes(box)),

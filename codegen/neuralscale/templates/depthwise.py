@@ -61,7 +61,8 @@ class DepthwiseTemplate:
         weights = Load(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
         bias = bias_loads(op, box)
         buffers = [
-            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in (source, weights, *bias)),
+            Buffer("input", "L1", DATA, box_bytes(source.box), strided=True),
+            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in (weights, *bias)),
             *_built(form, block_parts(box[3], total, chip.matrix.array_channels), taps, count, columns),
             *((Buffer("sum", "IM", "", box_bytes(box)),) if form is Form.BLOCKS else ()),
             *finish_buffers(graph, layer, box),
@@ -164,7 +165,7 @@ def _multiply_add(tile: Tile, shape: ConvolutionShape) -> Iterator[Instr]:
             row = shape.position(0, tap // shape.kernel[1], y) - region[1][0]
             column = shape.position(1, tap % shape.kernel[1], low) - region[2][0]
             pixel = image.part((i * height + row) * width + column, high - low)
-            read = replace(pixel, stride_bytes=shape.stride * image.row_bytes)
+            read = replace(pixel, stride_bytes=shape.stride * image.pitch_bytes)
             some = product.part(0, high - low)
             total = tile.output.part(line * out_width + low - tile.box[2][0], high - low)
             yield from issue.by_column("veemul", some, read, rows.part(tap, 1))

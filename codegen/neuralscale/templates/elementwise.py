@@ -194,8 +194,11 @@ def _sigmoid(issue: Issue, current: Matrix, output: Matrix, factor: float) -> It
 
 
 def _operand(tile: Tile, name: str, op: Op, prefix: str) -> Matrix:
-    elements = prod(box_shape(operand_box(tile.graph, name, op.outputs[0], tile.box)))
-    return tile.matrix(f"{prefix}.{name}", 1, elements)
+    """The operand of a tile: a matrix like the output's where it has a pitch, else one row of all its elements."""
+    buffer = f"{prefix}.{name}"
+    if buffer in tile.pitches_bytes:
+        return tile.matrix(buffer, tile.output.rows, tile.output.columns)
+    return tile.matrix(buffer, 1, prod(box_shape(operand_box(tile.graph, name, op.outputs[0], tile.box))))
 
 
 def scalar_value(graph: Graph, constants: Constants, name: str) -> float:

@@ -64,7 +64,8 @@ class LrnTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
-        buffers = [Buffer(name, "L1", DATA, box_bytes(box)) for name in ("input", "squares", "sums")]
+        names = ("input", "squares", "sums")
+        buffers = [Buffer(name, "L1", DATA, box_bytes(box), strided=name == "input") for name in names]
         loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         count = len(_shifts(op)) + 8 + int(_quarters(op))
         cycles = (("vector", vector_cycles(chip, box_size(box), count)),)

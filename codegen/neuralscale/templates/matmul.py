@@ -57,8 +57,8 @@ class MatmulTemplate:
         bias = (Load(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
         passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("rows", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes)),
-            Buffer("columns", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes)),
+            Buffer("rows", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes), strided=True),
+            Buffer("columns", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes), strided=True),
             *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias),
             Buffer("sum", "IM", "", box_bytes(box)),
         ]
@@ -124,8 +124,9 @@ def _multiply(tile: Tile, op: Op, reduction: int) -> Iterator[Instr]:
     points = product(*(range(extent) for extent in outer)) if products > 1 else [(0,) * len(outer)]
     for i, point in enumerate(points):
         left, right = _place(point, of_a) * rows, _place(point, of_b) * reduction
-        for row in range(0, rows, MAX_EXTENT):
-            count = min(MAX_EXTENT, rows - row)
+        most = 1 if not a.part(0, 2).dense and a.pitch_bytes > MAX_STRIDE_BYTES else MAX_EXTENT
+        for row in range(0, rows, most):
+            count = min(most, rows - row)
             yield tile.issue.memul(
                 total.part(i * rows + row, count), a.part(left + row, count), b.part(right, reduction)
             )

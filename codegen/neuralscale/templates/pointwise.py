@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from codegen.neuralscale.templates import elementwise
 from codegen.neuralscale.templates.tile import (
-    DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    operand_buffer,
 )
 from hw_models.chip import Chip
 from isched.program import Instr
 from partitioner.graph import Graph, Op
 from partitioner.layers import Layer
 from partitioner.regions import Box
-from partitioner.target import Buffer, Pass, Work
+from partitioner.target import Pass, Work
 
 __all__ = ["PointwiseTemplate"]
 
@@ -34,7 +33,7 @@ class PointwiseTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         operands = elementwise.operand_loads(graph, op, op.inputs, box, "anchor")
-        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in operands]
+        buffers = [operand_buffer(load, box) for load in operands]
         loads = (*operands, *finish_loads(graph, layer, box))
         cycles = finish_cycles(graph, layer, box, chip, elementwise.passes(op))
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)

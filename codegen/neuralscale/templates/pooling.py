@@ -101,14 +101,17 @@ class PoolingTemplate:
         if whole:
             pixels = box_size(region[1:3])
             buffers = [
-                Buffer("input", "L1", WEIGHTS, box_bytes(region)),
+                Buffer("input", "L1", WEIGHTS, box_bytes(region), strided=True),
                 Buffer("weight", "L1", DATA, 2 * pixels),
                 Buffer("sum", "IM", "", box_bytes(box)),
             ]
             engine: tuple[tuple[str, float], ...] = (("matrix", (n1 - n0) * matrix_cycles(chip, 1, c1 - c0, pixels)),)
         else:
             down = (n1 - n0) * (y1 - y0) * (region[2][1] - region[2][0]) * (c1 - c0)
-            buffers = [Buffer("input", "L1", DATA, box_bytes(region)), Buffer("down", "L1", DATA, 2 * down)]
+            buffers = [
+                Buffer("input", "L1", DATA, box_bytes(region), strided=True),
+                Buffer("down", "L1", DATA, 2 * down),
+            ]
             rows, columns = _windows(graph, op)
             cycles = vector_cycles(chip, down, rows.taps + 1) + vector_cycles(chip, box_size(box), columns.taps + 1)
             cycles += (n1 - n0) * (y1 - y0) * columns.taps * chip.vector.start_latency_cycles
@@ -147,10 +150,13 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
     images, height, width, channels = box_shape(region)
     mean = op.kind == "average_pool"
     mnemonic, start = ("veadd", 0.0) if mean else ("vemax", -inf)
-    data = tile.matrix("input", images * height, width * channels)
+    data = tile.matrix("input", images * height * width, channels)
     if mean:
-        scaled = tile.matrix("scaled", images * height, width * channels)
-        yield from issue.scalar("veemul", scaled, data, 1.0 / (rows.taps * columns.taps))
+        scaled, factor = tile.matrix("scaled", data.rows, data.columns), 1.0 / (rows.taps * columns.taps)
+        shape = (images * height, width * channels) if data.dense else (data.rows, data.columns)
+        yield from issue.scalar(
+            "veemul", scaled.reshaped(*shape), data.reshaped(*shape) if data.dense else data, factor
+        )
         data = scaled
     (y0, y1), (x0, x1) = tile.box[1], tile.box[2]
     down = tile.matrix("down", images * (y1 - y0), width * channels)
@@ -160,15 +166,9 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
             low, high = rows.valid(tap, y0, y1)
             if high > low:
                 source = image * height + low * rows.stride + tap * rows.dilation - rows.pad - region[1][0]
-                part = Matrix(
-                    data.memory,
-                    data.offset_bytes + source * data.row_bytes,
-                    high - low,
-                    data.columns,
-                    rows.stride * data.row_bytes,
-                )
                 target = down.part(image * (y1 - y0) + low - y0, high - low)
-                yield from issue.binary(mnemonic, target, target, part)
+                for d, a in _lines(target, data, source, rows.stride, width):
+                    yield from issue.binary(mnemonic, d, d, a)
     yield from issue.fill(tile.output, start)
     for row in range(images * (y1 - y0)):
         for tap in range(columns.taps):
@@ -186,6 +186,19 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
                 yield from issue.binary(mnemonic, target, target, part)
     if mean:
         yield from _border_divisors(issue, tile, op, rows, columns)
+
+
+def _lines(target: Matrix, data: Matrix, first: int, step: int, width: int) -> Iterator[tuple[Matrix, Matrix]]:
+    """Lines of `target` with those of an image of pixels, every `step`th from `first`: all of them at once where the
+    pixels lie densely or no line is left out, else one by one."""
+    if data.dense:
+        start, columns = data.offset_bytes + first * width * data.row_bytes, width * data.columns
+        yield target, Matrix(data.memory, start, target.rows, columns, step * width * data.row_bytes)
+        return
+    lines = target.rows if step == 1 else 1
+    for i in range(0, target.rows, lines):
+        d = target.part(i, lines).reshaped(lines * width, data.columns)
+        yield d, data.part((first + i * step) * width, lines * width)
 
 
 def _border_divisors(issue: Issue, tile: Tile, op: Op, rows: _Window, columns: _Window) -> Iterator[Instr]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from codegen.neuralscale.templates.strided import Form, Loop, dense_strides, move, move_cycles, move_form
+from codegen.neuralscale.templates.strided import Form, Loop, move, move_cycles, move_form, strides_of
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -49,17 +49,17 @@ class _Read:
             box[axis] = (ends[0], ends[1] + 1)
         return tuple(box)
 
-    def loops(self, output: Box, source: Box) -> tuple[Loop, ...]:
-        """One loop an output axis, over dense boxes of output and source."""
-        into, out_of = dense_strides(box_shape(output)), dense_strides(box_shape(source))
+    def loops(self, output: Box, source: Box, pitches: tuple[int, int] = (0, 0)) -> tuple[Loop, ...]:
+        """One loop an output axis, over boxes of output and source whose rows lie `pitches` bytes apart."""
+        into, out_of = (strides_of(box_shape(box), p) for box, p in zip((output, source), pitches, strict=True))
         return tuple(
             Loop(high - low, (into[i], self.steps[i] * out_of[self.axes[i]]))
             for i, (low, high) in enumerate(self.target)
         )
 
-    def starts_bytes(self, output: Box, source: Box) -> tuple[int, int]:
-        """Where the first element lies in each of the two dense boxes."""
-        into, out_of = dense_strides(box_shape(output)), dense_strides(box_shape(source))
+    def starts_bytes(self, output: Box, source: Box, pitches: tuple[int, int]) -> tuple[int, int]:
+        """Where the first element lies in each of the two boxes."""
+        into, out_of = (strides_of(box_shape(box), p) for box, p in zip((output, source), pitches, strict=True))
         d = a = 0
         for i, (low, _) in enumerate(self.target):
             d += (low - output[i][0]) * into[i]
@@ -146,7 +146,7 @@ class RearrangeTemplate:
         source = _source(op, reads)
         loads = (*_input_loads(op, source), *finish_loads(graph, layer, box))
         forms = [_form(read, box, source, chip) for read in reads]
-        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in _input_loads(op, source)]
+        buffers = [Buffer("input", "L1", DATA, box_bytes(load.box), strided=True) for load in _input_loads(op, source)]
         if any(form.block for form in forms):
             buffers.append(Buffer("turned", "IM", "", max(form.block_bytes for form in forms)))
         cycles = sum(move_cycles(chip, form) for form in forms) + vector_cycles(chip, box_size(box), op.kind == "pad")
@@ -164,9 +164,12 @@ class RearrangeTemplate:
         source = _source(op, reads)
         for read in reads:
             assert source is not None  # there is a read
-            form = _form(read, tile.box, source, tile.chip)
-            into, out_of = read.starts_bytes(tile.box, source)
             data, output = tile.matrix("input", 1, 1), tile.output
+            pitches = (output.stride_bytes, data.stride_bytes)
+            form = _form(read, tile.box, source, tile.chip)
+            if any(pitches):
+                form = move_form(read.loops(tile.box, source, pitches), form.block_bytes)
+            into, out_of = read.starts_bytes(tile.box, source, pitches)
             instrs += move(
                 tile.issue,
                 form,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from codegen.neuralscale.issue import Matrix
 from codegen.neuralscale.templates.lines import Lines, line_problem, lines_along, reduce, total
@@ -66,7 +67,7 @@ class ReductionTemplate:
         op = layer.anchor(graph)
         region = _input_box(graph, op, box)
         runs = _runs(box_shape(region), op.ints("axes"))
-        buffers = [Buffer("input", "L1", DATA, box_bytes(region))]
+        buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=op.kind == "reduce_mean")]
         buffers += [Buffer(f"reduced{i}", "L1", DATA, 2 * run.count) for i, run in enumerate(runs[:-1])]
         if op.kind != "reduce_max":
             buffers.append(Buffer("partial", "L1", DATA, max(2 * run.count * run.pieces for run in runs)))
@@ -78,16 +79,22 @@ class ReductionTemplate:
         after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
-            (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
+            (*buffers, *finish_buffers(graph, layer, box, strided=False)),
+            (Pass(loads),),
+            "output",
+            (("vector", cycles), *after),
         )
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
-        runs = _runs(box_shape(tile.work.passes[0].loads[0].box), op.ints("axes"))
-        places = ["input", *(f"reduced{i}" for i in range(len(runs) - 1)), "output"]
+        shape = box_shape(tile.work.passes[0].loads[0].box)
+        runs = _runs(shape, op.ints("axes"))
+        results = [tile.matrix(name, 1, 1) for name in (*(f"reduced{i}" for i in range(len(runs) - 1)), "output")]
+        source = tile.matrix("input", prod(shape[:-1]), prod(shape[-1:]))
         instrs: list[Instr] = []
-        for i, run in enumerate(runs):
-            instrs += _reduce(tile, op.kind, run, tile.matrix(places[i], 1, 1), tile.matrix(places[i + 1], 1, 1))
+        for run, result in zip(runs, results, strict=True):
+            instrs += _reduce(tile, op.kind, run, source, result)
+            source = result
         instrs += finish(tile, tile.output)
         return (tuple(instrs),)
 
@@ -106,5 +113,8 @@ def _reduce(tile: Tile, kind: str, run: Lines, source: Matrix, result: Matrix) -
         yield from total(issue, run, source, partial, result)
         return
     scaled = tile.matrix("scaled", 1, run.elements)
-    yield from issue.scalar("veemul", scaled, replace(source, rows=1, columns=run.elements), 1 / run.piece)
+    if source.dense:
+        yield from issue.scalar("veemul", scaled, replace(source, rows=1, columns=run.elements), 1 / run.piece)
+    else:
+        yield from issue.scalar("veemul", scaled.reshaped(source.rows, source.columns), source, 1 / run.piece)
     yield from total(issue, run, scaled, partial, result, run.piece / run.length)

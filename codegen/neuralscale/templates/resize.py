@@ -44,6 +44,9 @@ WEIGHT_UNITS = 2_048
 
 LONGEST_PATTERN = 16
 
+DENSE = Matrix("L1", 0, 1, 1)
+"""Stands for a source or result without a pitch, wherever it lies."""
+
 
 def taps(op: Op, axis: int, extent: int, wanted: int) -> tuple[Taps, ...]:
     """The taps of each of `wanted` positions on an axis of `extent` elements.
@@ -135,23 +138,33 @@ def _distance(table: tuple[Taps, ...], a: int, b: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One axis of a tile: [outer, extent, inner] becomes [outer, len(table), inner]; the table starts at 0 in both."""
+    """One axis of a tile: [outer, extent, inner] becomes [outer, len(table), inner]; the table starts at 0 in both.
+
+    Rows of `width` elements (a part of the inner ones, or one) may lie apart in the source, the result or both.
+    """
 
     outer: int
     extent: int
     inner: int
+    width: int
     table: tuple[Taps, ...]
 
     @property
     def results(self) -> int:
         return self.outer * len(self.table) * self.inner
 
-    def loops(self, pattern: _Pattern) -> tuple[Loop, ...]:
-        row = ITEM_BYTES * self.inner
+    def row_bytes(self, at: Matrix) -> int:
+        """From one position of the axis to the next in the source or the result."""
+        return self.inner // self.width * (at.stride_bytes or ITEM_BYTES * self.width)
+
+    def loops(self, pattern: _Pattern, into: Matrix = DENSE, out_of: Matrix = DENSE) -> tuple[Loop, ...]:
+        d, a = self.row_bytes(into), self.row_bytes(out_of)
+        lines = self.inner // self.width
         return (
-            Loop(self.outer, (len(self.table) * row, self.extent * row)),
-            Loop(pattern.count, (pattern.step * row, pattern.taps_step * row)),
-            Loop(self.inner, (ITEM_BYTES, ITEM_BYTES)),
+            Loop(self.outer, (len(self.table) * d, self.extent * a)),
+            Loop(pattern.count, (pattern.step * d, pattern.taps_step * a)),
+            Loop(lines, (d // lines, a // lines)),
+            Loop(self.width, (ITEM_BYTES, ITEM_BYTES)),
         )
 
 
@@ -174,7 +187,8 @@ def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
     shape = list(box_shape(tuple(region)))
     steps = []
     for axis in sorted(tables, reverse=True):
-        steps.append(_Step(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), tables[axis]))
+        inner = shape[axis + 1 :]
+        steps.append(_Step(prod(shape[:axis]), shape[axis], prod(inner), prod(inner[-1:]), tables[axis]))
         shape[axis] = len(tables[axis])
     return tuple(region), tuple(steps)
 
@@ -192,7 +206,8 @@ class ResizeTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         region, steps = _plan(graph, op, box)
-        buffers = [Buffer("input", "L1", DATA, box_bytes(region))]
+        strided = len(box) - 1 not in _resized(graph, op)
+        buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=strided)]
         buffers += [Buffer(f"resized{i}", "L1", DATA, ITEM_BYTES * step.results) for i, step in enumerate(steps[:-1])]
         if op.attribute("mode") == "linear" and steps:
             buffers.append(Buffer("second", "L1", DATA, ITEM_BYTES * max(step.results for step in steps)))
@@ -200,7 +215,10 @@ class ResizeTemplate:
         after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) or not steps else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
-            (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
+            (*buffers, *finish_buffers(graph, layer, box, strided)),
+            (Pass(loads),),
+            "output",
+            (("vector", cycles), *after),
         )
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
@@ -224,12 +242,11 @@ def _cycles(chip: Chip, step: _Step) -> float:
 
 
 def _resample(issue: Issue, step: _Step, source: Matrix, result: Matrix, second: Matrix | None) -> Iterator[Instr]:
-    row = ITEM_BYTES * step.inner
     for pattern in _patterns(step.table):
-        loops = step.loops(pattern)
+        loops = step.loops(pattern, result, source)
         form = best_form(loops)
-        into = _moved(result, pattern.first * row)
-        out_of = [(_moved(source, position * row), weight) for position, weight in pattern.taps]
+        into = _moved(result, pattern.first * step.row_bytes(result))
+        out_of = [(_moved(source, position * step.row_bytes(source)), weight) for position, weight in pattern.taps]
         if len(out_of) == 1:
             for d, a in matrices(form, (into, out_of[0][0])):
                 yield from issue.unary("mov.m", d, a)

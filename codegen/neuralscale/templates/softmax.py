@@ -44,7 +44,7 @@ class SoftmaxTemplate:
             Buffer("input", "L1", DATA, box_bytes(box)),
             Buffer("line", "L1", DATA, 2 * lines.count),
             Buffer("partial", "L1", DATA, 2 * lines.count * lines.pieces),
-            *finish_buffers(graph, layer, box),
+            *finish_buffers(graph, layer, box, strided=False),
         )
         loads = (Load(layer.anchor(graph).inputs[0], box, "input"), *finish_loads(graph, layer, box))
         cycles = lines.instructions * (lines.pieces + 4) * vector_cycles(chip, 1)

@@ -22,7 +22,7 @@ from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from isched.program import Instr
 
-__all__ = ["ITEM_BYTES", "Form", "Loop", "best_form", "dense_strides", "matrices", "move", "move_cycles", "move_form"]
+__all__ = ["ITEM_BYTES", "Form", "Loop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
 
 ITEM_BYTES = 2
 
@@ -70,9 +70,12 @@ class Form:
         return ITEM_BYTES * min(self.block, self.rows.extent) * self.columns.extent
 
 
-def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Bytes between neighbours on each axis of a dense row-major array."""
-    return tuple(ITEM_BYTES * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def strides_of(shape: tuple[int, ...], pitch_bytes: int = 0) -> tuple[int, ...]:
+    """Bytes between neighbours on each axis of a row-major array whose rows lie `pitch_bytes` apart, 0 for densely."""
+    row = pitch_bytes or ITEM_BYTES * prod(shape[-1:])
+    return tuple(
+        row * prod(shape[axis + 1 : -1]) if axis < len(shape) - 1 else ITEM_BYTES for axis in range(len(shape))
+    )
 
 
 def merged(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:

@@ -1,6 +1,7 @@
 """What every template works with: a tile's boxes as matrices, and the trailing element-wise operators of a layer.
 
-A tile of the output is a dense matrix in L1: one row for each position of its outer axes, one column a channel.
+A tile of the output is a matrix in L1: one row for each position of its outer axes, one column a channel. It and other
+buffers that a template declares strided may have a pitch; a tensor that stays in L1 is written and read in its place.
 Trailing operators run on it in place, on the vector engine; the first reads the anchor's result where it lies (IM).
 """
 
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from codegen.neuralscale.issue import Issue, Matrix
 from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_needed
+from codegen.neuralscale.templates.strided import ITEM_BYTES
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from isched.program import Instr
@@ -30,7 +32,7 @@ __all__ = [
     "finish_buffers",
     "finish_cycles",
     "finish_loads",
-    "matrix_of",
+    "operand_buffer",
     "window_problem",
     "window_region",
 ]
@@ -42,7 +44,10 @@ OUTPUT = "output"
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One tile to lower: its box, its `work`, where its buffers lie, and the constants for immediate scalars."""
+    """One tile to lower: its box, its `work`, where and how its buffers lie, and the constants for immediates.
+
+    Raises ValueError for a pitch of a buffer that has none, or one in which rows would overlap.
+    """
 
     graph: Graph
     constants: Constants
@@ -51,19 +56,30 @@ class Tile:
     work: Work
     offsets_bytes: Mapping[str, int]
     chip: Chip
+    pitches_bytes: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        strided = {buffer.name for buffer in self.work.buffers if buffer.strided}
+        boxes = [(load.buffer, load.box) for step in self.work.passes for load in step.loads]
+        for buffer, box in (*boxes, (OUTPUT, self.box)):
+            pitch = self.pitches_bytes.get(buffer, 0)
+            if pitch and (buffer not in strided or pitch < box_bytes(box[-1:]) or pitch % ITEM_BYTES):
+                raise ValueError(f"{self.layer.name}: {buffer} of box {box} cannot have a pitch of {pitch} bytes")
 
     @property
     def issue(self) -> Issue:
         return Issue(self.chip, self.layer.name)
 
     def matrix(self, buffer: str, rows: int, columns: int) -> Matrix:
-        """A dense matrix at the start of a buffer."""
+        """A matrix at the start of a buffer, with the buffer's pitch where it has one."""
         memory = next(b.memory for b in self.work.buffers if b.name == buffer)
-        return Matrix(memory, self.offsets_bytes[buffer], rows, columns)
+        return Matrix(memory, self.offsets_bytes[buffer], rows, columns, self.pitches_bytes.get(buffer, 0))
 
     @property
     def output(self) -> Matrix:
-        return matrix_of(self.matrix(OUTPUT, 1, 1), self.box)
+        """The tile's place in the result: outer axes are rows, the last axis is columns."""
+        shape = box_shape(self.box)
+        return self.matrix(OUTPUT, prod(shape[:-1]), shape[-1] if shape else 1)
 
 
 class Template(Protocol):
@@ -78,14 +94,8 @@ class Template(Protocol):
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]: ...
 
 
-def matrix_of(at: Matrix, box: Box) -> Matrix:
-    """The dense matrix of a box: outer axes are rows, the last axis is columns."""
-    shape = box_shape(box)
-    return at.reshaped(prod(shape[:-1]), shape[-1] if shape else 1)
-
-
-def box_bytes(box: Box, item_bytes: int = 2) -> int:
-    return box_size(box) * item_bytes
+def box_bytes(box: Box) -> int:
+    return box_size(box) * ITEM_BYTES
 
 
 def window_problem(op: Op) -> str | None:
@@ -122,10 +132,17 @@ def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
     )
 
 
-def finish_buffers(graph: Graph, layer: Layer, box: Box) -> tuple[Buffer, ...]:
-    """The output, one buffer for each operand of a trailing operator, scratch where one needs the tile twice."""
-    buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box))]
-    buffers += [Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in finish_loads(graph, layer, box)]
+def operand_buffer(load: Load, box: Box) -> Buffer:
+    """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape."""
+    return Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=box_size(load.box) == box_size(box))
+
+
+def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[Buffer, ...]:
+    """The output, one buffer for each operand of a trailing operator, scratch where one needs the tile twice.
+
+    `strided` says that the anchor, too, can write an output with a pitch."""
+    buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box), strided=strided)]
+    buffers += [operand_buffer(load, box) for load in finish_loads(graph, layer, box)]
     if any(scratch_needed(graph.op_by_name[name]) for name in layer.ops):
         buffers.append(Buffer("scratch", "L1", DATA, box_bytes(box)))
     return tuple(buffers)
