@@ -1,37 +1,32 @@
 """Lowering: a plan becomes one instruction stream for each core, with addresses.
 
-    step --> rounds --> [main -> staging] barrier [staging -> local, compute, back] barrier [staging -> main]
+    step --> layers --> rounds --> [main -> staging] barrier [staging -> local, compute, back] barrier [staging -> main]
 
-At O0 every step reads its inputs from the main memory and leaves its output there. One core issues the DMA, all cores
-work on their pieces tile by tile. Nothing is loaded twice in a row: a buffer that already holds a box keeps it.
+Where everything lies is said by `partitioner.layout`. One core issues the DMA, all cores work on their boxes tile by
+tile. What is resident in a core's memory is used where it lies or moved inside the core; nothing is loaded twice in a
+row: a buffer that already holds a box keeps it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, PlanError
-from hw_models.routes import main_memory, staging_memory
-from isched.movement import gather, relative, scatter
+from hw_models.routes import main_memory
+from isched.movement import copies, packed_copies
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
-from partitioner.binding import cut_quanta, piece_boxes
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
+from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
 from partitioner.plan import Plan, Step
-from partitioner.regions import Box, box_shape, box_size
-from partitioner.target import Load, Work
-from partitioner.tiling import (
-    Tiling,
-    buffer_sizes,
-    choose_rounds,
-    choose_tiles,
-    overflow,
-    place_buffers,
-    staged_boxes,
-    tile_boxes,
-)
+from partitioner.regions import Box, box_size, common, full_box, holds
+from partitioner.residency import Fit, Residents
+from partitioner.rounds import Round, Stage, Staged
+from partitioner.target import Load
+from partitioner.tiling import Tiler, Tiles, buffer_sizes, overflow, place_buffers
 
 __all__ = ["lower_plan", "place_tensors"]
 
@@ -50,19 +45,30 @@ class _Lowering:
     constants: Constants
     chip: Chip
     target: LowerTarget
+    layout: Layout
+    tiler: Tiler
     placement: dict[str, Placement]
     reads: dict[str, Placement]
     main: str
-    streams: list[list[Instr]] = field(default_factory=list)
-    tilings: dict[tuple[str, tuple[int, ...]], Tiling] = field(default_factory=dict)
+    streams: list[list[Instr]]
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
             stream.append(self.target.synchronise(source))
 
-    def copy(self, core: int, copies: list[Copy], source: str) -> None:
-        if copies:
-            self.streams[core].extend(self.target.copy(tuple(copies), source, self.chip))
+    def copy(self, core: int, wanted: list[Copy], source: str) -> None:
+        if wanted:
+            self.streams[core].extend(self.target.copy(tuple(wanted), source, self.chip))
+
+    def item_bytes(self, tensor: str) -> int:
+        return self.graph.by_name[tensor].item_bytes
+
+    def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
+        """The whole of a value in the main memory."""
+        return Place(self.main, placements[tensor].offset_bytes, full_box(self.graph.by_name[tensor].shape))
+
+    def staging_place(self, entry: LayerLayout, staged: Staged) -> Place:
+        return Place(self.layout.staging, entry.staging[0] + staged.offset_bytes, staged.box)
 
 
 def lower_plan(
@@ -77,20 +83,25 @@ def lower_plan(
     """The program of one cluster; tensors lie in the main memory from `base_bytes` on.
 
     With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to be filled by whoever runs the
-    program) instead of what the layers before it wrote: every layer can then be judged by itself in one run.
+    program) instead of what the layers before it wrote: every layer can then be judged by itself in one run. That needs
+    a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
-    main = main_memory(chip)
+    tiler = Tiler(graph, target, chip)
+    layout = lay_out(plan, graph, chip, target, tiler)
     placements = place_tensors(graph, chip, base_bytes, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
-    state = _Lowering(graph, constants, chip, target, by_name, reads, main, [[] for _ in range(chip.cores_per_cluster)])
-    for step in plan.steps:
-        if step.kind == "run":
-            for layer in plan.group_by_name[step.group].layers:
-                _lower_layer(state, step, layer)
-    streams = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
-    return Program(plan.name, chip.name, 0, target.barrier, placements, streams)
+    streams: list[list[Instr]] = [[] for _ in range(chip.cores_per_cluster)]
+    state = _Lowering(graph, constants, chip, target, layout, tiler, by_name, reads, main_memory(chip), streams)
+    for step, laid in zip(plan.steps, layout.steps, strict=True):
+        if isinstance(laid, MoveLayout):
+            _lower_move(state, step, laid)
+        else:
+            for entry in laid:
+                _lower_layer(state, step, entry)
+    streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
+    return Program(plan.name, chip.name, 0, target.barrier, placements, streams_of)
 
 
 def place_tensors(graph: Graph, chip: Chip, base_bytes: int, isolated: bool) -> tuple[Placement, ...]:
@@ -135,22 +146,39 @@ def place_tensors(graph: Graph, chip: Chip, base_bytes: int, isolated: bool) -> 
     return tuple(placements)
 
 
-def _lower_layer(state: _Lowering, step: Step, layer: Layer) -> None:
-    """Rounds that fit the staging memory; in each, all cores work on their pieces."""
-    graph, chip, target = state.graph, state.chip, state.target
-    quanta = cut_quanta(graph, layer, step.box, target, chip)
-    staging = staging_memory(chip, target.work(graph, layer, step.box, chip).local)
-    rounds = piece_boxes(step.box, choose_rounds(graph, layer, step.box, target, chip, quanta, staging), quanta)
-    staged: dict[str, tuple[Box, int]] = {}
-    for box in rounds:
-        staged = _stage_inputs(state, layer, box, staging, staged)
-        output_bytes = _staging_end(state, staged, staging)
-        state.barrier(layer.name)
-        for core, piece in zip(step.binding.cores, piece_boxes(box, step.binding.pieces, quanta), strict=False):
-            _lower_piece(state, layer, core, piece, staging, staged, (box, output_bytes))
-            _require_size(state, layer)
-        state.barrier(layer.name)
-        _store_output(state, layer, box, staging, output_bytes)
+def _lower_layer(state: _Lowering, step: Step, entry: LayerLayout) -> None:
+    """Rounds that fit the staging memory; in each, all cores work on their boxes."""
+    layer = entry.layer
+    pins = [name for name in layer.inputs(state.graph) if name in state.layout.pinned]
+    _load_pins(state, entry, pins)
+    before: tuple[Staged, ...] = ()
+    for turn, stage in entry.rounds:
+        shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
+        _stage_inputs(state, entry, stage, before)
+        before = stage.inputs
+        if shared:
+            state.barrier(layer.name)
+        for number, core in enumerate(step.binding.cores):
+            if number < len(turn.boxes) and box_size(turn.boxes[number]):
+                _lower_piece(state, entry, number, core, turn, stage)
+                _require_size(state, layer)
+        if shared:
+            state.barrier(layer.name)
+        _store_outputs(state, entry, stage)
+    if entry.exchange is not None:
+        _exchange(state, step, entry, entry.exchange)
+    for store in entry.stores:
+        _store_resident(state, step, entry, store)
+
+
+def _load_pins(state: _Lowering, entry: LayerLayout, pins: list[str]) -> None:
+    """Constants that stay in the staging memory come there before their first use."""
+    wanted: list[Copy] = []
+    for name in pins:
+        place, first = state.layout.pinned[name]
+        if first == entry.slot:
+            wanted += copies(state.in_main(name, state.reads), place, place.box, state.item_bytes(name))
+    state.copy(0, wanted, entry.layer.name)
 
 
 def _require_size(state: _Lowering, layer: Layer) -> None:
@@ -164,116 +192,235 @@ def _require_size(state: _Lowering, layer: Layer) -> None:
         )
 
 
-def _stage_inputs(
-    state: _Lowering, layer: Layer, box: Box, staging: str, before: dict[str, tuple[Box, int]]
-) -> dict[str, tuple[Box, int]]:
-    """Bring what a round reads from the main memory; keep what the round before left at the same place."""
-    graph = state.graph
-    boxes = staged_boxes(state.target.work(graph, layer, box, state.chip))
-    offset = 0
-    staged: dict[str, tuple[Box, int]] = {}
-    copies: list[Copy] = []
-    unit = state.chip.memory(staging).alignment_bytes
-    # What does not change between rounds comes first, so that its place does not move.
-    for name, wanted in sorted(boxes.items(), key=lambda item: not graph.by_name[item[0]].constant):
-        tensor = graph.by_name[name]
-        staged[name] = (wanted, offset)
-        if before.get(name) != staged[name]:
-            base = state.reads[name].offset_bytes
-            copies += gather(state.main, base, tensor.shape, wanted, tensor.item_bytes, staging, offset)
-        offset += -(-box_size(wanted) * tensor.item_bytes // unit) * unit
-    state.copy(0, copies, layer.name)
-    return staged
+def _stage_inputs(state: _Lowering, entry: LayerLayout, stage: Stage, before: tuple[Staged, ...]) -> None:
+    """Bring what a round reads from the main memory, except what the round `before` left at the same place."""
+    wanted: list[Copy] = []
+    for staged in stage.inputs:
+        if staged not in before:
+            source = state.in_main(staged.tensor, state.reads)
+            place = state.staging_place(entry, staged)
+            wanted += packed_copies(source, place, staged.box, state.item_bytes(staged.tensor), at_source=False)
+    state.copy(0, wanted, entry.layer.name)
 
 
-def _staging_end(state: _Lowering, staged: dict[str, tuple[Box, int]], staging: str) -> int:
-    unit = state.chip.memory(staging).alignment_bytes
-    ends = (offset + box_size(box) * state.graph.by_name[name].item_bytes for name, (box, offset) in staged.items())
-    return -(-max(ends, default=0) // unit) * unit
+def _store_outputs(state: _Lowering, entry: LayerLayout, stage: Stage) -> None:
+    """What the round computed, from the staging area to the main memory."""
+    name = entry.layer.output
+    wanted: list[Copy] = []
+    for staged in stage.outputs:
+        place = state.staging_place(entry, staged)
+        main = state.in_main(name, state.placement)
+        wanted += packed_copies(place, main, staged.box, state.item_bytes(name), at_source=True)
+    state.copy(0, wanted, entry.layer.name)
 
 
-def _store_output(state: _Lowering, layer: Layer, box: Box, staging: str, offset_bytes: int) -> None:
-    tensor = state.graph.by_name[layer.output]
-    base = state.placement[layer.output].offset_bytes
-    state.copy(
-        0, list(scatter(staging, offset_bytes, state.main, base, tensor.shape, box, tensor.item_bytes)), layer.name
-    )
-
-
-def _lower_piece(
-    state: _Lowering,
-    layer: Layer,
-    core: int,
-    piece: Box,
-    staging: str,
-    staged: dict[str, tuple[Box, int]],
-    output: tuple[Box, int],
-) -> None:
-    """The tiles of one core's piece: loads, instructions, store."""
-    graph, chip, target = state.graph, state.chip, state.target
-    tiles, works = _tile_piece(state, layer, piece)
-    places = _place_tile_buffers(chip, layer, works)
-    tensor = graph.by_name[layer.output]
+def _lower_piece(state: _Lowering, entry: LayerLayout, number: int, core: int, turn: Round, stage: Stage) -> None:
+    """The tiles of one core's box in one round: loads, instructions, store."""
+    layer, here = entry.layer, entry.residents[number]
+    residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
+    tiles = state.tiler.tiles(layer, turn.boxes[number], residents, entry.room)
+    places = _place_spare_buffers(state.chip, layer, tiles, entry)
     held: dict[str, tuple[str, Box]] = {}
     before = places[0]
-    for tile, work, offsets in zip(tiles, works, places, strict=True):
-        if offsets != before:
+    for tile, work, used, spare in zip(tiles.boxes, tiles.works, tiles.fits, places, strict=True):
+        if spare != before:
             held.clear()
-        before = offsets
+        before = spare
+        offsets, pitches = _offsets(state, spare, used, here)
         memory = {buffer.name: buffer.memory for buffer in work.buffers}
-        passes = target.lower(graph, state.constants, layer, tile, work, offsets, chip)
+        passes = state.target.lower(state.graph, state.constants, layer, tile, work, offsets, state.chip, pitches)
         for step, instrs in zip(work.passes, passes, strict=True):
-            loads = [load for load in step.loads if held.get(load.buffer) != (load.tensor, load.box)]
-            copies = [
-                copy for load in loads for copy in _load(state, load, memory[load.buffer], offsets, staging, staged)
+            loads = [
+                load
+                for load in step.loads
+                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
             ]
-            state.copy(core, copies, layer.name)
+            wanted = [
+                copy
+                for load in loads
+                for copy in _load(
+                    state, entry, stage, load, Place(memory[load.buffer], offsets[load.buffer], load.box), here
+                )
+            ]
+            state.copy(core, wanted, layer.name)
             held.update({load.buffer: (load.tensor, load.box) for load in loads})
             state.streams[core].extend(instrs)
-        box, base = output
-        back = scatter(
-            work.local, offsets[work.output], staging, base, box_shape(box), relative(tile, box), tensor.item_bytes
-        )
-        state.copy(core, list(back), layer.name)
+        if work.output not in used.aliases:
+            source = Place(work.local, offsets[work.output], tile)
+            state.copy(core, _back(state, entry, stage, source, here), layer.name)
 
 
-def _tile_piece(state: _Lowering, layer: Layer, piece: Box) -> tuple[tuple[Box, ...], list[Work]]:
-    """Tiles of a piece and their work. Pieces of one shape share a tiling, unless a border made it too coarse."""
-    graph, chip, target = state.graph, state.chip, state.target
-    key = (layer.name, box_shape(piece))
-    tiling = state.tilings.get(key)
-    for _ in range(2):
-        if tiling is None:
-            tiling, _cycles = choose_tiles(graph, layer, piece, target, chip)
-            state.tilings[key] = tiling
-        tiles = tile_boxes(piece, tiling)
-        works = [target.work(graph, layer, tile, chip) for tile in tiles]
-        if all(overflow(chip, buffer_sizes((work,))) is None for work in works):
-            break
-        tiling = None
-    return tiles, works
+def _offsets(
+    state: _Lowering, spare: Mapping[str, int], used: Fit, here: Mapping[str, Place]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Where the buffers of a tile lie, and the pitches of those that are rows of a wider tensor."""
+    offsets, pitches = dict(spare), {}
+    for buffer, alias in used.aliases.items():
+        item_bytes = state.item_bytes(alias.tensor)
+        offsets[buffer] = here[alias.tensor].offset_bytes + alias.offset_items * item_bytes
+        if alias.pitch_items:
+            pitches[buffer] = alias.pitch_items * item_bytes
+    return offsets, pitches
 
 
 def _load(
-    state: _Lowering, load: Load, memory: str, offsets: dict[str, int], staging: str, staged: dict[str, tuple[Box, int]]
+    state: _Lowering, entry: LayerLayout, stage: Stage, load: Load, to: Place, here: Mapping[str, Place]
 ) -> list[Copy]:
-    box, base = staged[load.tensor]
-    item_bytes = state.graph.by_name[load.tensor].item_bytes
-    return list(
-        gather(staging, base, box_shape(box), relative(load.box, box), item_bytes, memory, offsets[load.buffer])
-    )
+    """Copies that fill a buffer: from a resident value, the staging area, a pinned constant or a value kept there."""
+    item_bytes = state.item_bytes(load.tensor)
+    if load.tensor in here:
+        return packed_copies(here[load.tensor], to, load.box, item_bytes, at_source=False)
+    if load.tensor in state.layout.pinned:
+        return packed_copies(state.layout.pinned[load.tensor][0], to, load.box, item_bytes, at_source=False)
+    for staged in stage.inputs:
+        if staged.tensor == load.tensor and holds(staged.box, load.box):
+            return packed_copies(state.staging_place(entry, staged), to, load.box, item_bytes, at_source=False)
+    return [
+        copy
+        for place in entry.sources[load.tensor]
+        if box_size(part := common(place.box, load.box))
+        for copy in packed_copies(place, to, part, item_bytes, at_source=False)
+    ]
 
 
-def _place_tile_buffers(chip: Chip, layer: Layer, works: list[Work]) -> list[dict[str, int]]:
+def _back(state: _Lowering, entry: LayerLayout, stage: Stage, source: Place, here: Mapping[str, Place]) -> list[Copy]:
+    """Copies of a finished tile: to the resident output, to the staging area, or to where the value is kept."""
+    name = entry.layer.output
+    item_bytes = state.item_bytes(name)
+    if name in here:
+        return packed_copies(source, here[name], source.box, item_bytes, at_source=True)
+    for staged in stage.outputs:
+        if holds(staged.box, source.box):
+            return packed_copies(source, state.staging_place(entry, staged), source.box, item_bytes, at_source=True)
+    assert entry.destination is not None  # an output that stays nowhere local goes somewhere
+    return packed_copies(source, entry.destination, source.box, item_bytes, at_source=True)
+
+
+def _place_spare_buffers(chip: Chip, layer: Layer, tiles: Tiles, entry: LayerLayout) -> list[dict[str, int]]:
     """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
 
     It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
     """
-    for work in works:
-        if over := overflow(chip, buffer_sizes((work,))):
+    for used in tiles.fits:
+        if over := overflow(chip, buffer_sizes((used.spare,)), entry.room):
             where, demand, bound = over
             raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
-    together = buffer_sizes(works)
-    if overflow(chip, together) is None:
-        return [place_buffers(chip, together)] * len(works)
-    return [place_buffers(chip, buffer_sizes((work,))) for work in works]
+    together = buffer_sizes(used.spare for used in tiles.fits)
+    if overflow(chip, together, entry.room) is None:
+        return [place_buffers(chip, together, entry.room)] * len(tiles.fits)
+    return [place_buffers(chip, buffer_sizes((used.spare,)), entry.room) for used in tiles.fits]
+
+
+def _exchange(state: _Lowering, step: Step, entry: LayerLayout, buffer: Place) -> None:
+    """Every core gives what others need of its box and fetches what it needs of theirs."""
+    name = entry.layer.output
+    each = zip(step.binding.cores, entry.residents, entry.boxes, strict=True)
+    givers = [(core, here[name], box) for core, here, box in each if name in here]
+    takers = [(core, place) for core, place, _ in givers]
+    _through(state, name, entry.layer.name, buffer, givers, takers)
+
+
+def _through(
+    state: _Lowering,
+    name: str,
+    source: str,
+    buffer: Place,
+    givers: list[tuple[int, Place, Box]],
+    takers: list[tuple[int, Place]],
+) -> None:
+    """Cores give parts of the boxes that they own and take what they lack, through a shared `buffer`.
+
+    A giver is a core, a place in its memory and the box in it that it owns. A taker whose missing parts lie scattered
+    in its memory takes the whole of its place, if the buffer holds all of it."""
+    item_bytes = state.item_bytes(name)
+    given: dict[int, list[Box]] = {}
+    taken: list[tuple[int, Place, list[Box]]] = []
+    for core, place in takers:
+        parts = [
+            (giver, part)
+            for giver, _, box in givers
+            if giver != core and box_size(part := common(common(place.box, box), buffer.box))
+        ]
+        scattered = any(_row_runs(place.box, part) > MOST_RUNS for _, part in parts)
+        if scattered and holds(buffer.box, place.box):
+            parts = [(giver, part) for giver, _, box in givers if box_size(part := common(place.box, box))]
+            taken.append((core, place, [place.box]))
+        else:
+            taken.append((core, place, [part for _, part in parts]))
+        for giver, part in parts:
+            if part not in given.setdefault(giver, []):
+                given[giver].append(part)
+    for giver, place, _ in givers:
+        wanted = [
+            copy
+            for part in _maximal(given.get(giver, []))
+            for copy in packed_copies(place, buffer, part, item_bytes, at_source=True)
+        ]
+        state.copy(giver, wanted, source)
+    state.barrier(source)
+    for core, place, parts_taken in taken:
+        wanted = [
+            copy for part in parts_taken for copy in packed_copies(buffer, place, part, item_bytes, at_source=False)
+        ]
+        state.copy(core, wanted, source)
+    state.barrier(source)
+
+
+MOST_RUNS = 16
+"""A part that lies in more runs than this is taken with all that lies around it."""
+
+
+def _row_runs(whole: Box, part: Box) -> int:
+    """Into how many runs `part` falls in a dense array over `whole`."""
+    runs, full = 1, True
+    for (low, high), (start, end) in zip(reversed(part), reversed(whole), strict=True):
+        runs *= 1 if full else high - low
+        full = full and (low, high) == (start, end)
+    return runs
+
+
+def _maximal(parts: list[Box]) -> list[Box]:
+    """The boxes that no other one holds: what several cores want of one is given once."""
+    return [part for part in parts if not any(other != part and holds(other, part) for other in parts)]
+
+
+def _store_resident(state: _Lowering, step: Step, entry: LayerLayout, store: Store) -> None:
+    """A value that stays local leaves too: every core stores the part that it owns."""
+    name = store.tensor
+    item_bytes = state.item_bytes(name)
+    to = store.buffer or store.destination
+    state.barrier(entry.layer.name)
+    for core, here, owned in zip(step.binding.cores, entry.residents, store.owned, strict=True):
+        if box_size(owned):
+            state.copy(core, packed_copies(here[name], to, owned, item_bytes, at_source=True), entry.layer.name)
+    state.barrier(entry.layer.name)
+    if store.buffer is not None:
+        main = state.in_main(name, state.placement)
+        state.copy(0, packed_copies(store.buffer, main, store.buffer.box, item_bytes, at_source=True), entry.layer.name)
+        state.barrier(entry.layer.name)
+
+
+def _lower_move(state: _Lowering, step: Step, move: MoveLayout) -> None:
+    """What a reader's cores need, into their memories: from their own, through the buffer from others', from shared
+    places."""
+    name, source = step.tensor, step.group
+    item_bytes = state.item_bytes(name)
+    givers = [(core, place, owned) for core, place, owned in move.sources if core != SHARED]
+    takers = [(core, target) for core, target in move.targets if box_size(target.box)]
+    state.barrier(source)
+    for core, target in takers:
+        wanted = [
+            copy
+            for giver, place, owned in move.sources
+            if giver in (core, SHARED) and box_size(part := common(owned, target.box))
+            for copy in (
+                copies(place, target, part, item_bytes)
+                if giver == core
+                else packed_copies(place, target, part, item_bytes, at_source=False)
+            )
+        ]
+        state.copy(core, wanted, source)
+    if move.buffer is not None:
+        _through(state, name, source, move.buffer, givers, takers)
+    else:
+        state.barrier(source)

@@ -7,12 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Protocol
 
 from isched.program import Region
 from isched.target import Copy
-from partitioner.regions import Box
+from partitioner.regions import Box, box_shape
 
-__all__ = ["box_regions", "gather", "relative", "scatter"]
+__all__ = ["Placed", "box_regions", "copies", "gather", "packed_copies", "relative", "scatter"]
+
+
+class Placed(Protocol):
+    """A dense array over `box` at a place."""
+
+    @property
+    def memory(self) -> str: ...
+
+    @property
+    def offset_bytes(self) -> int: ...
+
+    @property
+    def box(self) -> Box: ...
 
 
 def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, item_bytes: int) -> tuple[Region, ...]:
@@ -76,6 +90,45 @@ def scatter(
     for region in box_regions(memory, base_bytes, shape, box, item_bytes):
         yield Copy(_packed(source_memory, source_bytes, region), region)
         source_bytes += region.size_bytes
+
+
+def copies(source: Placed, destination: Placed, box: Box, item_bytes: int) -> list[Copy]:
+    """Copies of `box` between two dense arrays that hold it, in as few copies as rows at one pitch on one side and one
+    run of bytes on the other allow."""
+    ways = [list(_packed_at(source, destination, box, item_bytes, packed)) for packed in (True, False)]
+    return min(ways, key=len)
+
+
+def packed_copies(source: Placed, destination: Placed, box: Box, item_bytes: int, at_source: bool) -> list[Copy]:
+    """The same where one side must be one run of bytes: the source's or the destination's."""
+    return list(_packed_at(source, destination, box, item_bytes, at_source))
+
+
+def _packed_at(source: Placed, destination: Placed, box: Box, item_bytes: int, at_source: bool) -> Iterator[Copy]:
+    near, far = (source, destination) if at_source else (destination, source)
+    for run in _runs(near.box, box):
+        start = near.offset_bytes + item_bytes * _linear(near.box, run)
+        for region in box_regions(far.memory, far.offset_bytes, box_shape(far.box), relative(run, far.box), item_bytes):
+            dense = _packed(near.memory, start, region)
+            start += region.size_bytes
+            yield Copy(dense, region) if at_source else Copy(region, dense)
+
+
+def _runs(whole: Box, box: Box) -> Iterator[Box]:
+    """Parts of `box` that are one run each of a dense array over `whole`."""
+    axis = len(box) - 1
+    while axis > 0 and box[axis] == whole[axis]:
+        axis -= 1
+    for point in product(*(range(low, high) for low, high in box[: max(axis, 0)])):
+        yield (*((i, i + 1) for i in point), *box[max(axis, 0) :])
+
+
+def _linear(whole: Box, part: Box) -> int:
+    """Position of the first element of `part` in a dense array over `whole`."""
+    offset = 0
+    for (low, _), (start, end) in zip(part, whole, strict=True):
+        offset = offset * (end - start) + low - start
+    return offset
 
 
 def _packed(memory: str, offset_bytes: int, like: Region) -> Region:

@@ -198,7 +198,7 @@ def format_plan(plan: Plan) -> str:
     for step in plan.steps:
         fields = (("group", step.group), ("instance", step.instance), ("box", step.box), ("scope", step.scope))
         binding = (("pieces", step.binding.pieces), ("cores", step.binding.cores))
-        rest: list[tuple[str, Json]] = [("tensor", step.tensor)] if step.tensor else []
+        rest: list[tuple[str, object]] = [("tensor", step.tensor)] if step.tensor else []
         rest += [("exports", step.exports)] if step.exports else []
         lines.append("  " + format_line(step.kind, *fields, *binding, *rest))
     for decision in plan.decisions:

@@ -13,7 +13,20 @@ from math import prod
 from partitioner.access import Access, Full, Grouped, Linear, Scaled, View
 from partitioner.graph import Graph, Op, Stage
 
-__all__ = ["Box", "box_shape", "box_size", "full_box", "input_boxes", "join", "matching_runs"]
+__all__ = [
+    "Box",
+    "box_shape",
+    "box_size",
+    "common",
+    "empty_box",
+    "full_box",
+    "holds",
+    "input_boxes",
+    "join",
+    "matching_runs",
+    "run_count",
+    "view_box",
+]
 
 Box = tuple[tuple[int, int], ...]
 
@@ -47,6 +60,22 @@ def join(a: Box, b: Box) -> Box:
     if box_size(b) == 0:
         return a
     return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
+
+
+def empty_box(rank: int) -> Box:
+    """A box without elements."""
+    return ((0, 0),) * rank
+
+
+def common(a: Box, b: Box) -> Box:
+    """What two boxes share; empty where they are apart."""
+    box = tuple((max(x[0], y[0]), min(x[1], y[1])) for x, y in zip(a, b, strict=True))
+    return box if all(high > low for low, high in box) else empty_box(len(box))
+
+
+def holds(outer: Box, inner: Box) -> bool:
+    """True when every element of `inner` is in `outer`."""
+    return box_size(inner) == 0 or all(a <= c and d <= b for (a, b), (c, d) in zip(outer, inner, strict=True))
 
 
 def input_boxes(graph: Graph, op: Op, output_boxes: dict[str, Box]) -> dict[str, Box]:
@@ -105,7 +134,7 @@ def _read_box(
     if shape is None:
         raise ValueError(f"operator {op.name}: nothing gives the shape of {access.tensor}")
     if isinstance(access, View):
-        return _view_box(shape, _extents(graph, op, stage.writes.tensor) or (), written)
+        return view_box(shape, _extents(graph, op, stage.writes.tensor) or (), written)
     if any(high <= low for low, high in ranges.values()):
         return tuple((0, 0) for _ in shape)
     box = []
@@ -142,7 +171,7 @@ def _index_range(
             return min(max(low, 0), extent - 1), max(min(high, extent - 1), 0) + 1
 
 
-def _view_box(shape: tuple[int, ...], written_shape: tuple[int, ...], written: Box) -> Box:
+def view_box(shape: tuple[int, ...], written_shape: tuple[int, ...], written: Box) -> Box:
     """The box of the source that holds every element of `written`, run of axes by run of axes."""
     if box_size(written) == 0:
         return tuple((0, 0) for _ in shape)

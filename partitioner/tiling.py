@@ -9,33 +9,47 @@ cost model wins, for both loop orders; whatever does not fit is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
 from hw_models.errors import DoesNotFit
 from partitioner.binding import cut_axis, cut_quanta, load_cycles, piece_boxes, store_cycles
 from partitioner.graph import Graph
 from partitioner.layers import Layer
-from partitioner.regions import Box, box_size, join
-from partitioner.target import PlanTarget, Work
+from partitioner.regions import Box, box_shape, box_size
+from partitioner.residency import NOTHING, Fit, Residents, Room, fit
+from partitioner.target import Buffer, PlanTarget, Work
 
 __all__ = [
+    "EVERYWHERE",
     "Sizes",
+    "Tiler",
+    "Tiles",
     "Tiling",
+    "aligned",
     "buffer_sizes",
-    "choose_rounds",
     "choose_tiles",
+    "cut_counts",
     "demand_bytes",
+    "does_not_fit",
+    "middle",
+    "outer_counts",
     "overflow",
+    "part_bytes",
+    "part_start",
     "place_buffers",
-    "staged_boxes",
+    "place_of",
     "tile_boxes",
 ]
 
 Sizes = dict[tuple[str, str, str], int]
 """(buffer, memory, physical part) -> bytes."""
+
+EVERYWHERE: Room = {}
+"""Tile buffers may lie anywhere in their memories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +67,11 @@ def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
     return tuple(sorted(boxes, key=lambda b: (b[-1], b))) if tiling.channels_outer else boxes
 
 
-def staged_boxes(work: Work) -> dict[str, Box]:
-    """The box of each tensor that all passes of `work` load together."""
-    boxes: dict[str, Box] = {}
-    for step in work.passes:
-        for load in step.loads:
-            boxes[load.tensor] = join(boxes[load.tensor], load.box) if load.tensor in boxes else load.box
-    return boxes
-
-
-def buffer_sizes(works: Iterable[Work]) -> Sizes:
-    """What each buffer needs so that every one of `works` finds room in it."""
+def buffer_sizes(buffers: Iterable[Sequence[Buffer]]) -> Sizes:
+    """What each buffer needs so that every one of several tiles, given by their buffers, finds room in it."""
     sizes: Sizes = {}
-    for work in works:
-        for buffer in work.buffers:
+    for tile in buffers:
+        for buffer in tile:
             key = (buffer.name, buffer.memory, buffer.part)
             sizes[key] = max(sizes.get(key, 0), buffer.size_bytes)
     return sizes
@@ -76,98 +81,151 @@ def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
     """Bytes that buffers need in each (memory, physical part), alignment included."""
     demand: dict[tuple[str, str], int] = {}
     for (_, memory, part), size in sizes.items():
-        place = _place(chip, memory, part)
-        demand[place] = demand.get(place, 0) + _aligned(chip, memory, size)
+        place = place_of(chip, memory, part)
+        demand[place] = demand.get(place, 0) + aligned(chip, memory, size)
     return demand
 
 
-def place_buffers(chip: Chip, sizes: Sizes) -> dict[str, int]:
-    """Offsets of buffers in their memories, one after the other in each part."""
+def place_buffers(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> dict[str, int]:
+    """Offsets of buffers in their memories, one after the other in each part or in the `room` it has."""
     used: dict[tuple[str, str], int] = {}
     offsets: dict[str, int] = {}
     for (name, memory, part), size in sizes.items():
-        place = _place(chip, memory, part)
-        offsets[name] = _part_start(chip, *place) + used.get(place, 0)
-        used[place] = used.get(place, 0) + _aligned(chip, memory, size)
+        place = place_of(chip, memory, part)
+        start = room[place][0] if place in room else part_start(chip, *place)
+        offsets[name] = start + used.get(place, 0)
+        used[place] = used.get(place, 0) + aligned(chip, memory, size)
     return offsets
 
 
-def overflow(chip: Chip, sizes: Sizes) -> tuple[str, int, int] | None:
+def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> tuple[str, int, int] | None:
     """(place, demand, bound) in bytes of the first memory that buffers overflow; None when they fit."""
     for (memory, part), demand in demand_bytes(chip, sizes).items():
-        bound = chip.memory(memory).buffer(part).size_bytes if part else chip.memory(memory).size_bytes
+        bound = room[memory, part][1] if (memory, part) in room else part_bytes(chip, memory, part)
         if demand > bound:
             return f"{memory} ({part} buffer)" if part else memory, demand, bound
     return None
 
 
-def choose_rounds(
-    graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip, quanta: tuple[int, ...], staging: str
-) -> tuple[int, ...]:
-    """Cuts of `box` so that one round's inputs and output fit `staging` together, moving the fewest bytes."""
-    bound = chip.memory(staging).size_bytes
-    item_bytes = graph.by_name[layer.output].item_bytes
-    best: tuple[float, int, tuple[int, ...]] | None = None
-    least = 0
-    for inner in _counts(box[-1], quanta[-1]):
-        for outer in _outer_counts(box, quanta):
-            counts = (*outer, inner)
-            sample = _middle(box, counts, quanta)
-            staged = staged_boxes(target.work(graph, layer, sample, chip))
-            loaded = {n: _aligned(chip, staging, box_size(b) * graph.by_name[n].item_bytes) for n, b in staged.items()}
-            demand = sum(loaded.values()) + _aligned(chip, staging, box_size(sample) * item_bytes)
-            least = min(least or demand, demand)
-            if demand <= bound:
-                rounds = prod(counts)
-                key = (float(sum(loaded.values()) * rounds), rounds, counts)
-                best = key if best is None else min(best, key)
-                break
-    if best is None:
-        raise _does_not_fit(layer, staging, least, bound)
-    return best[2]
-
-
-def choose_tiles(graph: Graph, layer: Layer, piece: Box, target: PlanTarget, chip: Chip) -> tuple[Tiling, float]:
+def choose_tiles(
+    graph: Graph,
+    layer: Layer,
+    piece: Box,
+    target: PlanTarget,
+    chip: Chip,
+    residents: Residents = NOTHING,
+    room: Room = EVERYWHERE,
+) -> tuple[Tiling, float]:
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number.
 
-    Channels are cut at multiples of the matrix array; where even one array's width does not fit (a long reduction
-    fills the weight buffer), at any multiple that the target allows.
+    What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
+    multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
+    buffer), at any multiple that the target allows. Raises DoesNotFit when the smallest tile is too large.
     """
     best: tuple[float, int, Tiling] | None = None
     closest: tuple[int, str, int, int] | None = None
     for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
-        for counts, work in _candidates(graph, layer, piece, target, chip, quanta):
-            if over := overflow(chip, buffer_sizes((work,))):
+        for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room):
+            if over := overflow(chip, buffer_sizes((used.spare,)), room):
                 where, demand, bound = over
                 if closest is None or demand - bound < closest[0]:
                     closest = (demand - bound, where, demand, bound)
                 continue
             for channels_outer in (False, True):
                 tiling = Tiling(counts, quanta, channels_outer)
-                cycles = _cycles(graph, layer, piece, tiling, work, target, chip)
+                cycles = _cycles(graph, layer, piece, tiling, work, target, chip, used)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), tiling)
         if best is not None:
             return best[2], best[0]
     assert closest is not None  # every candidate overflowed something
     _, where, demand, bound = closest
-    raise _does_not_fit(layer, where, demand, bound)
+    raise does_not_fit(layer, where, demand, bound)
 
 
 def _candidates(
-    graph: Graph, layer: Layer, piece: Box, target: PlanTarget, chip: Chip, quanta: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, ...], Work]]:
+    graph: Graph,
+    layer: Layer,
+    piece: Box,
+    target: PlanTarget,
+    chip: Chip,
+    quanta: tuple[int, ...],
+    residents: Residents,
+    room: Room,
+) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
     """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
-    for inner in _counts(piece[-1], quanta[-1]):
-        for outer in _outer_counts(piece, quanta):
+    for inner in cut_counts(piece[-1], quanta[-1]):
+        for outer in outer_counts(piece, quanta):
             counts = (*outer, inner)
-            work = target.work(graph, layer, _middle(piece, counts, quanta), chip)
-            yield counts, work
-            if overflow(chip, buffer_sizes((work,))) is None:
+            tile = middle(piece, counts, quanta)
+            work = target.work(graph, layer, tile, chip)
+            used = fit(graph, layer, tile, work, residents, chip)
+            yield counts, work, used
+            if overflow(chip, buffer_sizes((used.spare,)), room) is None:
                 break
 
 
-def _does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of a piece in order, the target's work for each, and how each uses what is resident."""
+
+    boxes: tuple[Box, ...]
+    works: tuple[Work, ...]
+    fits: tuple[Fit, ...]
+
+
+@dataclass(frozen=True)
+class Tiler:
+    """Chooses tiles and remembers: pieces of one shape with the same residents share a tiling, unless a border made it
+    too coarse."""
+
+    graph: Graph
+    target: PlanTarget
+    chip: Chip
+    known: dict[object, tuple[Tiling, dict[tuple[str, str], int]]] = field(default_factory=dict)
+
+    def choose(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiling:
+        """The tiling of a piece. Raises DoesNotFit."""
+        free = self._known(layer, piece, residents, EVERYWHERE)
+        if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
+            return free[0]
+        return self._known(layer, piece, residents, room)[0]
+
+    def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int:
+        """Bytes of a part of a memory that a tile of `piece` uses when all of it is free."""
+        return self._known(layer, piece, residents, EVERYWHERE)[1].get((memory, part), 0)
+
+    def tiles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiles:
+        """The tiles of a piece, each of which fits. Raises DoesNotFit."""
+        tiles = self._cut(layer, piece, residents, self.choose(layer, piece, residents, room))
+        if all(overflow(self.chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits):
+            return tiles
+        tiling, _ = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room)
+        return self._cut(layer, piece, residents, tiling)
+
+    def _cut(self, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
+        boxes = tile_boxes(piece, tiling)
+        works = tuple(self.target.work(self.graph, layer, box, self.chip) for box in boxes)
+        pairs = zip(boxes, works, strict=True)
+        fits = tuple(fit(self.graph, layer, box, work, residents, self.chip) for box, work in pairs)
+        return Tiles(boxes, works, fits)
+
+    def _known(
+        self, layer: Layer, piece: Box, residents: Residents, room: Room
+    ) -> tuple[Tiling, dict[tuple[str, str], int]]:
+        held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
+        bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
+        key = (layer.name, box_shape(piece), held, bounds)
+        if key not in self.known:
+            tiling, _ = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room)
+            tile = middle(piece, tiling.counts, tiling.quanta)
+            work = self.target.work(self.graph, layer, tile, self.chip)
+            used = fit(self.graph, layer, tile, work, residents, self.chip)
+            self.known[key] = tiling, demand_bytes(self.chip, buffer_sizes((used.spare,)))
+        return self.known[key]
+
+
+def does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
     levers = ("a smaller batch or input", f"a chip with more {where.split()[0]}", "an operator with fewer channels")
     return DoesNotFit(
         f"layer {layer.name} (smallest tile)", demand_bytes=demand, bound_bytes=bound, where=where, levers=levers
@@ -182,24 +240,38 @@ def _cycles(
     work: Work,
     target: PlanTarget,
     chip: Chip,
+    used: Fit,
 ) -> float:
-    """Engine work of all tiles, their stores, and each load as often as its box changes in this loop order."""
+    """Engine work of all tiles, their stores, and each load as often as its box changes in this loop order; what is
+    resident costs nothing where a buffer is a part of it, else a move inside the core."""
     axes = zip(piece, tiling.counts, tiling.quanta, strict=True)
     intervals = [cut_axis(low, high, n, q) for (low, high), n, q in axes]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
-    store = store_cycles(chip, work.local, graph.by_name[layer.output], _middle(piece, tiling.counts, tiling.quanta))
+    sample = middle(piece, tiling.counts, tiling.quanta)
+    if work.output in used.aliases:
+        store = 0.0
+    elif used.scatters:
+        store = vector_cycles(chip, box_size(sample))
+    else:
+        store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
     cycles = inner * outer * (sum(c for _, c in work.engine_cycles) + store)
     first = tuple(axis[0] for axis in intervals)
     start = _load_boxes(target.work(graph, layer, first, chip))
     across = _load_boxes(target.work(graph, layer, (*first[:-1], intervals[-1][-1]), chip))
     along = _load_boxes(target.work(graph, layer, (*(axis[-1] for axis in intervals[:-1]), first[-1]), chip))
+    moved = {load.buffer for load in used.moves}
     for buffer, (tensor, box) in _load_boxes(work).items():
+        if buffer in used.aliases:
+            continue
         changes = (start.get(buffer) != along.get(buffer), start.get(buffer) != across.get(buffer))
         loops = (outer, changes[0]), (inner, changes[1])
         (slow, on_slow), (fast, on_fast) = reversed(loops) if tiling.channels_outer else loops
         times = slow * fast if (on_fast and fast > 1) or len(work.passes) > 1 else slow if on_slow else 1
-        cycles += times * load_cycles(chip, work.local, graph.by_name[tensor], box)
+        if buffer in moved:
+            cycles += times * vector_cycles(chip, box_size(box))
+        else:
+            cycles += times * load_cycles(chip, work.local, graph.by_name[tensor], box)
     return cycles
 
 
@@ -208,7 +280,7 @@ def _load_boxes(work: Work) -> dict[str, tuple[str, Box]]:
     return {load.buffer: (load.tensor, load.box) for step in work.passes for load in step.loads}
 
 
-def _counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
+def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
     """Cuts to try: 1 to 8, then in steps of about an eighth, up to one quantum a piece."""
     units = -(-(interval[1] - interval[0]) // quantum) if quantum else 1
     count = 1
@@ -218,17 +290,17 @@ def _counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
     yield units
 
 
-def _outer_counts(box: Box, quanta: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def outer_counts(box: Box, quanta: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all."""
     most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], quanta[:-1], strict=True)]
     yield (1,) * len(most)
     for axis in range(len(most)):
-        for count in _counts(box[axis], quanta[axis]):
+        for count in cut_counts(box[axis], quanta[axis]):
             if count > 1:
                 yield (*most[:axis], count, *(1,) * (len(most) - axis - 1))
 
 
-def _middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
+def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
     """The largest piece of each axis, away from the borders where there is a choice: the one that needs most."""
     middle = []
     for (low, high), count, quantum in zip(box, counts, quanta, strict=True):
@@ -238,13 +310,19 @@ def _middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
     return tuple(middle)
 
 
-def _place(chip: Chip, memory: str, part: str) -> tuple[str, str]:
-    """Where the chip does not enforce its physical parts, the memory is one pool."""
+def place_of(chip: Chip, memory: str, part: str) -> tuple[str, str]:
+    """(memory, part) that counts for a buffer: where the chip does not enforce its parts, the memory is one pool."""
     described = chip.memory(memory)
     return (memory, part if part and described.buffers_enforced and described.buffers else "")
 
 
-def _part_start(chip: Chip, memory: str, part: str) -> int:
+def part_bytes(chip: Chip, memory: str, part: str) -> int:
+    """Size of a physical part, or of the whole memory where `part` is empty."""
+    return chip.memory(memory).buffer(part).size_bytes if part else chip.memory(memory).size_bytes
+
+
+def part_start(chip: Chip, memory: str, part: str) -> int:
+    """Offset of a physical part in its memory."""
     start = 0
     for buffer in chip.memory(memory).buffers if part else ():
         if buffer.name == part:
@@ -253,6 +331,6 @@ def _part_start(chip: Chip, memory: str, part: str) -> int:
     return start
 
 
-def _aligned(chip: Chip, memory: str, size_bytes: int) -> int:
+def aligned(chip: Chip, memory: str, size_bytes: int) -> int:
     unit = chip.memory(memory).alignment_bytes
     return -(-size_bytes // unit) * unit

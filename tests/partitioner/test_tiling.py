@@ -43,7 +43,7 @@ def test_every_tile_fits_and_together_they_are_the_piece(chip: Chip) -> None:
     boxes = tile_boxes(box, tiles(chip, graph, layer))
     assert len(boxes) > 1
     assert sum(box_size(tile) for tile in boxes) == box_size(box)
-    assert all(overflow(chip, buffer_sizes((TARGET.work(graph, layer, tile, chip),))) is None for tile in boxes)
+    assert all(overflow(chip, buffer_sizes((TARGET.work(graph, layer, tile, chip).buffers,))) is None for tile in boxes)
 
 
 def test_a_short_weights_buffer_cuts_channels_and_keeps_the_input() -> None:

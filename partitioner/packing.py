@@ -1,0 +1,121 @@
+"""Places for data that live for a while: no two that live at the same time overlap.
+
+    items (first and last slot, bytes) --pack--> offsets, or what does not fit
+
+Slots are steps of time. Items are placed at the lowest free offset, in one of a few orders; the first order in which
+all find room is taken. What is free in a slot beside the items is used as workspace by whatever runs then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Item", "Packing", "largest_gap", "pack", "peak_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`size_bytes` that are in use from slot `first` to slot `last`, both included."""
+
+    name: str
+    first: int
+    last: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Offsets by item name; `late` names the first item that found no room (the others then have offsets too)."""
+
+    offsets: Mapping[str, int]
+    late: Item | None = None
+
+
+ORDERS: tuple[Callable[[Item], tuple[int, ...]], ...] = (
+    lambda item: (-item.size_bytes, item.first),
+    lambda item: (item.first - item.last, -item.size_bytes),
+    lambda item: (item.first, -item.size_bytes),
+)
+"""Largest first, longest-lived first, oldest first."""
+
+
+def pack(items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least: Mapping[int, int]) -> Packing:
+    """Offsets below `capacity_bytes`, leaving `least[slot]` bytes in one piece free in a slot where that is possible.
+
+    Raises nothing: where no order fits, the packing of the last one says what was too late.
+    """
+    best: tuple[int, Packing] | None = None
+    for order in ORDERS:
+        packing = _first_fit(sorted(items, key=order), capacity_bytes, alignment_bytes)
+        if packing.late is not None:
+            best = best or (1 << 62, packing)
+            continue
+        shortage = _shortage(items, packing, capacity_bytes, least)
+        if best is None or shortage < best[0]:
+            best = (shortage, packing)
+        if shortage == 0:
+            break
+    assert best is not None  # there is at least one order
+    return best[1]
+
+
+def _shortage(items: Sequence[Item], packing: Packing, capacity: int, least: Mapping[int, int]) -> int:
+    """By how many bytes the free space of some slot misses what is wanted in it, all slots together."""
+    live = _live(items)
+    return sum(
+        max(0, wanted - largest_gap(((packing.offsets[i.name], i.size_bytes) for i in live.get(slot, ())), capacity)[1])
+        for slot, wanted in least.items()
+    )
+
+
+def _live(items: Iterable[Item]) -> dict[int, list[Item]]:
+    live: dict[int, list[Item]] = {}
+    for item in items:
+        for slot in range(item.first, item.last + 1):
+            live.setdefault(slot, []).append(item)
+    return live
+
+
+def _first_fit(items: Sequence[Item], capacity: int, alignment: int) -> Packing:
+    offsets: dict[str, int] = {}
+    placed: dict[int, list[tuple[int, int]]] = {}
+    late: Item | None = None
+    for item in items:
+        size = -(-item.size_bytes // alignment) * alignment
+        busy = sorted({interval for slot in range(item.first, item.last + 1) for interval in placed.get(slot, ())})
+        offset = 0
+        for start, end in busy:
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        if offset + size > capacity and late is None:
+            late = item
+        offsets[item.name] = offset
+        if size:
+            for slot in range(item.first, item.last + 1):
+                placed.setdefault(slot, []).append((offset, offset + size))
+    return Packing(offsets, late)
+
+
+def largest_gap(busy: Iterable[tuple[int, int]], capacity_bytes: int) -> tuple[int, int]:
+    """(offset, bytes) of the largest free interval beside `busy` ones, each (offset, bytes)."""
+    best, cursor = (0, 0), 0
+    for offset, size in sorted(interval for interval in busy if interval[1]):
+        best = max(best, (cursor, offset - cursor), key=lambda gap: gap[1])
+        cursor = max(cursor, offset + size)
+    return max(best, (cursor, capacity_bytes - cursor), key=lambda gap: gap[1])
+
+
+def peak_bytes(items: Iterable[Item]) -> tuple[int, int]:
+    """(bytes, slot) where most bytes are in use: what any packing needs at least."""
+    changes: dict[int, int] = {}
+    for item in items:
+        changes[item.first] = changes.get(item.first, 0) + item.size_bytes
+        changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size_bytes
+    peak, at, now = 0, 0, 0
+    for slot in sorted(changes):
+        now += changes[slot]
+        if now > peak:
+            peak, at = now, slot
+    return peak, at
