@@ -141,9 +141,7 @@ class _Run:
         output = Matrix(self.work.local, offsets[self.work.output], 1, area // 2)
         issue = Issue(self.chip, self.layer.name)
         yield from issue.fill(output, float(np.uint16(PATTERN).view(np.float16)))
-        steps = TARGET.lower(
-            self.graph, self.constants, self.layer, self.box, self.work, offsets, self.chip, pitches
-        )  # fmt: skip
+        steps = TARGET.lower(self.graph, self.constants, self.layer, self.box, self.work, offsets, self.chip, pitches)
         for step, instrs in zip(self.work.passes, steps, strict=True):
             for load in step.loads:
                 yield from self._load(load, dense, offsets[load.buffer], pitches.get(load.buffer, 0))

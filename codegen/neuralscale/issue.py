@@ -158,7 +158,7 @@ class Issue:
         for column in range(0, a.columns, MAX_EXTENT):
             columns = min(MAX_EXTENT, a.columns - column)
             dd, aa = d.part(0, 1, column, columns), a.part(0, a.rows, column, columns)
-            strides = (("stride_d", 0), ("stride_s", aa.stride_field))
+            strides = (("stride_d", 0), ("stride_s", self._pair(0, aa.stride_field)))
             operands = (("rd", dd.address), ("rs1", aa.address), *self._shape(aa), *strides)
             yield Instr("vector", f"{op}.m.dim_h", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
 

@@ -1,4 +1,4 @@
-"""Lines of a dense array along one axis: [outer, length, inner], reduced or combined with one value a line.
+"""Lines of an array along one axis: [outer, length, inner], reduced or combined with one value a line.
 
     reduce(lines, data, span) -> [outer, 1, inner]    by rows where the axis is the innermost, else by columns
     apply(lines, data, values)                        the converse: each value meets the elements of its line
@@ -45,6 +45,10 @@ class Lines:
     def pieces(self) -> int:
         return -(-self.length // self.piece)
 
+    def strided(self, columns: int) -> bool:
+        """True when rows of `columns` elements, the last axis, may lie apart: whole lines, or one element of each."""
+        return columns == (self.inner if self.inner > 1 else self.length)
+
     @property
     def instructions(self) -> int:
         """How many instructions one reduction takes."""
@@ -52,7 +56,7 @@ class Lines:
 
 
 def lines_along(shape: tuple[int, ...], first: int, last: int) -> Lines:
-    """The lines of a dense array over its axes `first` to `last`."""
+    """The lines of an array over its axes `first` to `last`."""
     return Lines(prod(shape[:first]), prod(shape[first : last + 1]), prod(shape[last + 1 :]))
 
 
@@ -72,22 +76,24 @@ def reduce(
     result: Matrix,
     place: tuple[int, int] = (0, 1),
 ) -> Iterator[Instr]:
-    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`."""
+    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`.
+
+    `data` may have a pitch where `Lines.strided` says so, and `result` where `inner` is its last axis."""
     low, high = span
     position, count = place
     if lines.inner == 1:
-        rows = Matrix(data.memory, data.offset_bytes, lines.outer, lines.length).part(0, lines.outer, low, high - low)
+        rows = _rows(data, lines.outer, lines.length).part(0, lines.outer, low, high - low)
         start = result.offset_bytes + ITEM_BYTES * position
-        column = Matrix(result.memory, start, lines.outer, 1, ITEM_BYTES * count)
+        column = Matrix(result.memory, start, lines.outer, 1, result.stride_bytes or ITEM_BYTES * count)
         step = lines.outer if max(rows.pitch_bytes, column.pitch_bytes) <= MAX_STRIDE_BYTES else 1
         for row in range(0, lines.outer, step):
             yield from issue.reduce_rows(op, column.part(row, step), rows.part(row, step))
         return
+    elements = _rows(data, lines.outer * lines.length, lines.inner)
+    results = _rows(result, lines.outer * count, lines.inner)
     for outer in range(lines.outer):
-        start = data.offset_bytes + ITEM_BYTES * lines.inner * (outer * lines.length + low)
-        into = result.offset_bytes + ITEM_BYTES * lines.inner * (outer * count + position)
-        rows = Matrix(data.memory, start, high - low, lines.inner)
-        yield from issue.reduce_columns(op, Matrix(result.memory, into, 1, lines.inner), rows)
+        rows = elements.part(outer * lines.length + low, high - low)
+        yield from issue.reduce_columns(op, results.part(outer * count + position, 1), rows)
 
 
 def total(
@@ -108,14 +114,14 @@ def apply(issue: Issue, op: str, lines: Lines, output: Matrix, data: Matrix, val
     """output = data `op` values, one value for each line."""
     if lines.inner == 1:
         rows, columns = lines.outer, lines.length
-        d, a = _dense(output, rows, columns), _dense(data, rows, columns)
-        yield from issue.by_row(op, d, a, _dense(values, 1, rows))
+        d, a = _rows(output, rows, columns), _rows(data, rows, columns)
+        yield from issue.by_row(op, d, a, _rows(values, 1, rows))
         return
     rows, columns = lines.outer * lines.length, lines.inner
     for outer in range(lines.outer):
-        d, a = (_dense(m, rows, columns).part(outer * lines.length, lines.length) for m in (output, data))
-        yield from issue.by_column(op, d, a, _dense(values, lines.outer, columns).part(outer, 1))
+        d, a = (_rows(m, rows, columns).part(outer * lines.length, lines.length) for m in (output, data))
+        yield from issue.by_column(op, d, a, _rows(values, lines.outer, columns).part(outer, 1))
 
 
-def _dense(at: Matrix, rows: int, columns: int) -> Matrix:
-    return Matrix(at.memory, at.offset_bytes, rows, columns)
+def _rows(at: Matrix, rows: int, columns: int) -> Matrix:
+    return Matrix(at.memory, at.offset_bytes, rows, columns, at.stride_bytes)

@@ -67,7 +67,8 @@ class ReductionTemplate:
         op = layer.anchor(graph)
         region = _input_box(graph, op, box)
         runs = _runs(box_shape(region), op.ints("axes"))
-        buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=op.kind == "reduce_mean")]
+        strided = op.kind == "reduce_mean" or runs[0].strided(box_shape(region)[-1])
+        buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=strided)]
         buffers += [Buffer(f"reduced{i}", "L1", DATA, 2 * run.count) for i, run in enumerate(runs[:-1])]
         if op.kind != "reduce_max":
             buffers.append(Buffer("partial", "L1", DATA, max(2 * run.count * run.pieces for run in runs)))
@@ -79,7 +80,7 @@ class ReductionTemplate:
         after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
-            (*buffers, *finish_buffers(graph, layer, box, strided=False)),
+            (*buffers, *finish_buffers(graph, layer, box, runs[-1].inner == box_shape(box)[-1])),
             (Pass(loads),),
             "output",
             (("vector", cycles), *after),

@@ -40,11 +40,12 @@ class SoftmaxTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         lines = _lines(graph, layer.anchor(graph), box_shape(box))
+        strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            Buffer("input", "L1", DATA, box_bytes(box)),
+            Buffer("input", "L1", DATA, box_bytes(box), strided=strided),
             Buffer("line", "L1", DATA, 2 * lines.count),
             Buffer("partial", "L1", DATA, 2 * lines.count * lines.pieces),
-            *finish_buffers(graph, layer, box, strided=False),
+            *finish_buffers(graph, layer, box, strided),
         )
         loads = (Load(layer.anchor(graph).inputs[0], box, "input"), *finish_loads(graph, layer, box))
         cycles = lines.instructions * (lines.pieces + 4) * vector_cycles(chip, 1)

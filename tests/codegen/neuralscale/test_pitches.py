@@ -48,7 +48,7 @@ def test_pitches_wider_than_a_field(name: str, box: Box, buffer: str) -> None:
     np.testing.assert_array_equal(far[:, : dense.shape[1]], dense)
 
 
-@pytest.mark.parametrize(("name", "buffer"), [("conv", "input"), ("matmul", "columns")])
+@pytest.mark.parametrize(("name", "buffer"), [("conv", "input"), ("matmul", "columns"), ("reduce_max", "input")])
 def test_the_matrix_engine_has_no_wider_pitch(name: str, buffer: str) -> None:
     chip = sample_chip(name)
     graph, constants, layer = next(layers_of(name, chip))
@@ -80,17 +80,20 @@ def _strided(name: str) -> set[str]:
         ("lrn", {"input", "output"}),
         ("resize, nearest", {"input", "output"}),
         ("resize of channels", set()),
-        ("reduce_mean", {"input"}),
-        ("softmax", set()),
+        ("reduce_sum", {"input", "output"}),
+        ("reduce_sum of rows", set()),
+        ("reduce_max", {"input", "output"}),
+        ("reduce_max of two runs", {"input"}),
+        ("reduce_mean", {"input", "output"}),
+        ("softmax", {"input", "output"}),
+        ("softmax of axis 0", set()),
     ],
 )
 def test_which_buffers_may_have_a_pitch(name: str, strided: set[str]) -> None:
     assert _strided(name) == strided
 
 
-@pytest.mark.parametrize(
-    ("buffer", "pitch"), [("weights", 64), ("output", 34), ("output", 41), ("input", 22)], ids=str
-)  # fmt: skip
+@pytest.mark.parametrize(("buffer", "pitch"), [("weights", 64), ("output", 34), ("output", 41), ("input", 22)], ids=str)
 def test_pitches_that_cannot_be(buffer: str, pitch: int) -> None:
     """A buffer that is not strided; rows of 36 and 24 bytes that overlap; half an element."""
     chip = sample_chip("conv")
