@@ -1,0 +1,173 @@
+"""Splitting information: into how many pieces of which axis a group is cut so that one instance fits.
+
+    group, capacity  -->  for each axis the smallest factor that fits, and how many operators it splits  -->  the best
+
+Algorithm 1 and equation 1 of GraphTurbo (OSDI 2023) for every axis of the group's output, with these readings: the
+capacity is an argument (the sum over a cluster's cores, for the paper's numbers); what must fit is the peak of the
+worst instance by the footprint, halos and values that are needed whole included, weights excluded; there is one tuple
+an axis; a group that fits uncut has factor 1. `docs/partitioning.md` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import prod
+
+from hw_models.errors import size_text
+from partitioner.footprint import Footprint, Footprints, cut_pieces, grid_sizes, peak_bytes
+from partitioner.layers import Layer
+
+__all__ = ["SplitOptions", "Splitter", "Splitting", "best_of", "candidates"]
+
+MOST_UNEVEN_FACTOR = 64
+"""Uneven factors are tried up to this; larger ones must divide the extent."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """`uneven` allows pieces of different sizes (the published method requires that factors divide); `most_axes` is how
+    many axes may be cut at once where no single one is enough."""
+
+    uneven: bool = False
+    most_axes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """`factors` are (axis of the group's output, pieces); `ops_split` counts the operators whose values they cut;
+    `peak_bytes` is that of the worst instance."""
+
+    factors: tuple[tuple[int, int], ...]
+    ops_split: int
+    peak_bytes: int
+
+    @property
+    def instances(self) -> int:
+        return prod(factor for _, factor in self.factors)
+
+    def __str__(self) -> str:
+        cuts = " x ".join(f"{factor} pieces of axis {axis}" for axis, factor in self.factors)
+        return f"{cuts if self.instances > 1 else 'uncut'}, {size_text(self.peak_bytes)} at the worst step"
+
+
+def candidates(extent: int, uneven: bool = False) -> tuple[int, ...]:
+    """1, 2, 4, 8 (the cores of a row), then 9, 10, ... `extent`; without `uneven` those that divide it."""
+    counts = (count for count in (1, 2, 4, *range(8, extent + 1)) if count <= extent)
+    if uneven:
+        return tuple(n for n in counts if n <= MOST_UNEVEN_FACTOR or extent % n == 0)
+    return tuple(n for n in counts if extent % n == 0)
+
+
+def best_of(info: tuple[Splitting, ...]) -> Splitting | None:
+    """Most operators split, then fewest pieces, then the outermost axes; None where nothing fits."""
+    return max(info, key=lambda s: (s.ops_split, -s.instances, tuple(-axis for axis, _ in s.factors)), default=None)
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """Splitting information of groups of one graph for one capacity. What was asked before is remembered.
+
+    `quanta(layer)` gives for each axis of the layer's output the multiple at which cuts may lie, 0 for an axis that is
+    never cut; without it every axis may be cut anywhere.
+    """
+
+    footprints: Footprints
+    capacity_bytes: int
+    options: SplitOptions = SplitOptions()
+    quanta: Callable[[Layer], tuple[int, ...]] | None = None
+    _known: dict[tuple[str, ...], Splitting | None] = field(default_factory=dict)
+
+    def best(self, layers: tuple[Layer, ...]) -> Splitting | None:
+        """The best splitting of a group, or None where no factor makes an instance fit."""
+        key = tuple(layer.name for layer in layers)
+        if key not in self._known:
+            self._known[key] = best_of(tuple(self._info(layers, complete=False)))
+        return self._known[key]
+
+    def info(self, layers: tuple[Layer, ...]) -> tuple[Splitting, ...]:
+        """The splitting of each axis along which some factor fits, outermost first."""
+        return tuple(self._info(layers, complete=True))
+
+    def _info(self, layers: tuple[Layer, ...], complete: bool) -> Iterator[Splitting]:
+        """Without `complete`, stops at an axis that no later one can beat."""
+        footprints: list[Footprint] = []
+        found = False
+        every_op = sum(_ops(self.footprints, layer) for layer in layers)
+        for axis, quantum in enumerate(self._axis_quanta(layers[-1])):
+            if quantum == 0:
+                continue
+            footprint = self.footprints.along(layers, axis)
+            footprints.append(footprint)
+            splitting = self._along(footprint, quantum)
+            if splitting is None:
+                continue
+            found = True
+            yield splitting
+            if not complete and splitting.ops_split == every_op and splitting.instances == self._least(footprint):
+                return
+        if not found and self.options.most_axes > 1:
+            yield from self._grids(footprints)
+
+    def _axis_quanta(self, layer: Layer) -> tuple[int, ...]:
+        if self.quanta is not None:
+            return self.quanta(layer)
+        return (1,) * len(self.footprints.graph.by_name[layer.output].shape)
+
+    def _least(self, footprint: Footprint) -> int:
+        """No axis can do with fewer pieces: the worst of `n` pieces holds at least an n-th of the whole."""
+        least = -(-footprint.whole_peak_bytes // self.capacity_bytes)
+        return next((n for n in (1, 2, 4, 8) if n >= least), least)
+
+    def _along(self, footprint: Footprint, quantum: int) -> Splitting | None:
+        """The smallest factor along one axis with which every instance fits."""
+        extent = footprint.extent
+        counts = [n for n in candidates(extent, self.options.uneven) if n <= -(-extent // quantum)]
+        if footprint.whole_peak_bytes <= self.capacity_bytes:
+            return Splitting(((footprint.axis, 1),), self._ops_split(footprint, 1), footprint.whole_peak_bytes)
+        counts = [n for n in counts if footprint.whole_peak_bytes <= n * self.capacity_bytes]
+        if not counts:
+            return None
+        if footprint.is_linear and quantum == 1:
+            peaks = [footprint.whole_peak_bytes // extent * -(-extent // n) for n in counts]
+        else:
+            peaks = footprint.peak(cut_pieces(extent, counts, quantum)).tolist()
+        for count, peak in zip(counts, peaks, strict=True):
+            if peak <= self.capacity_bytes:
+                return Splitting(((footprint.axis, count),), self._ops_split(footprint, count), int(peak))
+        return None
+
+    def _ops_split(self, footprint: Footprint, factor: int) -> int:
+        """Operators whose value the axis cuts (evenly, unless uneven pieces are allowed)."""
+        made = {value.tensor: value for value in footprint.values}
+        count = 0
+        for layer in footprint.layers:
+            value = made[layer.output]
+            extent = self.footprints.graph.by_name[layer.output].shape[value.reach.axis] if value.box else 1
+            if value.reach.matched and (self.options.uneven or extent % factor == 0):
+                count += _ops(self.footprints, layer)
+        return count
+
+    def _grids(self, footprints: list[Footprint]) -> Iterator[Splitting]:
+        """Two or more axes at once: for each set of axes the fewest instances that fit."""
+        for number in range(2, self.options.most_axes + 1):
+            for chosen in combinations(footprints, number):
+                grids: list[tuple[int, ...]] = [()]
+                for footprint in chosen:
+                    grids = [(*g, n) for g in grids for n in candidates(footprint.extent, self.options.uneven)]
+                least = chosen[0].whole_peak_bytes
+                for counts in sorted(grids, key=lambda g: (prod(g), g[::-1])):
+                    if least > prod(counts) * self.capacity_bytes:
+                        continue
+                    peak = int(peak_bytes(chosen[0].places, grid_sizes(chosen, counts)).max())
+                    if peak <= self.capacity_bytes:
+                        factors = tuple((f.axis, n) for f, n in zip(chosen, counts, strict=True))
+                        ops = min(self._ops_split(f, n) for f, n in zip(chosen, counts, strict=True))
+                        yield Splitting(factors, ops, peak)
+                        break
+
+
+def _ops(footprints: Footprints, layer: Layer) -> int:
+    """Operators of a layer; a view is none."""
+    return 0 if layer.anchor(footprints.graph).kind == "view" else len(layer.ops)
