@@ -152,12 +152,10 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
     mnemonic, start = ("veadd", 0.0) if mean else ("vemax", -inf)
     data = tile.matrix("input", images * height * width, channels)
     if mean:
-        scaled, factor = tile.matrix("scaled", data.rows, data.columns), 1.0 / (rows.taps * columns.taps)
-        shape = (images * height, width * channels) if data.dense else (data.rows, data.columns)
-        yield from issue.scalar(
-            "veemul", scaled.reshaped(*shape), data.reshaped(*shape) if data.dense else data, factor
-        )
-        data = scaled
+        flat = data.reshaped(images * height, width * channels) if data.dense else data
+        scaled = tile.matrix("scaled", flat.rows, flat.columns)
+        yield from issue.scalar("veemul", scaled, flat, 1.0 / (rows.taps * columns.taps))
+        data = scaled.reshaped(data.rows, data.columns)
     (y0, y1), (x0, x1) = tile.box[1], tile.box[2]
     down = tile.matrix("down", images * (y1 - y0), width * channels)
     yield from issue.fill(down, start)

@@ -61,10 +61,12 @@ class Tile:
     def __post_init__(self) -> None:
         strided = {buffer.name for buffer in self.work.buffers if buffer.strided}
         boxes = [(load.buffer, load.box) for step in self.work.passes for load in step.loads]
-        for buffer, box in (*boxes, (OUTPUT, self.box)):
-            pitch = self.pitches_bytes.get(buffer, 0)
-            if pitch and (buffer not in strided or pitch < box_bytes(box[-1:]) or pitch % ITEM_BYTES):
-                raise ValueError(f"{self.layer.name}: {buffer} of box {box} cannot have a pitch of {pitch} bytes")
+        for buffer, pitch in self.pitches_bytes.items():
+            row = max((box_bytes(box[-1:]) for name, box in (*boxes, (OUTPUT, self.box)) if name == buffer), default=0)
+            if buffer not in strided or pitch < row or pitch % ITEM_BYTES:
+                raise ValueError(
+                    f"{self.layer.name}: {buffer} cannot have a pitch of {pitch} bytes, its rows have {row}"
+                )
 
     @property
     def issue(self) -> Issue:
