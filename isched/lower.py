@@ -87,7 +87,7 @@ def lower_plan(
     a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
-    tiler = Tiler(graph, target, chip)
+    tiler = Tiler.of(graph, target, chip)
     layout = lay_out(plan, graph, chip, target, tiler)
     placements = place_tensors(graph, chip, base_bytes, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}

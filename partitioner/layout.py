@@ -16,7 +16,7 @@ from hw_models.errors import DoesNotFit, PlanError
 from hw_models.routes import main_memory, staging_memory
 from partitioner.binding import cut_quanta
 from partitioner.graph import Graph
-from partitioner.instance import CoreBoxes, Reads, core_boxes, layer_reads
+from partitioner.instance import CoreBoxes, Reads, core_boxes
 from partitioner.layers import Layer
 from partitioner.packing import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.plan import MOVES, Group, Plan, Step
@@ -104,16 +104,29 @@ class Layout:
     """Bytes in use at once in the local memory of a core and in the staging memory, tile buffers not counted."""
 
 
-def lay_out(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler | None = None) -> Layout:
-    """Places for all that a plan holds. Raises DoesNotFit with the layer or value that found no room, and PlanError for
-    a plan that contradicts itself: a value read that no step left where it is wanted."""
+def lay_out(
+    plan: Plan,
+    graph: Graph,
+    chip: Chip,
+    target: PlanTarget,
+    tiler: Tiler | None = None,
+    given: tuple[str, ...] = (),
+) -> Layout:
+    """Places for all that a plan holds; `given` names values that are in the main memory before its first step.
+
+    Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
+    value read that no step left where it is wanted.
+    """
+    tiler = tiler or Tiler.of(graph, target, chip)
     local = local_part(plan, graph, chip, target)
     main = main_memory(chip)
     staging = staging_memory(chip, local.memory) if local.memory else main
-    walk = _Walk(graph, chip, target, layer_reads(graph, target, chip), local, main, staging, plan)
+    walk = _Walk(graph, chip, target, tiler.reads, local, main, staging, plan)
+    for name in (*graph.inputs, *given):
+        walk.keep_in_main(name)
     for step in plan.steps:
         walk.add(step)
-    return _placed(walk, tiler or Tiler(graph, target, chip))
+    return _placed(walk, tiler)
 
 
 def local_part(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Local:
@@ -190,8 +203,6 @@ class _Walk:
 
     def __post_init__(self) -> None:
         self.runs = {(step.group, step.instance): step for step in self.plan.steps if step.kind not in MOVES}
-        for name in self.graph.inputs:
-            self._keep_in_main(name)
 
     def add(self, step: Step) -> None:
         group = self.plan.group_by_name[step.group]
@@ -215,7 +226,7 @@ class _Walk:
         if held.item:
             self.items[held.item][1] = max(self.items[held.item][1], slot)
 
-    def _keep_in_main(self, name: str) -> _Held:
+    def keep_in_main(self, name: str) -> _Held:
         box = full_box(self.graph.by_name[name].shape)
         held = _Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: box})
         self.values.setdefault(name, []).append(held)
@@ -275,7 +286,7 @@ class _Walk:
         op = layer.anchor(self.graph)
         for held in self.values.get(op.inputs[0], ()):
             if held.memory == self.main:
-                self._keep_in_main(layer.output)
+                self.keep_in_main(layer.output)
                 continue
             boxes = {
                 core: (start, self._renamed(step, op.inputs[0], layer, box))
@@ -394,7 +405,7 @@ class _Walk:
             self.stored.add(name)
             held = next((h for h in self.values.get(name, ()) if h.memory == self.main), None)
             if held is None:
-                held = self._keep_in_main(name)
+                held = self.keep_in_main(name)
                 held.owned[SHARED] = whole
             else:
                 held.owned[SHARED] = join(held.owned[SHARED], whole)

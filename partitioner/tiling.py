@@ -18,6 +18,7 @@ from hw_models.cost import vector_cycles
 from hw_models.errors import DoesNotFit
 from partitioner.binding import cut_axis, cut_quanta, load_cycles, piece_boxes, store_cycles
 from partitioner.graph import Graph
+from partitioner.instance import Reads, layer_reads
 from partitioner.layers import Layer
 from partitioner.regions import Box, box_shape, box_size
 from partitioner.residency import NOTHING, Fit, Residents, Room, fit
@@ -182,7 +183,12 @@ class Tiler:
     graph: Graph
     target: PlanTarget
     chip: Chip
+    reads: Reads
     known: dict[object, tuple[Tiling, dict[tuple[str, str], int]]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(graph: Graph, target: PlanTarget, chip: Chip) -> Tiler:
+        return Tiler(graph, target, chip, layer_reads(graph, target, chip))
 
     def choose(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiling:
         """The tiling of a piece. Raises DoesNotFit."""
