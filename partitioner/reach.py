@@ -15,7 +15,18 @@ from partitioner.access import Access, Full, Grouped, Index, Linear, Scaled, Vie
 from partitioner.graph import Graph, Op, Stage
 from partitioner.layers import Layer
 from partitioner.regions import matching_runs
-from partitioner.terms import Reach, Span, Term, after, can_be_empty, compose, constant, join_reaches, whole_reach
+from partitioner.terms import (
+    Reach,
+    Span,
+    Term,
+    after,
+    can_be_empty,
+    compose,
+    constant,
+    join_reaches,
+    reduced,
+    whole_reach,
+)
 
 __all__ = ["layer_reaches"]
 
@@ -107,17 +118,12 @@ def _index_terms(index: Index, name: str, ranges: dict[str, int], extent: int) -
             if axis != name:
                 return None
             inner = ranges[index.offset] if index.offset else 1
-            return (
-                Term(1, 0, per_group, size, 0, 0, extent),
-                Term(1, -1, per_group, size, inner, 0, extent),
-            )
-        case Scaled():
-            p, q = index.numerator, index.denominator
-            low_end, high_end = (
-                after(Term(low=0, high=extent - 1), Term(p, 0, q, 1, index.low)),
-                Term(p, q - 1 - p, q, 1, index.high),
-            )
-            return low_end, after(Term(1, 1), after(Term(low=0, high=extent - 1), high_end))
+            low_end, high_end = Term(1, 0, per_group, size), Term(1, -1, per_group, size, inner)
+            return reduced(replace(low_end, low=0, high=extent)), reduced(replace(high_end, low=0, high=extent))
+        case Scaled(numerator=p, denominator=q):
+            inside = Term(low=0, high=extent - 1)
+            low_end, high_end = Term(p, 0, q, 1, index.low), Term(p, q - 1 - p, q, 1, index.high)
+            return after(inside, reduced(low_end)), after(Term(1, 1), after(inside, reduced(high_end)))
         case Full():
             return None
 
@@ -134,17 +140,7 @@ def _view_reach(shape: tuple[int, ...], written_shape: tuple[int, ...], axis: in
         inner_written = prod(written_shape[t] for t in targets if t > axis)
         inner_source = prod(shape[s] for s in sources if s > longer[0])
         extent = shape[longer[0]]
-        low = _reduced(Term(inner_written, 0, inner_source, low=0, high=extent))
-        high = _reduced(Term(inner_written, -1, inner_source, 1, 1, 0, extent))
+        low = reduced(Term(inner_written, 0, inner_source, low=0, high=extent))
+        high = reduced(Term(inner_written, -1, inner_source, 1, 1, 0, extent))
         return Reach(longer[0], (Span((low,), (high,)),))
     return whole_reach(shape[0])
-
-
-def _reduced(term: Term) -> Term:
-    """floor((p*c + b) / q) with what p and q share taken out; a whole multiple loses its floor."""
-    p, q = term.multiplier, term.divisor
-    if p % q == 0 and term.addend == 0:
-        return replace(term, multiplier=p // q, divisor=1)
-    if p % q == 0 and term.addend == -1 and term.offset == 1:  # floor((p*c - 1) / q) + 1 is p/q * c
-        return replace(term, multiplier=p // q, addend=0, divisor=1, offset=0)
-    return term

@@ -32,6 +32,7 @@ __all__ = [
     "compose",
     "constant",
     "join_reaches",
+    "reduced",
     "whole_reach",
 ]
 
@@ -92,23 +93,34 @@ def constant(value: int) -> Term:
     return Term(multiplier=0, addend=value, low=value, high=value)
 
 
+def reduced(term: Term) -> Term:
+    """The same term without a floor where the divisor divides the multiplier."""
+    if term.multiplier % term.divisor:
+        return term
+    multiplier = term.scale * (term.multiplier // term.divisor)
+    addend = term.scale * (term.addend // term.divisor) + term.offset
+    return Term(multiplier, addend, low=term.low, high=term.high, inner=term.inner)
+
+
 def after(outer: Term, term: Term) -> Term:
-    """outer(term(c)) as one term where that is exact, else nested."""
+    """outer(term(c)) as one term where that is exact, else nested. Both are reduced."""
     if outer.inner is not None:
         return after(replace(outer, inner=None), after(outer.inner, term))
     low, high = outer.step(term.low), outer.step(term.high)
     if low == high:
         return constant(low)
+    ends = Term(low=low, high=high)
     if term.divisor == 1:
         multiplier, addend = outer.multiplier * term.multiplier, outer.multiplier * term.addend + outer.addend
-        return replace(outer, multiplier=multiplier, addend=addend, inner=term.inner, low=low, high=high)
+        joined = replace(ends, multiplier=multiplier, addend=addend, divisor=outer.divisor, inner=term.inner)
+        return reduced(replace(joined, scale=outer.scale, offset=outer.offset))
     if outer.divisor == 1:
         scale, offset = outer.multiplier * term.scale, outer.multiplier * term.offset + outer.addend
         return replace(term, scale=scale, offset=offset, low=low, high=high)
     if outer.multiplier == 1 and term.scale == 1:
         addend = term.addend + term.divisor * (term.offset + outer.addend)
-        return replace(outer, multiplier=term.multiplier, addend=addend, divisor=term.divisor * outer.divisor,
-                       inner=term.inner, low=low, high=high)  # fmt: skip
+        joined = replace(ends, multiplier=term.multiplier, addend=addend, divisor=term.divisor * outer.divisor)
+        return reduced(replace(joined, scale=outer.scale, offset=outer.offset, inner=term.inner))
     return replace(outer, inner=term, low=low, high=high)
 
 
