@@ -18,6 +18,7 @@ from hw_models.routes import main_memory
 from isched.movement import copies, packed_copies
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
+from partitioner.fetches import relay, tile_fetches
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
@@ -26,7 +27,7 @@ from partitioner.regions import Box, box_size, common, full_box, holds
 from partitioner.residency import Fit, Residents
 from partitioner.rounds import Round, Stage, Staged
 from partitioner.target import Load
-from partitioner.tiling import Tiler, Tiles, buffer_sizes, overflow, place_buffers
+from partitioner.tiling import Tiler
 
 __all__ = ["lower_plan", "place_tensors"]
 
@@ -219,22 +220,12 @@ def _lower_piece(state: _Lowering, entry: LayerLayout, number: int, core: int, t
     layer, here = entry.layer, entry.residents[number]
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
     tiles = state.tiler.tiles(layer, turn.boxes[number], residents, entry.room)
-    places = _place_spare_buffers(state.chip, layer, tiles, entry)
-    held: dict[str, tuple[str, Box]] = {}
-    before = places[0]
-    for tile, work, used, spare in zip(tiles.boxes, tiles.works, tiles.fits, places, strict=True):
-        if spare != before:
-            held.clear()
-        before = spare
-        offsets, pitches = _offsets(state, spare, used, here)
+    for tile in tile_fetches(state.chip, layer, tiles, entry.room):
+        work = tile.work
+        offsets, pitches = _offsets(state, tile.offsets, tile.used, here)
         memory = {buffer.name: buffer.memory for buffer in work.buffers}
-        passes = state.target.lower(state.graph, state.constants, layer, tile, work, offsets, state.chip, pitches)
-        for step, instrs in zip(work.passes, passes, strict=True):
-            loads = [
-                load
-                for load in step.loads
-                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
-            ]
+        passes = state.target.lower(state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches)
+        for loads, instrs in zip(tile.loads, passes, strict=True):
             wanted = [
                 copy
                 for load in loads
@@ -243,10 +234,9 @@ def _lower_piece(state: _Lowering, entry: LayerLayout, number: int, core: int, t
                 )
             ]
             state.copy(core, wanted, layer.name)
-            held.update({load.buffer: (load.tensor, load.box) for load in loads})
             state.streams[core].extend(instrs)
-        if work.output not in used.aliases:
-            source = Place(work.local, offsets[work.output], tile)
+        if tile.stored:
+            source = Place(work.local, offsets[work.output], tile.box)
             state.copy(core, _back(state, entry, stage, source, here), layer.name)
 
 
@@ -296,21 +286,6 @@ def _back(state: _Lowering, entry: LayerLayout, stage: Stage, source: Place, her
     return packed_copies(source, entry.destination, source.box, item_bytes, at_source=True)
 
 
-def _place_spare_buffers(chip: Chip, layer: Layer, tiles: Tiles, entry: LayerLayout) -> list[dict[str, int]]:
-    """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
-
-    It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
-    """
-    for used in tiles.fits:
-        if over := overflow(chip, buffer_sizes((used.spare,)), entry.room):
-            where, demand, bound = over
-            raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
-    together = buffer_sizes(used.spare for used in tiles.fits)
-    if overflow(chip, together, entry.room) is None:
-        return [place_buffers(chip, together, entry.room)] * len(tiles.fits)
-    return [place_buffers(chip, buffer_sizes((used.spare,)), entry.room) for used in tiles.fits]
-
-
 def _exchange(state: _Lowering, step: Step, entry: LayerLayout, buffer: Place) -> None:
     """Every core gives what others need of its box and fetches what it needs of theirs."""
     name = entry.layer.output
@@ -330,58 +305,17 @@ def _through(
 ) -> None:
     """Cores give parts of the boxes that they own and take what they lack, through a shared `buffer`.
 
-    A giver is a core, a place in its memory and the box in it that it owns. A taker whose missing parts lie scattered
-    in its memory takes the whole of its place, if the buffer holds all of it."""
+    A giver is a core, a place in its memory and the box in it that it owns."""
     item_bytes = state.item_bytes(name)
-    given: dict[int, list[Box]] = {}
-    taken: list[tuple[int, Place, list[Box]]] = []
-    for core, place in takers:
-        parts = [
-            (giver, part)
-            for giver, _, box in givers
-            if giver != core and box_size(part := common(common(place.box, box), buffer.box))
-        ]
-        scattered = any(_row_runs(place.box, part) > MOST_RUNS for _, part in parts)
-        if scattered and holds(buffer.box, place.box):
-            parts = [(giver, part) for giver, _, box in givers if box_size(part := common(place.box, box))]
-            taken.append((core, place, [place.box]))
-        else:
-            taken.append((core, place, [part for _, part in parts]))
-        for giver, part in parts:
-            if part not in given.setdefault(giver, []):
-                given[giver].append(part)
-    for giver, place, _ in givers:
-        wanted = [
-            copy
-            for part in _maximal(given.get(giver, []))
-            for copy in packed_copies(place, buffer, part, item_bytes, at_source=True)
-        ]
+    handed = relay([(core, box) for core, _, box in givers], [(core, place.box) for core, place in takers], buffer.box)
+    for (giver, place, _), parts in zip(givers, handed.given, strict=True):
+        wanted = [copy for part in parts for copy in packed_copies(place, buffer, part, item_bytes, at_source=True)]
         state.copy(giver, wanted, source)
     state.barrier(source)
-    for core, place, parts_taken in taken:
-        wanted = [
-            copy for part in parts_taken for copy in packed_copies(buffer, place, part, item_bytes, at_source=False)
-        ]
+    for (core, place), parts in zip(takers, handed.taken, strict=True):
+        wanted = [copy for part in parts for copy in packed_copies(buffer, place, part, item_bytes, at_source=False)]
         state.copy(core, wanted, source)
     state.barrier(source)
-
-
-MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it."""
-
-
-def _row_runs(whole: Box, part: Box) -> int:
-    """Into how many runs `part` falls in a dense array over `whole`."""
-    runs, full = 1, True
-    for (low, high), (start, end) in zip(reversed(part), reversed(whole), strict=True):
-        runs *= 1 if full else high - low
-        full = full and (low, high) == (start, end)
-    return runs
-
-
-def _maximal(parts: list[Box]) -> list[Box]:
-    """The boxes that no other one holds: what several cores want of one is given once."""
-    return [part for part in parts if not any(other != part and holds(other, part) for other in parts)]
 
 
 def _store_resident(state: _Lowering, step: Step, entry: LayerLayout, store: Store) -> None:

@@ -1,0 +1,124 @@
+"""What really has to be moved: loads that a tile cannot save, and parts of values that cores hand to each other.
+
+    tiles of a piece --> for each its buffers' places, the loads that no buffer holds already, whether it is stored
+    boxes that cores have and lack --> what each gives into a shared buffer, what each takes out of it
+
+Lowering makes copies of this, `partitioner.traffic` counts it: so both mean the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_size, common, holds
+from partitioner.residency import Fit, Room
+from partitioner.target import Load, Work
+from partitioner.tiling import Tiles, buffer_sizes, overflow, place_buffers
+
+__all__ = ["Relay", "TileFetch", "relay", "tile_fetches"]
+
+MOST_RUNS = 16
+"""A part that lies in more runs than this is taken with all that lies around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileFetch:
+    """One tile: where its spare buffers lie, and the loads of each pass of `work` that must be done."""
+
+    box: Box
+    work: Work
+    used: Fit
+    offsets: Mapping[str, int]
+    loads: tuple[tuple[Load, ...], ...]
+
+    @property
+    def stored(self) -> bool:
+        """Whether the result must be moved from the tile's buffer to where it is kept."""
+        return self.work.output not in self.used.aliases
+
+
+def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
+    """The tiles in order. A buffer that holds a box already is not loaded with it again. Raises DoesNotFit."""
+    places = _spare_places(chip, layer, tiles, room)
+    held: dict[str, tuple[str, Box]] = {}
+    before = places[0]
+    for tile, work, used, spare in zip(tiles.boxes, tiles.works, tiles.fits, places, strict=True):
+        if spare != before:
+            held.clear()
+        before = spare
+        passes = []
+        for step in work.passes:
+            loads = tuple(
+                load
+                for load in step.loads
+                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
+            )
+            held.update({load.buffer: (load.tensor, load.box) for load in loads})
+            passes.append(loads)
+        yield TileFetch(tile, work, used, spare, tuple(passes))
+
+
+def _spare_places(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> list[dict[str, int]]:
+    """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
+
+    It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
+    """
+    for used in tiles.fits:
+        if over := overflow(chip, buffer_sizes((used.spare,)), room):
+            where, demand, bound = over
+            raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
+    together = buffer_sizes(used.spare for used in tiles.fits)
+    if overflow(chip, together, room) is None:
+        return [place_buffers(chip, together, room)] * len(tiles.fits)
+    return [place_buffers(chip, buffer_sizes((used.spare,)), room) for used in tiles.fits]
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Boxes that cores hand on through a shared buffer: `given` in the order of the givers, `taken` of the takers."""
+
+    given: tuple[tuple[Box, ...], ...]
+    taken: tuple[tuple[Box, ...], ...]
+
+
+def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], buffer: Box) -> Relay:
+    """Cores give parts of the boxes that they own and take what they lack of the boxes that they want.
+
+    Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
+    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once.
+    """
+    given: list[list[Box]] = [[] for _ in givers]
+    taken: list[tuple[Box, ...]] = []
+    for core, place in takers:
+        parts = [
+            (number, part)
+            for number, (giver, box) in enumerate(givers)
+            if giver != core and box_size(part := common(common(place, box), buffer))
+        ]
+        if any(_row_runs(place, part) > MOST_RUNS for _, part in parts) and holds(buffer, place):
+            parts = [(number, part) for number, (_, box) in enumerate(givers) if box_size(part := common(place, box))]
+            taken.append((place,))
+        else:
+            taken.append(tuple(part for _, part in parts))
+        for number, part in parts:
+            if part not in given[number]:
+                given[number].append(part)
+    return Relay(tuple(_maximal(parts) for parts in given), tuple(taken))
+
+
+def _row_runs(whole: Box, part: Box) -> int:
+    """Into how many runs `part` falls in a dense array over `whole`."""
+    runs, full = 1, True
+    for (low, high), (start, end) in zip(reversed(part), reversed(whole), strict=True):
+        runs *= 1 if full else high - low
+        full = full and (low, high) == (start, end)
+    return runs
+
+
+def _maximal(parts: list[Box]) -> tuple[Box, ...]:
+    """The boxes that no other one holds: what several cores want of one is given once."""
+    return tuple(part for part in parts if not any(other != part and holds(other, part) for other in parts))
