@@ -122,7 +122,7 @@ def _alias(graph: Graph, buffer: Buffer, loads: list[Load], residents: Residents
     offset = run_offset(whole, load.box)
     if offset is not None:
         return Alias(load.tensor, offset)
-    rows = rows_offset(whole, load.box) if getattr(buffer, "strided", False) else None
+    rows = rows_offset(whole, load.box) if buffer.strided else None
     if rows is None:
         return None
     return Alias(load.tensor, rows[0], rows[1] if prod(box_shape(load.box)[:-1]) > 1 else 0)

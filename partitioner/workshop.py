@@ -1,0 +1,154 @@
+"""Groups made ready: for a run of layers the coarsest cut whose instances find room, and how an instance is spread.
+
+    layers, cut --spread over the cores, laid out alone--> Prepared, or DoesNotFit with the numbers
+
+A group is tried as one instance alone, with its inputs in the main memory: what fits so is what the lowering can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from hw_models.chip import Chip
+from hw_models.errors import UserError
+from hw_models.routes import main_memory
+from partitioner.binding import cut_axis
+from partitioner.footprint import Footprints
+from partitioner.graph import Graph
+from partitioner.instance import CoreBoxes, core_boxes, instance_box
+from partitioner.layers import Layer
+from partitioner.layout import Layout, Local, lay_out, local_part
+from partitioner.plan import Binding, Group, Plan, Split, Step
+from partitioner.regions import Box
+from partitioner.spreading import Spread, Spreader
+from partitioner.target import PlanTarget
+from partitioner.tiling import Tiler, part_bytes
+
+__all__ = ["Prepared", "Workshop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A group with its cut and spread. `local_bytes` are held on a core while the fullest instance runs alone."""
+
+    group: Group
+    spread: Spread
+    layout: Layout
+
+    @property
+    def local_bytes(self) -> int:
+        return self.layout.peaks.get(self.layout.local.memory, 0)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What planning a graph for a chip shares, and what was tried."""
+
+    graph: Graph
+    chip: Chip
+    target: PlanTarget
+    local: Local
+    tiler: Tiler
+    spreader: Spreader
+    footprints: Footprints
+    tried: dict[tuple[tuple[str, ...], Split], Prepared | UserError] = field(default_factory=dict)
+
+    @staticmethod
+    def of(graph: Graph, chip: Chip, target: PlanTarget) -> Workshop:
+        tiler = Tiler.of(graph, target, chip)
+        layers = (Layer(op.name, (op.name,), op.outputs[0]) for op in graph.ops)
+        groups = tuple(Group(layer.name, (layer,)) for layer in layers)
+        local = local_part(Plan(graph.name, "", "", "", 0, groups, (), ()), graph, chip, target)
+        spreader = Spreader(graph, target, chip, tiler.reads, local.memory)
+        return Workshop(graph, chip, target, local, tiler, spreader, Footprints(graph))
+
+    @property
+    def local_bytes(self) -> int:
+        """What values may use of each core's memory."""
+        return part_bytes(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
+
+    def quanta(self, layer: Layer) -> tuple[int, ...]:
+        """Where the layer's output may be cut; a view wherever its shape allows."""
+        if layer.anchor(self.graph).kind == "view":
+            return (1,) * len(self.graph.by_name[layer.output].shape)
+        return self.target.quanta(self.graph, layer)
+
+    def splits(self, layers: tuple[Layer, ...]) -> Iterator[Split]:
+        """Cuts of the group's output from coarse to fine: the outermost axis down to its units, then the next one too;
+        the last axis is left to the cores."""
+        shape, quanta = self.graph.by_name[layers[-1].output].shape, self.quanta(layers[-1])
+        outer: tuple[tuple[int, tuple[int, ...]], ...] = ()
+        yield Split()
+        for axis in range(len(shape) - 1):
+            most = -(-shape[axis] // quanta[axis]) if quanta[axis] else 1
+            cut: tuple[int, tuple[int, ...]] | None = None
+            for count in _counts(most):
+                points = (0, *(high for _, high in cut_axis(0, shape[axis], count, quanta[axis])))
+                if cut != (axis, points):
+                    cut = (axis, points)
+                    yield Split((*outer, cut))
+            outer = (*outer, cut) if cut else outer
+
+    def prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
+        """One instance laid out alone. Raises DoesNotFit, and PlanError for a cut that a view or output forbids."""
+        key = (tuple(layer.name for layer in layers), split)
+        if key not in self.tried:
+            try:
+                self.tried[key] = self._prepare(layers, split)
+            except UserError as error:
+                self.tried[key] = error
+        found = self.tried[key]
+        if isinstance(found, UserError):
+            raise found
+        return found
+
+    def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared:
+        """The group with the fewest instances, `least` or more, that find room. Raises the last refusal."""
+        refusal: UserError | None = None
+        splits = tuple(self.splits(layers))
+        least = min(least, splits[-1].instances)
+        for split in splits:
+            if split.instances < least:
+                continue
+            try:
+                return self.prepare(layers, split)
+            except UserError as error:
+                refusal = error
+        assert refusal is not None  # the finest cut is always tried
+        raise refusal
+
+    def cores(self, group: Group, step: Step) -> tuple[CoreBoxes, ...]:
+        return core_boxes(self.graph, group, step, self.tiler.reads, self.target, self.chip)
+
+    def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
+        """The step that runs an instance on the first cores."""
+        box = instance_box(self.graph, group, group.output, instance)
+        cores = min(self.chip.cores_per_cluster, prod(spread.pieces))
+        exports = tuple((name, scope) for name in group.outputs(self.graph) if name != group.output)
+        return Step(
+            "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
+        )
+
+    def _prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
+        ordered = self.footprints.ordered(layers)
+        group = Group(layers[-1].name, ordered, split)
+        middle = split.instances // 2
+        box: Box = instance_box(self.graph, group, group.output, middle)
+        spread = self.spreader.spread(group.name, ordered, box)
+        group = replace(group, exchanges=spread.exchanges)
+        step = self.run_step(group, spread, middle, main_memory(self.chip))
+        plan = Plan(self.graph.name, "one instance", "", "", 0, (group,), (step,), ())
+        layout = lay_out(plan, self.graph, self.chip, self.target, self.tiler, given=group.inputs(self.graph))
+        return Prepared(group, spread, layout)
+
+
+def _counts(most: int) -> Iterator[int]:
+    """2, 3, ... 8, then in steps of about an eighth up to `most`."""
+    count = 2
+    while count < most:
+        yield count
+        count += max(1, count // 8)
+    if most > 1:
+        yield most
