@@ -1,43 +1,40 @@
-"""Plans by level. O0 is what TVM would make: one kernel a layer, every output in the main memory."""
+"""Plans by level: one function of one table.
+
+O0        one kernel a layer, every output in the main memory: what TVM would make
+O1        outputs in the staging memory while they are needed, as far as they fit
+O2        outputs in the cores' own memories where readers find them there, else as O1
+astitch   memory-bound operators stitched into one kernel, compute-bound layers alone; everything between in main
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
-from hw_models.routes import main_memory
-from partitioner.binding import bind
-from partitioner.decisions import Decision
 from partitioner.graph import Constants, Graph, Op
-from partitioner.layers import group_layers
-from partitioner.plan import Binding, Group, Plan, Step, verify_plan
-from partitioner.regions import full_box
+from partitioner.layer_level import in_main
+from partitioner.plan import Plan, verify_plan
+from partitioner.scopes import in_staging
 from partitioner.target import PlanTarget
 
 __all__ = ["LEVELS", "make_plan"]
 
-LEVELS = ("O0",)
+Planner = Callable[[Graph, Chip, PlanTarget], Plan]
+
+PLANNERS: Mapping[str, Planner] = MappingProxyType({"O0": in_main, "O1": in_staging})
+
+LEVELS = tuple(PLANNERS)
 
 
 def make_plan(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str = "O0") -> Plan:
-    """Partition `graph` for one cluster of `chip`. Raises ModelError listing all operators it cannot compute."""
+    """Partition `graph` for one cluster of `chip`. Raises ModelError listing all operators it cannot compute, or saying
+    which levels there are."""
     refuse_unsupported(graph, constants, chip, target)
-    layers, decisions = group_layers(graph, target.can_trail)
-    groups = tuple(Group(layer.name, (layer,)) for layer in layers)
-    reasons = list(decisions)
-    main = main_memory(chip)
-    steps: list[Step] = []
-    for group in groups:
-        layer = group.layers[0]
-        box = full_box(graph.by_name[layer.output].shape)
-        if layer.anchor(graph).kind == "view":
-            steps.append(Step("view", group.name, 0, box, main, Binding((1,) * len(box), (0,))))
-            continue
-        binding, cycles = bind(graph, layer, box, target, chip)
-        steps.append(Step("run", group.name, 0, box, main, binding))
-        reasons.append(Decision(layer.name, f"bound to {len(binding.cores)} cores as {list(binding.pieces)}",
-                                f"the slowest core needs about {cycles:.0f} cycles, fewest of all cuts"))  # fmt: skip
-    batch = graph.by_name[graph.inputs[0]].shape[0] if graph.inputs and graph.by_name[graph.inputs[0]].shape else 1
-    plan = Plan(graph.name, level, graph.hash, chip.hash, batch, groups, tuple(steps), tuple(reasons))
+    if level not in PLANNERS:
+        raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
+    plan = PLANNERS[level](graph, chip, target)
     verify_plan(plan, graph, chip)
     return plan
 

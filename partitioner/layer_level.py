@@ -1,0 +1,69 @@
+"""One group a layer: what levels O0, O1 and O2 share, and O0 itself.
+
+graph --layers--> groups --bind--> steps, every output in the main memory (O0: what TVM would make)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hw_models.chip import Chip
+from hw_models.routes import main_memory
+from partitioner.binding import bind
+from partitioner.decisions import Decision
+from partitioner.graph import Graph
+from partitioner.layers import Layer, group_layers
+from partitioner.plan import Binding, Group, Plan, Step
+from partitioner.regions import full_box
+from partitioner.target import PlanTarget
+
+__all__ = ["batch_of", "bound_step", "in_main", "view_step"]
+
+
+def in_main(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+    """Level O0: one kernel a layer, every output in the main memory, every layer on the cores that make it fastest."""
+    layers, decisions = group_layers(graph, target.can_trail)
+    main = main_memory(chip)
+    reasons = list(decisions)
+    steps: list[Step] = []
+    for layer in layers:
+        if layer.anchor(graph).kind == "view":
+            steps.append(view_step(graph, layer, main))
+            continue
+        step, reason = bound_step(graph, layer, main, target, chip)
+        steps.append(step)
+        reasons.append(reason)
+    return layer_plan(graph, chip, "O0", layers, steps, reasons)
+
+
+def layer_plan(
+    graph: Graph,
+    chip: Chip,
+    level: str,
+    layers: Sequence[Layer],
+    steps: Sequence[Step],
+    decisions: Sequence[Decision],
+) -> Plan:
+    """A plan with one group a layer."""
+    groups = tuple(Group(layer.name, (layer,)) for layer in layers)
+    return Plan(graph.name, level, graph.hash, chip.hash, batch_of(graph), groups, tuple(steps), tuple(decisions))
+
+
+def batch_of(graph: Graph) -> int:
+    """Extent of the outermost axis of the first input."""
+    return graph.by_name[graph.inputs[0]].shape[0] if graph.inputs and graph.by_name[graph.inputs[0]].shape else 1
+
+
+def view_step(graph: Graph, layer: Layer, scope: str) -> Step:
+    """Another name for the same bytes; no core has to do anything."""
+    box = full_box(graph.by_name[layer.output].shape)
+    return Step("view", layer.name, 0, box, scope, Binding((1,) * len(box), (0,)))
+
+
+def bound_step(graph: Graph, layer: Layer, scope: str, target: PlanTarget, chip: Chip) -> tuple[Step, Decision]:
+    """A layer as its own kernel on the cores that are done soonest."""
+    box = full_box(graph.by_name[layer.output].shape)
+    binding, cycles = bind(graph, layer, box, target, chip)
+    decision = Decision(layer.name, f"bound to {len(binding.cores)} cores as {list(binding.pieces)}",
+                        f"the slowest core needs about {cycles:.0f} cycles, fewest of all cuts")  # fmt: skip
+    return Step("run", layer.name, 0, box, scope, binding), decision

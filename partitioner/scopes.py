@@ -1,0 +1,218 @@
+"""Level O1: which values wait in the staging memory of a cluster and which go to the main memory.
+
+    O0 plan --values by bytes saved for each byte and step--> scopes --> O1 plan
+
+A value has one scope for its whole life. One that stays takes room from all layers that run meanwhile: their rounds
+become smaller and load more often. So a value stays only if the bytes that are saved outweigh those that are loaded
+again, counted by the rounds that the layout will choose. Inputs and outputs of the network lie in the main memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hw_models.chip import Chip
+from hw_models.errors import size_text
+from hw_models.routes import main_memory, staging_memory
+from partitioner.decisions import Decision
+from partitioner.graph import Graph
+from partitioner.instance import layer_reads
+from partitioner.layer_level import in_main
+from partitioner.layers import Layer
+from partitioner.layout import local_part
+from partitioner.packing import Item, largest_gap, pack
+from partitioner.plan import Plan, Step
+from partitioner.staged_bytes import StagedBytes
+from partitioner.target import PlanTarget
+from partitioner.tiling import aligned
+from partitioner.waiting import Waiting, activations, own_names, waiting_values
+
+__all__ = ["Staging", "in_staging", "with_scopes"]
+
+PASSES = 3
+"""Values that were refused are asked again when others stay: what they cost may have changed."""
+
+ROOM_STEPS = 64
+"""Room for staging is asked for in steps of this part of the memory, so that answers can be remembered."""
+
+
+def in_staging(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+    """Level O1. On a chip without a level between main and local memories this is O0."""
+    base = in_main(graph, chip, target)
+    local = local_part(base, graph, chip, target)
+    main = main_memory(chip)
+    staging = staging_memory(chip, local.memory) if local.memory else main
+    if staging == main:
+        return replace(base, level="O1")
+    layers = tuple(group.layers[0] for group in base.groups)
+    traffic = StagedBytes(graph, chip, target, layer_reads(graph, target, chip), staging)
+    chosen = Staging(graph, chip, layers, base.steps, traffic, main)
+    chosen.choose(value for value in waiting_values(graph, layers) if not value.leaves)
+    decisions = (*base.decisions, *chosen.decisions())
+    return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, staging)), level="O1", decisions=decisions)
+
+
+def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
+    """The plan with the scopes of some values changed; views lie where the value lies that they name."""
+    own = own_names(graph, [group.layers[0] for group in plan.groups])
+    steps = []
+    for step in plan.steps:
+        output = plan.group_by_name[step.group].output
+        steps.append(replace(step, scope=scopes.get(own.get(output, output), step.scope)))
+    return replace(plan, steps=tuple(steps))
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """Why a value does not stay."""
+
+    value: Waiting
+    reason: str
+
+
+class Staging:
+    """The choice while it is made: `kept` values by name, bytes they take in each step."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Chip,
+        layers: Sequence[Layer],
+        steps: Sequence[Step],
+        traffic: StagedBytes,
+        main: str,
+    ) -> None:
+        self.graph, self.chip, self.layers, self.steps, self.traffic, self.main = (
+            graph, chip, layers, steps, traffic, main,
+        )  # fmt: skip
+        self.capacity = chip.memory(traffic.staging).size_bytes
+        self.used = [0] * len(steps)
+        self.own = own_names(graph, layers)
+        self.kept: dict[str, Waiting] = {}
+        self.saved: dict[str, int] = {}
+        self.refused: dict[str, _Refusal] = {}
+
+    def choose(self, values: Iterable[Waiting]) -> None:
+        """Values in the order of bytes saved for each byte and step that they take; then what cannot be packed goes."""
+        order = sorted(values, key=lambda v: (-_density(v), v.made))
+        for _ in range(PASSES):
+            kept = len(self.kept)
+            for value in order:
+                if value.name not in self.kept:
+                    self._try(value)
+            if len(self.kept) == kept:
+                break
+        self._pack()
+
+    def decisions(self) -> tuple[Decision, ...]:
+        staging = self.traffic.staging
+        kept = [
+            (value.made, Decision(value.name, f"kept in {staging}",
+                      f"{size_text(value.size_bytes)} for {value.last - value.made} layers save "
+                      f"{size_text(self.saved[value.name])} of traffic with {self.main}"))
+            for value in self.kept.values()
+        ]  # fmt: skip
+        refused = [
+            (refusal.value.made, Decision(refusal.value.name, f"goes to {self.main}", refusal.reason))
+            for refusal in self.refused.values()
+        ]
+        return tuple(decision for _, decision in sorted(kept + refused, key=lambda entry: entry[0]))
+
+    # One value.
+
+    def _try(self, value: Waiting) -> None:
+        size = aligned(self.chip, self.traffic.staging, value.size_bytes)
+        span = range(value.made, value.last + 1)
+        peak = max(self.used[index] for index in span)
+        if peak + size > self.capacity:
+            free = size_text(max(0, self.capacity - peak))
+            needs = f"needs {size_text(size)} of {self.traffic.staging}"
+            self._refuse(value, f"{needs}, which has {free} free beside values that save more")
+            return
+        before = self._bytes(span)
+        self._keep(value, size)
+        after = self._bytes(span)
+        if after is not None and (before is None or after < before):
+            self.refused.pop(value.name, None)
+            self.saved[value.name] = before - after if before is not None else value.size_bytes
+            return
+        if after is None:
+            crowded = next((self.layers[i].name for i in span if self._step_bytes(i) is None), "")
+            reason = f"beside its {size_text(size)} layer {crowded} finds no room for staging"
+        else:
+            reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.main}: "
+                      f"{size_text(size)} less room for staging")  # fmt: skip
+        self._drop(value, size)
+        self._refuse(value, reason)
+
+    def _keep(self, value: Waiting, size: int) -> None:
+        self.kept[value.name] = value
+        for index in range(value.made, value.last + 1):
+            self.used[index] += size
+
+    def _drop(self, value: Waiting, size: int) -> None:
+        del self.kept[value.name]
+        self.saved.pop(value.name, None)
+        for index in range(value.made, value.last + 1):
+            self.used[index] -= size
+
+    def _refuse(self, value: Waiting, reason: str) -> None:
+        self.refused[value.name] = _Refusal(value, reason)
+
+    # What the layers of some steps move.
+
+    def _bytes(self, span: Iterable[int]) -> int | None:
+        total = 0
+        for index in span:
+            moved = self._step_bytes(index)
+            if moved is None:
+                return None
+            total += moved
+        return total
+
+    def _step_bytes(self, index: int, room: int | None = None) -> int | None:
+        layer = self.layers[index]
+        if layer.anchor(self.graph).kind == "view":
+            return 0
+        names = activations(self.graph, layer)
+        from_main = frozenset(name for name in names if self.own.get(name, name) not in self.kept)
+        if room is None:
+            unit = max(1, self.capacity // ROOM_STEPS)
+            room = (self.capacity - self.used[index]) // unit * unit
+        return self.traffic.of(layer, self.steps[index], from_main, layer.output not in self.kept, room)
+
+    # Places.
+
+    def _pack(self) -> None:
+        """Values go until those that are left find places that leave every layer the room that it needs."""
+        unit = self.chip.memory(self.traffic.staging).alignment_bytes
+        while self.kept:
+            items = [
+                Item(v.name, v.made, v.last, v.size_bytes) for v in sorted(self.kept.values(), key=lambda v: v.made)
+            ]
+            packing = pack(items, self.capacity, unit, {})
+            odd: dict[str, str] = {}
+            if packing.late is not None:
+                odd[packing.late.name] = "found no place in one piece beside the others"
+            busy: dict[int, list[tuple[int, int]]] = {}
+            for item in items:
+                for index in range(item.first, item.last + 1):
+                    busy.setdefault(index, []).append((packing.offsets[item.name], item.size_bytes))
+            for index, taken in busy.items() if packing.late is None else ():
+                gap = largest_gap(taken, self.capacity)[1]
+                if self._step_bytes(index, gap) is None:
+                    live = [v for v in self.kept.values() if v.made <= index <= v.last]
+                    least = min(live, key=lambda v: (_density(v), v.made))
+                    odd[least.name] = f"left {self.layers[index].name} only {size_text(gap)} in one piece for staging"
+            if not odd:
+                return
+            for name, reason in odd.items():
+                value = self.kept[name]
+                self._drop(value, aligned(self.chip, self.traffic.staging, value.size_bytes))
+                self._refuse(value, reason)
+
+
+def _density(value: Waiting) -> float:
+    """Bytes saved for each byte and step: one way to the main memory, and one back for each reader."""
+    return (1 + len(value.readers)) / (value.last - value.made + 1)

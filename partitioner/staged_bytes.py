@@ -1,0 +1,80 @@
+"""Bytes between the main and the staging memory while one layer runs, asked for before there is a layout.
+
+    layer, which of its values lie in the main memory, room for staging --rounds--> bytes brought and taken
+
+The rounds are those that the layout will choose, so what is cut finer for lack of room shows as bytes loaded again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from partitioner.binding import cut_quanta
+from partitioner.graph import Graph
+from partitioner.instance import Reads
+from partitioner.layers import Layer
+from partitioner.plan import Step
+from partitioner.regions import box_size
+from partitioner.rounds import Round, Stager, shared_rounds
+from partitioner.target import PlanTarget
+
+__all__ = ["StagedBytes"]
+
+ROUNDS_COUNTED = 12
+"""Of more rounds the first ones are counted, and the last of them stands for the rest."""
+
+
+@dataclass(frozen=True)
+class StagedBytes:
+    """Asks for one layer at a time and remembers."""
+
+    graph: Graph
+    chip: Chip
+    target: PlanTarget
+    reads: Reads
+    staging: str
+    known: dict[tuple[str, tuple[int, ...], frozenset[str], bool, int], int | None] = field(default_factory=dict)
+
+    def of(self, layer: Layer, step: Step, in_main: frozenset[str], to_main: bool, room_bytes: int) -> int | None:
+        """Bytes to and from the main memory; None where not even the smallest round fits `room_bytes`.
+
+        `in_main` are the values read from there, `to_main` says that the output goes there.
+        """
+        key = (layer.name, step.binding.pieces, in_main, to_main, room_bytes)
+        if key not in self.known:
+            try:
+                self.known[key] = self._count(layer, step, in_main, to_main, room_bytes)
+            except DoesNotFit:
+                self.known[key] = None
+        return self.known[key]
+
+    def _count(self, layer: Layer, step: Step, in_main: frozenset[str], to_main: bool, room_bytes: int) -> int:
+        graph = self.graph
+
+        def staged(name: str) -> bool:
+            return bool(graph.by_name[name].constant) or name in in_main
+
+        stager = Stager(graph, layer, self.chip, self.reads, self.staging, staged, to_main, room_bytes)
+        quanta = cut_quanta(graph, layer, step.box, self.target, self.chip)
+        rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
+        return _loaded_bytes(stager, rounds) + (graph.by_name[layer.output].size_bytes if to_main else 0)
+
+
+def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
+    """What all rounds bring; what the round before left at the same place is not brought again."""
+    total = 0
+    loaded = 0
+    before: tuple[object, ...] = ()
+    graph = stager.graph
+    for turn in rounds[:ROUNDS_COUNTED]:
+        stage = stager.stage(turn)
+        loaded = sum(
+            box_size(staged.box) * graph.by_name[staged.tensor].item_bytes
+            for staged in stage.inputs
+            if staged not in before
+        )
+        total += loaded
+        before = stage.inputs
+    return total + loaded * max(0, len(rounds) - ROUNDS_COUNTED)
