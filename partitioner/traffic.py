@@ -4,7 +4,7 @@
 
 The bytes are those that the lowered program moves; nothing is lowered. Without a `Tiler` the loads and stores of tiles
 are left out: what enters and leaves the main memory is exact all the same and costs next to nothing to find, which is
-what a search needs.
+what a search needs. Cycles of the engines come from the cost model.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from hw_models.chip import Chip
+from hw_models.cost import transfer_cycles, vector_cycles
 from hw_models.routes import main_memory
 from partitioner.fetches import TileFetch, relay, tile_fetches
 from partitioner.graph import Graph
@@ -24,13 +25,18 @@ from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, S
 from partitioner.plan import Plan, Step
 from partitioner.regions import Box, box_size, common, full_box, holds
 from partitioner.residency import Residents
-from partitioner.rounds import Round, Stage
+from partitioner.rounds import Round, Stage, Staged
 from partitioner.target import Load
 from partitioner.tiling import Tiler
 
 __all__ = ["Move", "Part", "Traffic", "Way", "layer_macs", "plan_traffic"]
 
 Key = TypeVar("Key")
+Busy = dict[str, float]
+"""Engine -> cycles."""
+
+HALF_BYTES = 2
+"""The vector engine copies elements of half precision, as the kernels do."""
 
 Way = tuple[str, str]
 """(memory that is read, memory that is written)."""
@@ -57,6 +63,8 @@ class Part:
     moves: tuple[Move, ...]
     macs: int = 0
     elements: int = 0
+    busy: tuple[tuple[str, float], ...] = ()
+    """Cycles that each engine works, of the busiest core of every round, added up."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,14 @@ class Traffic:
         for part in self.parts:
             groups.setdefault(part.group, []).append(part)
         return {name: self.ways(parts) for name, parts in groups.items()}
+
+    def busy(self, parts: Iterable[Part] | None = None) -> dict[str, float]:
+        """Engine -> cycles that it works, in all parts or in some."""
+        total: Busy = {}
+        for part in self.parts if parts is None else parts:
+            for engine, cycles in part.busy:
+                total[engine] = total.get(engine, 0.0) + cycles
+        return total
 
     def ways(self, parts: Iterable[Part]) -> dict[Way, int]:
         """Bytes by way of some parts."""
@@ -141,13 +157,17 @@ def plan_traffic(plan: Plan, layout: Layout, graph: Graph, chip: Chip, tiler: Ti
     parts: list[Part] = []
     for position, (step, laid) in enumerate(zip(plan.steps, layout.steps, strict=True)):
         if isinstance(laid, MoveLayout):
-            parts.append(Part(position, step.group, step.instance, "", _merged(count.move(step, laid))))
+            spent: Busy = {}
+            moves = _merged(count.together(count.move(step, laid), spent))
+            parts.append(Part(position, step.group, step.instance, "", moves, busy=tuple(spent.items())))
             continue
         for entry in laid:
             size = sum(box_size(box) for box in entry.boxes)
             macs = layer_macs(graph, entry.layer) * size // box_size(full_box(graph.by_name[entry.layer.output].shape))
-            moves = _merged(count.layer(step, entry))
-            parts.append(Part(position, step.group, step.instance, entry.layer.name, moves, macs, size))
+            busy: Busy = {}
+            moves = _merged(count.layer(step, entry, busy))
+            name = entry.layer.name
+            parts.append(Part(position, step.group, step.instance, name, moves, macs, size, tuple(busy.items())))
     values = {tensor.name: tensor.size_bytes for tensor in graph.tensors}
     macs_once = {layer.name: layer_macs(graph, layer) for group in plan.groups for layer in group.layers}
     return Traffic(tuple(parts), count.main, values, macs_once)
@@ -167,39 +187,79 @@ class _Count:
     def _move(self, tensor: str, source: str, destination: str, elements: int) -> Move:
         return Move(tensor, (source, destination), elements * self.graph.by_name[tensor].item_bytes)
 
-    def layer(self, step: Step, entry: LayerLayout) -> Iterator[Move]:
+    def layer(self, step: Step, entry: LayerLayout, busy: Busy) -> Iterator[Move]:
         """Pinned constants, rounds, the exchange, stores of what stays."""
-        staging = self.layout.staging
-        for name in entry.layer.inputs(self.graph):
-            if name in self.layout.pinned and self.layout.pinned[name][1] == entry.slot:
-                yield self._move(name, self.main, staging, box_size(self.layout.pinned[name][0].box))
-        before: tuple[object, ...] = ()
+        yield from self.together(self._pins(entry), busy)
+        before: tuple[Staged, ...] = ()
         for turn, stage in entry.rounds:
-            for staged in stage.inputs:
-                if staged not in before:
-                    yield self._move(staged.tensor, self.main, staging, box_size(staged.box))
+            staging = self.layout.staging
+            fresh = [staged for staged in stage.inputs if staged not in before]
             before = stage.inputs
+            loaded = [self._move(staged.tensor, self.main, staging, box_size(staged.box)) for staged in fresh]
+            yield from self.together(loaded, busy)
             if self.tiler is not None:
-                for number in range(len(turn.boxes)):
-                    if box_size(turn.boxes[number]):
-                        yield from self._piece(entry, number, turn, stage, self.tiler)
-            for staged in stage.outputs:
-                yield self._move(staged.tensor, staging, self.main, box_size(staged.box))
+                yield from self._cores(entry, turn, stage, self.tiler, busy)
+            stored = [self._move(staged.tensor, staging, self.main, box_size(staged.box)) for staged in stage.outputs]
+            yield from self.together(stored, busy)
         if entry.exchange is not None:
             name = entry.layer.output
             each = zip(step.binding.cores, entry.residents, entry.boxes, strict=True)
             givers = [(core, here[name], box) for core, here, box in each if name in here]
             takers = [(core, place) for core, place, _ in givers]
-            yield from self._through(name, entry.exchange, givers, takers)
+            yield from self.together(self._through(name, entry.exchange, givers, takers), busy)
         for store in entry.stores:
-            yield from self._store(entry, store)
+            yield from self.together(self._store(entry, store), busy)
 
-    def _piece(self, entry: LayerLayout, number: int, turn: Round, stage: Stage, tiler: Tiler) -> Iterator[Move]:
+    def _pins(self, entry: LayerLayout) -> Iterator[Move]:
+        for name in entry.layer.inputs(self.graph):
+            place, first = self.layout.pinned.get(name, (None, -1))
+            if place is not None and first == entry.slot:
+                yield self._move(name, self.main, place.memory, box_size(place.box))
+
+    def together(self, moves: Iterable[Move], busy: Busy) -> list[Move]:
+        """Moves of a cluster, side by side: each way counts once, at its whole bandwidth."""
+        done = list(moves)
+        for way, size in _sums((move.way, move.size_bytes) for move in done).items():
+            if size:
+                self._add(busy, way, size, 1)
+        return done
+
+    def _cores(self, entry: LayerLayout, turn: Round, stage: Stage, tiler: Tiler, busy: Busy) -> Iterator[Move]:
+        """The pieces of a round; the core that works most on an engine counts for it."""
+        most: Busy = {}
+        for number, box in enumerate(turn.boxes):
+            if box_size(box):
+                own: Busy = {}
+                moves = list(self._piece(entry, number, box, stage, tiler, own))
+                for move in moves:
+                    self._add(own, move.way, move.size_bytes, len(turn.boxes))
+                most = {engine: max(most.get(engine, 0.0), own.get(engine, 0.0)) for engine in {**most, **own}}
+                yield from moves
+        for engine, cycles in most.items():
+            busy[engine] = busy.get(engine, 0.0) + cycles
+
+    def _add(self, busy: Busy, way: Way, size_bytes: int, sharers: int) -> None:
+        """Cycles of one dense move; inside one memory the vector engine copies."""
+        source, destination = way
+        if source == destination == self.main:
+            return
+        if source != destination:
+            engine = self.chip.link(source, destination).engine
+            cycles = transfer_cycles(self.chip, source, destination, size_bytes, sharers=sharers)
+        else:
+            engine, cycles = self.chip.vector.name, vector_cycles(self.chip, size_bytes // HALF_BYTES)
+        busy[engine] = busy.get(engine, 0.0) + cycles
+
+    def _piece(
+        self, entry: LayerLayout, number: int, box: Box, stage: Stage, tiler: Tiler, busy: Busy
+    ) -> Iterator[Move]:
         """Loads and stores of the tiles of one core's box in one round."""
         here = entry.residents[number]
         residents = Residents({name: place.box for name, place in here.items()}, self.layout.local.part)
-        tiles = tiler.tiles(entry.layer, turn.boxes[number], residents, entry.room)
+        tiles = tiler.tiles(entry.layer, box, residents, entry.room)
         for tile in tile_fetches(self.chip, entry.layer, tiles, entry.room):
+            for engine, cycles in tile.work.engine_cycles:
+                busy[engine] = busy.get(engine, 0.0) + cycles
             memory = {buffer.name: buffer.memory for buffer in tile.work.buffers}
             for loads in tile.loads:
                 for load in loads:
