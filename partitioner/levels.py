@@ -17,13 +17,14 @@ from partitioner.graph import Constants, Graph, Op
 from partitioner.layer_level import in_main
 from partitioner.plan import Plan, verify_plan
 from partitioner.scopes import in_staging
+from partitioner.stitching import stitched
 from partitioner.target import PlanTarget
 
 __all__ = ["LEVELS", "make_plan"]
 
 Planner = Callable[[Graph, Chip, PlanTarget], Plan]
 
-PLANNERS: Mapping[str, Planner] = MappingProxyType({"O0": in_main, "O1": in_staging})
+PLANNERS: Mapping[str, Planner] = MappingProxyType({"O0": in_main, "O1": in_staging, "astitch": stitched})
 
 LEVELS = tuple(PLANNERS)
 

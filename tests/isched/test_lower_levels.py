@@ -81,7 +81,21 @@ def pyramid(batch: int = 1, size: int = 16) -> Built:
     return b.build(b.matmul(b.view(x, batch, 64), b.normal(64, 40, scale=0.125)))
 
 
-GRAPHS: tuple[Callable[[int], Built], ...] = (residual, diamond, joined, viewed, several_outputs, pyramid)
+def cheap(batch: int = 1, size: int = 8) -> Built:
+    """Mostly operators that only move and map data, with two readers and windows between them, and a convolution."""
+    b = GraphBuilder("cheap")
+    x = b.input("x", batch, size, size, 16)
+    left = b.elementwise("sigmoid", x)
+    right = b.pool("average_pool", left, (3, 3), pads=(1, 1, 1, 1))
+    y = b.elementwise("mul", left, b.elementwise("tanh", right))
+    z = b.conv(y, 16)
+    both = b.concat(3, b.elementwise("add", z, y), z)
+    pooled = b.pool("max_pool", both, (2, 2), 2)
+    flat = b.view(pooled, batch, size * size * 8)
+    return b.build(b.elementwise("exp", b.softmax(flat)), b.elementwise("relu", right))
+
+
+GRAPHS: tuple[Callable[[int], Built], ...] = (residual, diamond, joined, viewed, several_outputs, pyramid, cheap)
 CHIPS = {
     "full": small_chip(),
     "two cores": small_chip(cores=2),
