@@ -31,7 +31,7 @@ __all__ = [
     "Value",
     "cut_pieces",
     "grid_sizes",
-    "overlap_elements",
+    "recomputed_elements",
     "peak_bytes",
     "totals",
 ]
@@ -91,9 +91,9 @@ class Value:
     def boxes(self, pieces: Pieces) -> tuple[Box, ...]:
         """The box of each piece; empty, (0, 0) on every axis, where nothing is read."""
         low, high = self.reach.intervals(pieces.start, pieces.stop)
-        axis = self.reach.axis
+        axis, some = self.reach.axis, box_size(self.box) > 0
         return tuple(
-            (*self.box[:axis], (int(a), int(b)), *self.box[axis + 1 :]) if b > a else ((0, 0),) * len(self.box)
+            (*self.box[:axis], (int(a), int(b)), *self.box[axis + 1 :]) if some and b > a else ((0, 0),) * len(self.box)
             for a, b in zip(low, high, strict=True)
         )
 
@@ -104,13 +104,15 @@ def totals(values: Integers, pieces: Pieces) -> Integers:
     return sums
 
 
-def overlap_elements(value: Value, pieces: Pieces) -> Integers:
-    """For each count: elements that several pieces need, counted once for each piece after the first."""
-    low, high = value.reach.intervals(pieces.start, pieces.stop)
-    common = np.zeros_like(low)
-    common[1:] = np.maximum(high[:-1] - low[1:], 0) * (high[1:] > low[1:])
-    common[pieces.first] = 0  # the last piece of one count is no neighbour of the first of the next
-    return totals(common, pieces) * value.slice_elements
+def recomputed_elements(value: Value, pieces: Pieces) -> Integers:
+    """For each count: elements that all pieces need together, less those that the uncut output needs.
+
+    Negative where pieces leave out elements between them that one box of the whole would hold (strided reads).
+    """
+    sums = totals(value.lengths(pieces), pieces)
+    low, high = value.reach.intervals(pieces.start[:1] * 0, pieces.stop[-1:])
+    extra: Integers = (sums - (high - low)) * value.slice_elements
+    return extra
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,10 @@ class Footprint:
         return total
 
     def recomputed_macs(self, pieces: Pieces) -> dict[str, Integers]:
-        """Layer -> for each count, multiply-accumulates done more than once; layers that recompute nothing left out."""
+        """Layer -> for each count, multiply-accumulates beyond those of the uncut group; layers with none left out."""
         by_tensor = {value.tensor: value for value in self.values}
         output = {layer.name: layer.output for layer in self.layers}
-        macs = {name: overlap_elements(by_tensor[output[name]], pieces) * each for name, each in self.macs}
+        macs = {name: recomputed_elements(by_tensor[output[name]], pieces) * each for name, each in self.macs}
         return {name: counts for name, counts in macs.items() if counts.any()}
 
     def peak(self, pieces: Pieces) -> Integers:

@@ -14,7 +14,7 @@ import numpy as np
 import sympy
 
 from partitioner.footprint import Footprint, Value
-from partitioner.terms import Guard, Span, Term
+from partitioner.terms import Span, Term, hull
 
 __all__ = ["FACTOR", "INSTANCE", "ClosedForm", "closed_forms", "input_bytes", "recomputed_macs"]
 
@@ -29,8 +29,8 @@ INSTANCE = sympy.Symbol("k", integer=True, nonnegative=True)
 class ClosedForm:
     """One value along one axis of the output: piece k of f needs [start, stop) of the value's axis `axis`.
 
-    `piece_bytes` is in f and k; `total_bytes` and `overlap_elements` (needed by several pieces, counted once for each
-    after the first) are in f. All are exact; sums over k stay sums where clipping at borders leaves no shorter form.
+    `piece_bytes` is in f and k; `total_bytes` and `recomputed_elements` (those of all pieces beyond those of the uncut
+    output) are in f. All are exact; sums over k stay sums where clipping at borders leaves no shorter form.
     """
 
     tensor: str
@@ -39,7 +39,7 @@ class ClosedForm:
     stop: sympy.Expr
     piece_bytes: sympy.Expr
     total_bytes: sympy.Expr
-    overlap_elements: sympy.Expr
+    recomputed_elements: sympy.Expr
     external: bool
 
 
@@ -54,10 +54,10 @@ def input_bytes(forms: tuple[ClosedForm, ...]) -> sympy.Expr:
 
 
 def recomputed_macs(footprint: Footprint, forms: tuple[ClosedForm, ...]) -> dict[str, sympy.Expr]:
-    """Layer -> multiply-accumulates that are done more than once; layers that recompute nothing left out."""
+    """Layer -> multiply-accumulates beyond those of the uncut group; layers with none left out."""
     by_tensor = {form.tensor: form for form in forms}
     output = {layer.name: layer.output for layer in footprint.layers}
-    macs = {name: each * by_tensor[output[name]].overlap_elements for name, each in footprint.macs}
+    macs = {name: each * by_tensor[output[name]].recomputed_elements for name, each in footprint.macs}
     return {name: expression for name, expression in macs.items() if expression != 0}
 
 
@@ -70,18 +70,9 @@ def _cut(position: sympy.Expr, extent: int, quantum: int) -> sympy.Expr:
 
 def _closed_form(value: Value, extent: int, quantum: int) -> ClosedForm:
     first, last = _cut(INSTANCE, extent, quantum), _cut(INSTANCE + 1, extent, quantum)
-    spans = value.reach.spans
-    conditions = [_condition(span, first, last, extent) for span in spans]
-    starts = [_ends(sympy.Min, span.lows, first, extent) for span in spans]
-    stops = [_ends(sympy.Max, span.highs, last, extent) for span in spans]
-    if conditions == [sympy.true]:
-        start, stop = starts[0], stops[0]
-        length = stop - start
-    else:
-        start = sympy.Min(*(_where(c, a, sympy.oo) for c, a in zip(conditions, starts, strict=True)))
-        stop = sympy.Max(*(_where(c, b, -sympy.oo) for c, b in zip(conditions, stops, strict=True)))
-        length = _where(sympy.Or(*conditions), sympy.Max(0, stop - start), sympy.Integer(0))
-    total, overlap = _over_all_pieces(value, length, extent, quantum)
+    start, stop, read = _hull(value.reach.spans, first, last, extent)
+    length = stop - start if read == sympy.true else _where(read, stop - start, sympy.Integer(0))
+    total, extra = _over_all_pieces(value, length, extent, quantum)
     each = value.slice_elements
     return ClosedForm(
         value.tensor,
@@ -90,58 +81,57 @@ def _closed_form(value: Value, extent: int, quantum: int) -> ClosedForm:
         stop,
         length * each * value.item_bytes,
         total * each * value.item_bytes,
-        overlap * each,
+        extra * each,
         value.external,
     )
 
 
 def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, quantum: int) -> tuple[sympy.Expr, sympy.Expr]:
-    """Lengths of all pieces together, and overlaps of neighbours.
+    """Lengths of all pieces together, and by how much that is more than the uncut length.
 
     Where every piece reads something, the lengths telescope: all that is read from the first start to the last stop,
     and at each cut between two pieces once more what lies between the second's start and the first's stop.
     """
-    (span, *more) = value.reach.spans
-    if more or span.guards:
-        return sympy.Sum(length, (INSTANCE, 0, FACTOR - 1)), _guarded_overlap(value, extent, quantum)
-    points = np.arange(extent + 1)
-    low, high = span.ends(points, points)
-    read = int(high[-1] - low[0])
-    shared = (high - low)[1:-1]  # at every place where a cut may lie
-    if shared.size == 0 or bool(np.all(shared == shared[0])):
-        once = int(shared[0]) if shared.size else 0
-        return read + (FACTOR - 1) * once, (FACTOR - 1) * max(0, once)
-    cut = _cut(INSTANCE, extent, quantum)
-    at_cut = _ends(sympy.Max, span.highs, cut, extent) - _ends(sympy.Min, span.lows, cut, extent)
-    overlap = at_cut if bool(np.all(shared >= 0)) else sympy.Max(0, at_cut)
-    cuts = (INSTANCE, 1, FACTOR - 1)
-    return read + sympy.Sum(at_cut, cuts), sympy.Sum(overlap, cuts)
-
-
-def _guarded_overlap(value: Value, extent: int, quantum: int) -> sympy.Expr:
-    """Overlap with the piece before, where both read something."""
-    before, cut, behind = (_cut(INSTANCE + shift, extent, quantum) for shift in (-1, 0, 1))
     spans = value.reach.spans
-    stop = sympy.Max(
-        *(_where(_condition(s, before, cut, extent), _ends(sympy.Max, s.highs, cut, extent), -sympy.oo) for s in spans)
-    )
-    start = sympy.Min(
-        *(_where(_condition(s, cut, behind, extent), _ends(sympy.Min, s.lows, cut, extent), sympy.oo) for s in spans)
-    )
-    return sympy.Sum(sympy.Max(0, stop - start), (INSTANCE, 1, FACTOR - 1))
+    points = np.arange(extent + 1)
+    low, high = hull(spans, points[:1], points[-1:])
+    whole = int(high[0] - low[0])
+    if len(spans) > 1 or spans[0].guards:
+        total = sympy.Sum(length, (INSTANCE, 0, FACTOR - 1))
+        return total, total - whole
+    starts, stops = spans[0].ends(points, points)
+    shared = (stops - starts)[1:-1]  # at every place where a cut may lie
+    if shared.size == 0 or bool(np.all(shared == shared[0])):
+        extra = (FACTOR - 1) * (int(shared[0]) if shared.size else 0)
+    else:
+        cut = _cut(INSTANCE, extent, quantum)
+        at_cut = _ends(sympy.Max, spans[0].highs, cut, extent) - _ends(sympy.Min, spans[0].lows, cut, extent)
+        extra = sympy.Sum(at_cut, (INSTANCE, 1, FACTOR - 1))
+    return whole + extra, extra
 
 
 def _where(condition: sympy.Basic, value: sympy.Expr, otherwise: sympy.Expr) -> sympy.Expr:
     return sympy.Piecewise((value, condition), (otherwise, True))
 
 
-def _condition(span: Span, first: sympy.Expr, last: sympy.Expr, extent: int) -> sympy.Basic:
-    """When the span is read at all."""
-
-    def open_between(guard: Guard) -> sympy.Basic:
-        return _ends(sympy.Min, guard[0], first, extent) < _ends(sympy.Max, guard[1], last, extent)
-
-    return sympy.And(*(open_between(guard) for guard in span.guards))
+def _hull(
+    spans: tuple[Span, ...], first: sympy.Expr, last: sympy.Expr, extent: int
+) -> tuple[sympy.Expr, sympy.Expr, sympy.Basic]:
+    """Both ends of what the spans hold between them, and when that is anything."""
+    starts = [_ends(sympy.Min, span.lows, first, extent) for span in spans]
+    stops = [_ends(sympy.Max, span.highs, last, extent) for span in spans]
+    if len(spans) == 1 and not spans[0].guards:
+        return starts[0], stops[0], sympy.true
+    conditions = []
+    for span in spans:
+        guards = [_hull(guard, first, last, extent) for guard in span.guards]
+        conditions.append(sympy.And(*(sympy.And(read, low < high) for low, high, read in guards)))
+    # Ends that join nothing: finite ones, because sympy cannot compare infinities inside a Piecewise.
+    latest = max(term.high for span in spans for term in span.lows)
+    earliest = min(term.low for span in spans for term in span.highs)
+    start = sympy.Min(*(_where(c, a, sympy.Integer(latest)) for c, a in zip(conditions, starts, strict=True)))
+    stop = sympy.Max(*(_where(c, b, sympy.Integer(earliest)) for c, b in zip(conditions, stops, strict=True)))
+    return start, stop, sympy.And(sympy.Or(*conditions), start < stop)
 
 
 def _ends(join: sympy.Basic, terms: tuple[Term, ...], cut: sympy.Expr, extent: int) -> sympy.Expr:

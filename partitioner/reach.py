@@ -16,6 +16,7 @@ from partitioner.graph import Graph, Op, Stage
 from partitioner.layers import Layer
 from partitioner.regions import matching_runs
 from partitioner.terms import (
+    Guard,
     Reach,
     Span,
     Term,
@@ -91,7 +92,7 @@ def _read_reach(
         if ends is None:
             continue
         low, high = (after(term, inside) for term in ends)
-        guards = tuple(dict.fromkeys((((low,), (high,)), ((inside,), (inside,)))))
+        guards: tuple[Guard, ...] = ((Span((low,), (high,)),), (Span((inside,), (inside,)),))
         guards = tuple(guard for guard in guards if can_be_empty(guard, written_shape[axis]))
         return Reach(position, (Span((low,), (high,), guards),))
     return whole_reach(shape[0])

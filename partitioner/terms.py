@@ -31,6 +31,7 @@ __all__ = [
     "can_be_empty",
     "compose",
     "constant",
+    "hull",
     "join_reaches",
     "reduced",
     "whole_reach",
@@ -124,13 +125,12 @@ def after(outer: Term, term: Term) -> Term:
     return replace(outer, inner=term, low=low, high=high)
 
 
-Guard: TypeAlias = tuple[tuple[Term, ...], tuple[Term, ...]]
-"""Ends of an interval on the way: where it is empty, nothing behind it is read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[minimum of `lows` at c, maximum of `highs` at c'), read only by pieces for which every guard is not empty."""
+    """[minimum of `lows` at c, maximum of `highs` at c'), read only by pieces for which no guard is empty.
+
+    A guard is what is read of a value on the way: where a piece reads nothing of that, it reads nothing behind it.
+    """
 
     lows: tuple[Term, ...]
     highs: tuple[Term, ...]
@@ -138,6 +138,25 @@ class Span:
 
     def ends(self, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
         return _least(self.lows, start), _greatest(self.highs, stop)
+
+
+Guard: TypeAlias = tuple[Span, ...]
+
+
+def hull(spans: tuple[Span, ...], start: Integers, stop: Integers) -> tuple[Integers, Integers]:
+    """Both ends of what all spans that are read hold between them; (0, 0) for pieces that read nothing."""
+    if len(spans) == 1 and not spans[0].guards:
+        return spans[0].ends(start, stop)
+    lows, highs = np.full(start.shape, FAR, np.int64), np.full(start.shape, -FAR, np.int64)
+    for span in spans:
+        low, high = span.ends(start, stop)
+        read = np.ones(start.shape, np.bool_)
+        for guard in span.guards:
+            guard_low, guard_high = hull(guard, start, stop)
+            read &= guard_low < guard_high
+        lows, highs = np.where(read, np.minimum(lows, low), lows), np.where(read, np.maximum(highs, high), highs)
+    none = highs <= lows
+    return np.where(none, 0, lows), np.where(none, 0, highs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +178,7 @@ class Reach:
 
     def intervals(self, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
         """Both ends for pieces [start, stop); a piece that reads nothing gets an empty interval (0, 0)."""
-        if len(self.spans) == 1 and not self.spans[0].guards:
-            return self.spans[0].ends(start, stop)
-        lows, highs = np.full(start.shape, FAR, np.int64), np.full(start.shape, -FAR, np.int64)
-        for span in self.spans:
-            low, high = span.ends(start, stop)
-            read = np.ones(start.shape, np.bool_)
-            for guard_lows, guard_highs in span.guards:
-                read &= _least(guard_lows, start) < _greatest(guard_highs, stop)
-            lows, highs = np.where(read, np.minimum(lows, low), lows), np.where(read, np.maximum(highs, high), highs)
-        none = highs <= lows
-        return np.where(none, 0, lows), np.where(none, 0, highs)
+        return hull(self.spans, start, stop)
 
 
 def whole_reach(extent: int) -> Reach:
@@ -183,12 +192,22 @@ def compose(outer: Reach, through: Reach, extent: int) -> Reach:
     `extent` is that of the output's axis: terms that another one covers at every cut point are dropped.
     """
     spans = []
-    for span in outer.spans:
-        for inner in through.spans:
-            guards = tuple((_afters(lows, span.lows), _afters(highs, span.highs)) for lows, highs in inner.guards)
-            guards = tuple(dict.fromkeys(span.guards + tuple(g for g in guards if can_be_empty(g, extent))))
-            spans.append(Span(_afters(inner.lows, span.lows), _afters(inner.highs, span.highs), guards))
+    for inner in through.spans:
+        # Whether something is read is asked of all spans of the value together: it is computed as one box.
+        behind = [_guard_after(guard, outer.spans) for guard in inner.guards]
+        guards = tuple(guard for guard in behind if can_be_empty(guard, extent))
+        for span in outer.spans:
+            lows, highs = _afters(inner.lows, span.lows), _afters(inner.highs, span.highs)
+            spans.append(Span(lows, highs, tuple(dict.fromkeys(span.guards + guards))))
     return Reach(through.axis, merge_spans(spans, extent))
+
+
+def _guard_after(guard: Guard, outer: tuple[Span, ...]) -> Guard:
+    return tuple(
+        Span(_afters(inner.lows, span.lows), _afters(inner.highs, span.highs), span.guards)
+        for inner in guard
+        for span in outer
+    )
 
 
 def join_reaches(a: Reach, b: Reach, shape: tuple[int, ...], extent: int) -> Reach:
@@ -257,4 +276,5 @@ def _greatest(terms: tuple[Term, ...], cut: Integers) -> Integers:
 def can_be_empty(guard: Guard, extent: int) -> bool:
     """Whether some piece of one element of an axis of `extent` finds nothing there (larger ones find more)."""
     points = np.arange(extent + 1)
-    return bool(np.any(_least(guard[0], points[:-1]) >= _greatest(guard[1], points[1:])))
+    low, high = hull(guard, points[:-1], points[1:])
+    return bool(np.any(low >= high))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioner.binding import cut_axis
-from partitioner.footprint import Footprints, cut_pieces, grid_sizes, overlap_elements, totals
+from partitioner.footprint import Footprints, cut_pieces, grid_sizes, recomputed_elements, totals
 from partitioner.footprint_symbolic import FACTOR, INSTANCE, closed_forms, input_bytes, recomputed_macs
 from partitioner.graph import Graph
 from partitioner.layers import Layer
@@ -44,7 +44,7 @@ def test_pieces_are_those_of_the_chained_boxes(group: Group, data: st.DataObject
 @settings(deadline=None)
 @given(groups(), st.data())
 def test_sums_over_pieces_are_those_of_the_boxes(group: Group, data: st.DataObject) -> None:
-    """Bytes, overlaps by counting elements, and the peak, for all counts at once."""
+    """Bytes, and elements beyond those of the uncut output, for all counts at once."""
     graph, layers = group
     axis = data.draw(st.integers(0, 3))
     extent = graph.by_name[layers[-1].output].shape[axis]
@@ -55,12 +55,8 @@ def test_sums_over_pieces_are_those_of_the_boxes(group: Group, data: st.DataObje
     for value in footprint.values:
         sizes = [sum(box_size(boxes[value.tensor]) for boxes in of_count) * 2 for of_count in exact]
         assert totals(value.piece_bytes(pieces), pieces).tolist() == sizes
-        along = [
-            [range(*boxes[value.tensor][value.reach.axis]) if boxes[value.tensor] else range(1) for boxes in of_count]
-            for of_count in exact
-        ]
-        shared = [sum(map(len, runs)) - len({i for run in runs for i in run}) for runs in along]
-        assert overlap_elements(value, pieces).tolist() == [n * value.slice_elements for n in shared]
+        whole = box_size(exact[0][0][value.tensor])
+        assert recomputed_elements(value, pieces).tolist() == [size // 2 - whole for size in sizes]
 
 
 @settings(deadline=None, max_examples=60)
@@ -77,7 +73,7 @@ def test_closed_forms_equal_the_numbers(group: Group, data: st.DataObject) -> No
         each = [int(form.piece_bytes.subs({FACTOR: count, INSTANCE: k})) for k in range(count)]
         assert each == value.piece_bytes(pieces).tolist(), form
         assert int(form.total_bytes.subs(FACTOR, count).doit()) == sum(each), form
-        assert int(form.overlap_elements.subs(FACTOR, count).doit()) == overlap_elements(value, pieces)[0], form
+        assert int(form.recomputed_elements.subs(FACTOR, count).doit()) == recomputed_elements(value, pieces)[0], form
     assert int(input_bytes(forms).subs(FACTOR, count).doit()) == footprint.input_bytes(pieces)[0]
     macs = {name: int(e.subs(FACTOR, count).doit()) for name, e in recomputed_macs(footprint, forms).items()}
     assert {name: n for name, n in macs.items() if n} == {
@@ -118,7 +114,7 @@ def test_a_chain_of_windows_is_one_term() -> None:
     forms = {form.tensor: form for form in closed_forms(footprint)}
     assert str(forms["x"].start) == "Max(0, 2*floor(16*k/f) - 4)"
     assert str(forms["x"].stop) == "Min(32, 2*floor((16*k + 16)/f) + 3)"
-    assert [str(forms[name].overlap_elements) for name in ("conv2.out", "conv1.out")] == ["0", "128*f - 128"]
+    assert [str(forms[name].recomputed_elements) for name in ("conv2.out", "conv1.out")] == ["0", "128*f - 128"]
 
 
 def test_batch_pieces_share_nothing() -> None:
