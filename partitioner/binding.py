@@ -18,7 +18,7 @@ from partitioner.plan import Binding
 from partitioner.regions import Box, box_size, run_count
 from partitioner.target import PlanTarget, Work
 
-__all__ = ["bind", "cut_axis", "cut_quanta", "load_cycles", "piece_boxes", "store_cycles", "tile_cycles"]
+__all__ = ["bind", "cut_axis", "cut_quanta", "load_cycles", "piece_boxes", "store_cycles", "tile_cycles", "ways"]
 
 
 def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
@@ -63,19 +63,26 @@ def _transfer_cycles(chip: Chip, source: str, destination: str, tensor: Tensor, 
 
 def bind(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[Binding, float]:
     """The binding whose slowest core takes fewest cycles, and that number; ties go to fewer pieces, to outer axes."""
+    cycles, count, negated = min(
+        (cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in ways(graph, layer, box, target, chip)
+    )
+    return Binding(tuple(-n for n in negated), tuple(range(count))), cycles
+
+
+def ways(
+    graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip
+) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
+    """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and how many
+    pieces there are."""
     quanta = cut_quanta(graph, layer, box, target, chip)
-    best: tuple[float, int, tuple[int, ...]] | None = None
     for pieces in _counts(box, quanta, chip.cores_per_cluster):
         slowest = 0.0
+        boxes = piece_boxes(box, pieces, quanta)
         seen: set[tuple[int, ...]] = set()
-        for piece in _distinct(piece_boxes(box, pieces, quanta), seen):
+        for piece in _distinct(boxes, seen):
             work = target.work(graph, layer, piece, chip)
             slowest = max(slowest, tile_cycles(graph, layer, work, piece, chip))
-        key = (slowest, len(piece_boxes(box, pieces, quanta)), tuple(-n for n in pieces))
-        if best is None or key < best:
-            best = key
-    assert best is not None  # one piece of every axis is always among the candidates
-    return Binding(tuple(-n for n in best[2]), tuple(range(best[1]))), best[0]
+        yield pieces, (slowest, len(boxes))
 
 
 def cut_quanta(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[int, ...]:

@@ -184,7 +184,7 @@ class Tiler:
     target: PlanTarget
     chip: Chip
     reads: Reads
-    known: dict[object, tuple[Tiling, dict[tuple[str, str], int]]] = field(default_factory=dict)
+    known: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
 
     @staticmethod
     def of(graph: Graph, target: PlanTarget, chip: Chip) -> Tiler:
@@ -192,10 +192,11 @@ class Tiler:
 
     def choose(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiling:
         """The tiling of a piece. Raises DoesNotFit."""
-        free = self._known(layer, piece, residents, EVERYWHERE)
-        if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
-            return free[0]
-        return self._known(layer, piece, residents, room)[0]
+        return self._best(layer, piece, residents, room)[0]
+
+    def cycles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> float:
+        """Cycles of a piece in the tiling that is chosen, when nothing overlaps. Raises DoesNotFit."""
+        return self._best(layer, piece, residents, room)[2]
 
     def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int:
         """Bytes of a part of a memory that a tile of `piece` uses when all of it is free."""
@@ -216,18 +217,26 @@ class Tiler:
         fits = tuple(fit(self.graph, layer, box, work, residents, self.chip) for box, work in pairs)
         return Tiles(boxes, works, fits)
 
+    def _best(
+        self, layer: Layer, piece: Box, residents: Residents, room: Room
+    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+        free = self._known(layer, piece, residents, EVERYWHERE)
+        if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
+            return free
+        return self._known(layer, piece, residents, room)
+
     def _known(
         self, layer: Layer, piece: Box, residents: Residents, room: Room
-    ) -> tuple[Tiling, dict[tuple[str, str], int]]:
+    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
         held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
         bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
         key = (layer.name, box_shape(piece), held, bounds)
         if key not in self.known:
-            tiling, _ = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room)
+            tiling, cycles = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room)
             tile = middle(piece, tiling.counts, tiling.quanta)
             work = self.target.work(self.graph, layer, tile, self.chip)
             used = fit(self.graph, layer, tile, work, residents, self.chip)
-            self.known[key] = tiling, demand_bytes(self.chip, buffer_sizes((used.spare,)))
+            self.known[key] = tiling, demand_bytes(self.chip, buffer_sizes((used.spare,))), cycles
         return self.known[key]
 
 
