@@ -18,6 +18,7 @@ import numpy.typing as npt
 from hw_models.chip import Chip
 from isched.program import Program
 from isched.target import LowerTarget
+from isched.timed import TimedStream
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 from partitioner.target import PlanTarget
@@ -91,6 +92,9 @@ class Target(LowerTarget, Protocol):
         Computed without the simulator from the stored bits of the layer's inputs, which `read(name)` gives in device
         shape. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the chip's own are outside
         this promise."""
+
+    def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+        """What machine code asks of each core, for the clock; read from the bytes alone. Raises TargetError."""
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

@@ -10,7 +10,7 @@ from math import ceil
 
 from hw_models.chip import Chip, Link
 
-__all__ = ["dma_cycles", "matrix_cycles", "matrix_tiles", "transfer_cycles", "vector_cycles"]
+__all__ = ["dma_cycles", "link_bytes", "matrix_cycles", "matrix_tiles", "transfer_cycles", "vector_cycles"]
 
 
 def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:
@@ -69,9 +69,13 @@ def dma_cycles(
     return _link_cycles(link, size_bytes, rows, sharers) + descriptors * chip.assumed.dma_descriptor_cycles
 
 
+def link_bytes(link: Link, size_bytes: int, rows: int = 1) -> int:
+    """Bytes that a link carries for `size_bytes` in `rows` equal rows: each row takes whole bursts."""
+    row_bytes = ceil(size_bytes / rows)
+    return rows * ceil(row_bytes / link.burst_bytes) * link.burst_bytes
+
+
 def _link_cycles(link: Link, size_bytes: int, rows: int, sharers: int) -> float:
     if size_bytes <= 0:
         return 0.0
-    row_bytes = ceil(size_bytes / rows)
-    moved_bytes = rows * ceil(row_bytes / link.burst_bytes) * link.burst_bytes
-    return link.latency_cycles + ceil(moved_bytes / link.available_bytes_per_cycle(sharers))
+    return link.latency_cycles + ceil(link_bytes(link, size_bytes, rows) / link.available_bytes_per_cycle(sharers))

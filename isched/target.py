@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from hw_models.chip import Chip
-from isched.program import Instr, Region
+from isched.program import Instr, Program, Region
+from isched.timed import CoreIssue
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 from partitioner.regions import Box
@@ -58,3 +59,6 @@ class LowerTarget(PlanTarget, Protocol):
 
     def synchronise(self, source: str) -> Instr:
         """The barrier instruction."""
+
+    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+        """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""

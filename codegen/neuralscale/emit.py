@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codegen.neuralscale.assembler import (
+    Branch,
     Comment,
+    Far,
     Item,
     Label,
     assemble,
@@ -41,9 +43,10 @@ from codegen.neuralscale.memory_map import (
 )
 from hw_models.errors import DoesNotFit
 from isched.program import Instr, Program
+from isched.timed import CoreIssue, Issue
 from partitioner.graph import Constants, Graph
 
-__all__ = ["Image", "SourceRange", "emit_image"]
+__all__ = ["Image", "SourceRange", "emit_image", "issue_costs"]
 
 ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27
 FT0 = 0
@@ -105,6 +108,47 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
     control = Segment(".tohost", CONTROL_BASE, (), SegmentFlags.READ_WRITE, CONTROL_BYTES)
     text_segment = Segment(".text", CODE_BASE, (text,), SegmentFlags.READ_EXECUTE)
     return Image(tuple(items), CODE_BASE, (control, text_segment, *_data(program, graph, constants)), symbols, ranges)
+
+
+POLL_INSTRUCTIONS = 3
+"""Load, mask, branch: the loop that waits for a DMA channel."""
+
+
+def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
+    """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
+    costs = []
+    for number, stream in enumerate(program.streams):
+        body = _Body(program.cluster)
+        issues = tuple(_issue_cost(instr, list(body.expand(instr))) for instr in stream.instrs)
+        costs.append(CoreIssue(_start_up_count(program.cluster, number), issues, _ending_count(stream.core)))
+    return tuple(costs)
+
+
+def _issue_cost(instr: Instr, code: Sequence[Instruction]) -> Issue:
+    """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
+    if instr.opcode != "dma.wait":
+        return Issue(len(code))
+    asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
+    return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)
+
+
+def _start_up_count(cluster: int, core: int) -> int:
+    """Instructions from the entry to the code of the core at this place among the program's."""
+    items = list(_start_up(cluster, core + 1))
+    jumps = [place for place, item in enumerate(items) if isinstance(item, Far) and item.mnemonic == "jalr"]
+    skipped = len(jumps) - 1  # far jumps of the cores before, which the branch goes around
+    return sum(item_bytes(item) for item in items[: jumps[-1] + 1]) // 4 - 2 * skipped
+
+
+def _ending_count(core: int) -> int:
+    """Core 0 runs from its end to the store to `tohost`; the others go to sleep."""
+    own = _size(_ending(core, "")) // 4
+    if core:
+        return own + 1
+    items = list(_start_up(0, 0))
+    exit_code = items[next(place for place, item in enumerate(items) if item == Label("exit")) :]
+    stored = next(place for place, item in enumerate(exit_code) if isinstance(item, Branch))
+    return own + _size(exit_code[:stored]) // 4
 
 
 def _size(items: Sequence[Item]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from codegen.neuralscale.assembly_text import render
 from codegen.neuralscale.elf_format import ElfError
 from codegen.neuralscale.elf_writer import elf_bytes
-from codegen.neuralscale.emit import SourceRange, emit_image
+from codegen.neuralscale.emit import SourceRange, emit_image, issue_costs
 from codegen.neuralscale.kernels import NeuralScaleKernels
 from codegen.neuralscale.limits import unsuited
 from codegen.neuralscale.memory_map import DATA_BASE, address_of
@@ -19,6 +19,7 @@ from codegen.target import ClusterFiles, Execution
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program import Program
+from isched.timed import CoreIssue, TimedStream
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 
@@ -54,6 +55,14 @@ class NeuralScaleTarget(NeuralScaleKernels):
             SOURCE_MAP: _source_map_text(image.source_map).encode(),
         }
         return ClusterFiles(len(program.streams), EXECUTABLE, files, program.cluster)
+
+    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+        return issue_costs(program)
+
+    def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+        from codegen.neuralscale.trace import trace_elf  # the simulator's compiled loops
+
+        return trace_elf(executable, cores, chip, cluster)
 
     def emulate(self, graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read, chip: Chip) -> Bits:
         return emulate(graph, constants, layer, points, read, chip)

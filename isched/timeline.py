@@ -1,0 +1,132 @@
+"""What a run under the clock looked like: when each instruction was ready, issued, started and over, and sums of it.
+
+Cycles are those of the chip's clock, from the moment of the launch on. A writer of traces or charts needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+__all__ = ["OVERLAPS", "Overlap", "Span", "Timeline"]
+
+OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("all", ("transfer", "matrix", "vector")),
+    ("transfer/matrix", ("transfer", "matrix")),
+    ("transfer/vector", ("transfer", "vector")),
+    ("vector/matrix", ("vector", "matrix")),
+)
+"""Pairs of kinds of engines whose common work the vendor's profiler shows, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One instruction. `ready`: the scalar core has come to it; `issued`: its engine took it; `start` and `end`: its
+    work. Of a barrier, `start` is when its core came to it with idle engines, `end` when all had come. `stall` says
+    why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (asking for the
+    end of one). `blocked_by` is the number in the timeline of the span that it waited for last, -1 for none."""
+
+    core: int
+    index: int
+    engine: str
+    unit: str
+    opcode: str
+    source: str
+    ready: float
+    issued: float
+    start: float
+    end: float
+    stall: str = ""
+    blocked_by: int = -1
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Cycles in which the engines of several kinds work at once, summed over cores; `share` is of the cycles in which
+    any of them works."""
+
+    cycles: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A whole run of one cluster. `spans` are in order of core and position; `engine_kinds` is engine name -> kind;
+    `scalar_cycles` is what each core's scalar instructions took, waiting excluded."""
+
+    chip: str
+    clock_hz: int
+    launch_cycles: float
+    cycles: float
+    cores: tuple[int, ...]
+    spans: tuple[Span, ...]
+    core_end_cycles: tuple[float, ...]
+    scalar_cycles: tuple[float, ...]
+    engine_kinds: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / self.clock_hz
+
+    @cached_property
+    def busy_cycles(self) -> dict[str, float]:
+        """Unit -> cycles at work, summed over cores; a unit does one thing at a time."""
+        busy: dict[str, float] = {}
+        for span in self.spans:
+            if span.unit:
+                busy[span.unit] = busy.get(span.unit, 0.0) + span.end - span.start
+        return dict(sorted(busy.items()))
+
+    @cached_property
+    def utilisation(self) -> dict[str, float]:
+        """Unit -> share of the time after the launch; an engine that every core has counts once a core."""
+        whole = self.cycles - self.launch_cycles
+        kinds = {"matrix", "vector", "transfer"}
+        return {
+            unit: busy / whole / (len(self.cores) if self.engine_kinds.get(unit) in kinds else 1) if whole else 0.0
+            for unit, busy in self.busy_cycles.items()
+        }
+
+    @cached_property
+    def stall_cycles(self) -> dict[str, float]:
+        """Reason -> cycles in which a scalar core waited for it, summed over cores; `barrier` is for other cores."""
+        stalls: dict[str, float] = {}
+        for span in self.spans:
+            if span.stall:
+                stalls[span.stall] = stalls.get(span.stall, 0.0) + span.issued - span.ready
+            if not span.unit and span.end > span.start:
+                stalls["barrier"] = stalls.get("barrier", 0.0) + span.end - span.start
+        return dict(sorted(stalls.items()))
+
+    @cached_property
+    def overlaps(self) -> dict[str, Overlap]:
+        """The vendor's percentages: how long engines of one core work at the same time."""
+        seconds: dict[frozenset[str], float] = {}
+        for core in self.cores:
+            mine = [span for span in self.spans if span.core == core]
+            for kinds, cycles in _occupation((self.engine_kinds.get(s.unit, ""), s.start, s.end) for s in mine):
+                seconds[kinds] = seconds.get(kinds, 0.0) + cycles
+        active = sum(seconds.values())
+        both = {name: sum(c for kinds, c in seconds.items() if kinds.issuperset(of)) for name, of in OVERLAPS}
+        return {name: Overlap(cycles, cycles / active if active else 0.0) for name, cycles in both.items()}
+
+
+def _occupation(work: Iterable[tuple[str, float, float]]) -> list[tuple[frozenset[str], float]]:
+    """Stretches of time by the set of engine kinds at work in them; idle ones are left out."""
+    edges: list[tuple[float, int, str]] = []
+    for kind, start, end in work:
+        if kind in ("matrix", "vector", "transfer") and end > start:
+            edges += [(start, 1, kind), (end, -1, kind)]
+    edges.sort()
+    running: dict[str, int] = {}
+    stretches: list[tuple[frozenset[str], float]] = []
+    last = 0.0
+    for time, change, kind in edges:
+        now = frozenset(kind for kind, count in running.items() if count)
+        if now and time > last:
+            stretches.append((now, time - last))
+        running[kind] = running.get(kind, 0) + change
+        last = time
+    return stretches
