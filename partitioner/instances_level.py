@@ -8,6 +8,7 @@ room goes to the next memory outward, a group whose instances do not fit is cut 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
@@ -18,19 +19,23 @@ from partitioner.graph import Constants, Graph
 from partitioner.grouping import group_layers_into_subgraphs
 from partitioner.instance import CoreBoxes
 from partitioner.layers import Layer, group_layers
-from partitioner.layout import lay_out
+from partitioner.layout import Layout, lay_out
 from partitioner.ordering import choose_order
 from partitioner.ordering_cost import InstanceGraph, Node, Room
 from partitioner.plan import Binding, Group, Plan, Step, verify_plan
-from partitioner.regions import Box, box_size, common, empty_box, full_box, join
+from partitioner.regions import Box, box_size, common, empty_box, full_box, holds, join
 from partitioner.split import SplitOptions, Splitter
 from partitioner.target import PlanTarget
 from partitioner.workshop import Prepared, Workshop
 
 __all__ = ["plan_instances"]
 
-STAGING_SHARE = 8
-"""One part in this many of the staging memory is kept for weights and inputs on their way."""
+STAGING_SHARES = 8
+"""Room for waiting values is tried in steps of one part in this many of the staging memory; constants that stay leave
+as much for those on their way."""
+
+LESS_ROOM = (3, 4)
+"""A group that finds no room is grouped again for this share of the capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,58 +53,52 @@ def plan_instances(graph: Graph, constants: Constants, chip: Chip, target: PlanT
     del constants
     layers, decisions = group_layers(graph, target.can_trail)
     workshop = Workshop.of(graph, chip, target)
-    made, reasons = _groups(workshop, layers)
+    made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
     decisions = (*decisions, *reasons)
     instances = _instances(workshop, made)
     return _ordered_plan(workshop, instances, decisions)
 
 
-def _groups(workshop: Workshop, layers: tuple[Layer, ...]) -> tuple[list[Prepared | Layer], tuple[Decision, ...]]:
-    """Groups by the published patterns, each cut as coarsely as it fits, or into two groups where no cut does."""
-    graph, chip = workshop.graph, workshop.chip
-    local = workshop.local_bytes
-    splitter = Splitter(
-        workshop.footprints, local * chip.cores_per_cluster, SplitOptions(uneven=True, most_axes=2), workshop.quanta
-    )
+def _groups(
+    workshop: Workshop, layers: tuple[Layer, ...], capacity_bytes: int
+) -> tuple[list[Prepared | Layer], list[Decision]]:
+    """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
+    cut is grouped again as if there were less room."""
+    graph = workshop.graph
+    splitter = Splitter(workshop.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
     groups, decisions = group_layers_into_subgraphs(
-        graph, layers, splitter.best, lambda _layers: _ends_badly(graph, _layers)
+        graph, layers, splitter.best, lambda found: _ends_badly(graph, found)
     )
     reasons = list(decisions)
     made: list[Prepared | Layer] = []
     for group in groups:
-        made += _fitted(workshop, splitter, group, reasons)
-    return made, tuple(reasons)
+        if all(layer.anchor(graph).kind == "view" for layer in group):
+            made += group
+            continue
+        best = splitter.best(group)
+        try:
+            prepared = workshop.coarsest(group, best.instances if best else 1)
+        except UserError as error:
+            if len(group) == 1:
+                raise
+            smaller = capacity_bytes * LESS_ROOM[0] // LESS_ROOM[1]
+            reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", str(error)))
+            parts, more = _groups(workshop, group, smaller)
+            made += parts
+            reasons += more
+            continue
+        count = prepared.group.split.instances
+        held = f"{size_text(prepared.local_bytes)} on a core beside tile buffers"
+        reasons.append(Decision(prepared.group.name, f"{count} instances", f"the fewest that find room: {held}"))
+        reasons += prepared.spread.decisions
+        made.append(prepared)
+    return made, reasons
 
 
 def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
     if layers[-1].anchor(graph).kind == "view":
         return f"{layers[-1].name} is a view: a group ends with what it computes"
     return None
-
-
-def _fitted(
-    workshop: Workshop, splitter: Splitter, layers: tuple[Layer, ...], reasons: list[Decision]
-) -> list[Prepared | Layer]:
-    if all(layer.anchor(workshop.graph).kind == "view" for layer in layers):
-        return list(layers)
-    try:
-        best = splitter.best(layers)
-        prepared = workshop.coarsest(layers, best.instances if best else 1)
-    except UserError as error:
-        if len(layers) == 1:
-            raise
-        middle = len(layers) // 2
-        reasons.append(Decision(layers[-1].name, "group cut in two", str(error)))
-        return [
-            *_fitted(workshop, splitter, layers[:middle], reasons),
-            *_fitted(workshop, splitter, layers[middle:], reasons),
-        ]
-    reasons.append(
-        Decision(prepared.group.name, f"{prepared.group.split.instances} instances",
-                 f"the fewest that find room: {size_text(prepared.local_bytes)} on a core beside tile buffers")
-    )  # fmt: skip
-    reasons.extend(prepared.spread.decisions)
-    return [prepared]
 
 
 def _instances(workshop: Workshop, made: list[Prepared | Layer]) -> list[_Instance]:
@@ -143,91 +142,165 @@ def _gives(graph: Graph, instance: _Instance) -> dict[str, Box]:
     return gives
 
 
-def _ordered_plan(workshop: Workshop, instances: list[_Instance], decisions: tuple[Decision, ...]) -> Plan:
-    """Order, scopes and steps; values that the layout refuses go outward."""
-    graph, chip = workshop.graph, workshop.chip
-    main = main_memory(chip)
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """Instances and what flows between them: for each reader and value the makers that it reads, and the ends of all
+    edges; `nodes` are what ordering must know."""
+
+    instances: tuple[_Instance, ...]
+    nodes: tuple[Node, ...]
+    sources: dict[tuple[int, str], tuple[int, ...]]
+    needs: tuple[dict[str, Box], ...]
+    forced: frozenset[int]
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        return tuple(dict.fromkeys((n, reader) for (reader, _), found in self.sources.items() for n in found))
+
+
+def _flow(workshop: Workshop, instances: list[_Instance]) -> _Flow:
+    """Edges where a reader's box meets what a maker gives; redundant ones never come to be."""
+    graph = workshop.graph
     gives = [_gives(graph, instance) for instance in instances]
-    needs = [_needs(graph, instance) for instance in instances]
+    needs = tuple(_needs(graph, instance) for instance in instances)
     makers: dict[str, list[int]] = {}
     for number, given in enumerate(gives):
         for name in given:
             makers.setdefault(name, []).append(number)
-    edges: list[tuple[int, int]] = []
-    readers: dict[int, list[int]] = {}
-    sources: list[tuple[int, ...]] = []
-    for number, needed in enumerate(needs):
-        for name, box in needed.items():
-            found = tuple(maker for maker in makers.get(name, ()) if box_size(common(gives[maker][name], box)))
-            sources.append(found)
-            edges += [(maker, number) for maker in found]
-            for maker in found:
-                readers.setdefault(maker, []).append(number)
-    local = workshop.local_bytes
-    staging = staging_memory(chip, workshop.local.memory)
+    sources = {
+        (number, name): tuple(maker for maker in makers.get(name, ()) if box_size(common(gives[maker][name], box)))
+        for number, needed in enumerate(needs)
+        for name, box in needed.items()
+    }
+    inside = {op for i in instances if i.prepared is not None for layer in i.group.layers for op in layer.ops}
+    forced = {
+        number
+        for name, numbers in makers.items()
+        if name in graph.outputs or any(op.kind == "view" and op.name not in inside for op in graph.consumers[name])
+        for number in numbers
+    }
     nodes = tuple(
         Node(
             f"{instance.group.name}.{instance.step.instance}",
-            min(local, instance.prepared.local_bytes) if instance.prepared else 0,
+            min(workshop.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
             _core_bytes(graph, instance),
             sum(box_size(box) * graph.by_name[name].item_bytes for name, box in given.items()),
         )
         for instance, given in zip(instances, gives, strict=True)
     )
-    room = Room(local, 0 if staging == main else chip.memory(staging).size_bytes * (STAGING_SHARE - 1) // STAGING_SHARE)
-    choice = choose_order(InstanceGraph(nodes, tuple(dict.fromkeys(edges))), room)
-    costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
-    reasons = [
-        *decisions,
-        Decision("order", choice.best.name, f"weighted bytes that wait outside local memories: {costs}"),
-    ]
-    scopes = {
-        number: staging if choice.best.scopes[number] in ("local", "staging") and number in readers else main
-        for number in range(len(instances))
-    }
-    for name, numbers in makers.items():
-        viewed = any(op.kind == "view" and not _inside(instances, op.name) for op in graph.consumers[name])
-        if name in graph.outputs or viewed:
-            scopes.update(dict.fromkeys(numbers, main))
-    _agree(sources, scopes, main)
-    while True:
-        plan = _plan(workshop, instances, choice.best.order, scopes, tuple(reasons))
+    return _Flow(tuple(instances), nodes, sources, needs, frozenset(forced))
+
+
+def _ordered_plan(workshop: Workshop, instances: list[_Instance], decisions: tuple[Decision, ...]) -> Plan:
+    """Order, scopes and steps; where the layout refuses, less may wait in local memories and then in staging."""
+    chip = workshop.chip
+    flow = _flow(workshop, instances)
+    main = main_memory(chip)
+    staging = staging_memory(chip, workshop.local.memory)
+    reasons = list(decisions)
+    busiest = max((node.work_bytes for node in flow.nodes), default=0)
+    for local_bytes, staging_bytes in _rooms(
+        workshop.local_bytes, busiest, 0 if staging == main else chip.memory(staging).size_bytes
+    ):
+        room = Room(local_bytes, staging_bytes)
+        choice = choose_order(InstanceGraph(flow.nodes, flow.edges), room)
+        costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
+        names = {"local": workshop.local.memory, "staging": staging, "main": main}
+        scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
+        _agree(flow, scopes, main)
+        chosen = Decision(
+            "order",
+            choice.best.name,
+            f"weighted bytes that wait outside local memories, with {size_text(local_bytes)} of {workshop.local.memory} "
+            f"a core and {size_text(staging_bytes)} of {staging} to wait in: {costs}",
+        )
+        plan = _plan(workshop, flow, choice.best.order, scopes, (*reasons, chosen))
         try:
-            lay_out(plan, graph, chip, workshop.target, workshop.tiler)
-        except DoesNotFit as error:
-            kept = [n for n in range(len(instances)) if scopes[n] == staging]
-            if not kept:
-                raise
-            largest = max(kept, key=lambda n: nodes[n].total_bytes)
-            name = instances[largest].group.name
-            for number in kept:
-                if instances[number].group.name == name:
-                    scopes[number] = main
-            _agree(sources, scopes, main)
-            reasons.append(Decision(name, f"output to {main}", str(error)))
+            layout = lay_out(plan, workshop.graph, chip, workshop.target, workshop.tiler)
+        except UserError as error:
+            refusal = error
+            reasons.append(Decision("order", "tried again with less room for waiting values", str(error)))
             continue
-        break
-    verify_plan(plan, graph, chip)
-    return plan
+        verify_plan(plan, workshop.graph, chip)
+        return _with_pins(workshop, plan, layout)
+    raise refusal
 
 
-def _agree(sources: list[tuple[int, ...]], scopes: dict[int, str], main: str) -> None:
-    """What one reader reads of one value lies in one memory: where a part is in the main memory, all of it is."""
+def _rooms(local_bytes: int, busiest_bytes: int, staging_bytes: int) -> Iterator[tuple[int, int]]:
+    """Room for waiting values to try: all there is, none beside the busiest instance, then less and less staging."""
+    yield local_bytes, staging_bytes
+    for part in range(STAGING_SHARES, -1, -1):
+        yield busiest_bytes, staging_bytes * part // STAGING_SHARES
+
+
+def _with_pins(workshop: Workshop, plan: Plan, layout: Layout) -> Plan:
+    """Constants that several instances read stay in the staging memory while there is room beside all else."""
+    graph = workshop.graph
+    steps = [
+        (step, entries) for step, entries in zip(plan.steps, layout.steps, strict=True) if isinstance(entries, tuple)
+    ]
+    spans: dict[str, tuple[int, int]] = {}
+    for position, (step, entries) in enumerate(steps):
+        if entries:
+            spans[step.group] = (spans.get(step.group, (position, position))[0], position)
+    reserve = workshop.chip.memory(layout.staging).size_bytes // STAGING_SHARES
+    pinned: list[str] = []
+    reasons: list[Decision] = []
+    taken = [0] * len(steps)
+    for group in sorted(plan.groups, key=lambda group: -group.split.instances):
+        if group.split.instances < 2 or group.name not in spans:
+            continue
+        first, last = spans[group.name]
+        room = (
+            min(
+                (
+                    entry.staging[1] - taken[position]
+                    for position in range(first, last + 1)
+                    for entry in steps[position][1]
+                ),
+                default=0,
+            )
+            - reserve
+        )
+        names = dict.fromkeys(
+            name for layer in group.layers for name in layer.inputs(graph) if graph.by_name[name].constant
+        )
+        used = 0
+        for name in sorted(names, key=lambda name: -graph.by_name[name].size_bytes):
+            size = graph.by_name[name].size_bytes
+            if size > 0 and used + size <= room and name not in pinned:
+                pinned.append(name)
+                used += size
+        for position in range(first, last + 1):
+            taken[position] += used
+        if used:
+            reasons.append(
+                Decision(
+                    group.name,
+                    f"{size_text(used)} of constants stay in {layout.staging}",
+                    f"{group.split.instances} instances read them; {size_text(max(0, room))} are free while they run",
+                )
+            )
+    kept = replace(plan, pinned=tuple(sorted(pinned)), decisions=(*plan.decisions, *reasons))
+    try:
+        lay_out(kept, graph, workshop.chip, workshop.target, workshop.tiler)
+    except DoesNotFit as error:
+        return replace(
+            plan, decisions=(*plan.decisions, Decision("constants", "read again by each instance", str(error)))
+        )
+    return kept
+
+
+def _agree(flow: _Flow, scopes: list[str], main: str) -> None:
+    """What one reader reads of one value is all in the main memory or none of it."""
     changed = True
     while changed:
         changed = False
-        for found in sources:
+        for found in flow.sources.values():
             if any(scopes[n] == main for n in found) and not all(scopes[n] == main for n in found):
-                scopes.update(dict.fromkeys(found, main))
+                for n in found:
+                    scopes[n] = main
                 changed = True
-
-
-def _inside(instances: list[_Instance], op: str) -> bool:
-    """True when `op` belongs to a group that computes something: there a view is resolved in place."""
-    for instance in instances:
-        if any(op in layer.ops for layer in instance.group.layers):
-            return instance.prepared is not None
-    return False
 
 
 def _core_bytes(graph: Graph, instance: _Instance) -> int:
@@ -241,20 +314,42 @@ def _core_bytes(graph: Graph, instance: _Instance) -> int:
 
 
 def _plan(
-    workshop: Workshop,
-    instances: list[_Instance],
-    order: tuple[int, ...],
-    scopes: dict[int, str],
-    decisions: tuple[Decision, ...],
+    workshop: Workshop, flow: _Flow, order: tuple[int, ...], scopes: list[str], decisions: tuple[Decision, ...]
 ) -> Plan:
-    graph = workshop.graph
-    groups = tuple({instance.group.name: instance.group for instance in instances}.values())
-    steps = []
+    """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
+    graph, main, local = workshop.graph, main_memory(workshop.chip), workshop.local.memory
+    groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
+    steps: list[Step] = []
     for number in order:
-        step = instances[number].step
-        exports = tuple((name, main_memory(workshop.chip)) for name, _ in step.exports)
-        steps.append(replace(step, scope=scopes[number], exports=exports))
+        instance = flow.instances[number]
+        for name, box in flow.needs[number].items():
+            found = flow.sources[number, name]
+            if any(scopes[n] == local for n in found) and not _in_place(flow, found, instance, name):
+                kind = (
+                    "concat"
+                    if len(found) > 1
+                    else "redistribute"
+                    if flow.nodes[found[0]].total_bytes == _size(graph, name, box)
+                    else "split"
+                )
+                steps.append(replace(instance.step, kind=kind, box=box, scope=local, tensor=name, exports=()))
+        exports = tuple((name, main) for name, _ in instance.step.exports)
+        steps.append(replace(instance.step, scope=scopes[number], exports=exports))
     shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
-    return Plan(
-        graph.name, "O3", graph.hash, workshop.chip.hash, shape[0] if shape else 1, groups, tuple(steps), decisions
+    batch = shape[0] if shape else 1
+    return Plan(graph.name, "O3", graph.hash, workshop.chip.hash, batch, groups, tuple(steps), decisions)
+
+
+def _size(graph: Graph, name: str, box: Box) -> int:
+    return box_size(box) * graph.by_name[name].item_bytes
+
+
+def _in_place(flow: _Flow, found: tuple[int, ...], reader: _Instance, name: str) -> bool:
+    """True when each core of the reader made itself all that it reads."""
+    if len(found) != 1 or flow.instances[found[0]].step.binding.cores[: len(reader.cores)] != reader.step.binding.cores:
+        return False
+    makers = flow.instances[found[0]].cores
+    return all(
+        name not in mine.needed or (name in its.owned and holds(its.owned[name], mine.needed[name]))
+        for mine, its in zip(reader.cores, makers, strict=False)
     )

@@ -387,7 +387,7 @@ class _Walk:
                 )
             if name in outputs:
                 self._leave(entry, name, scope, owned, local, after.get(name, slot))
-            read = set(self.reads(layer, next(b for b in boxes if box_size(b)))) | {name}
+            read = {name}.union(*(self.reads(layer, box) for box in boxes if box_size(box)))
             entry.local = {tensor: held for tensor, held in local.items() if tensor in read}
             entry.sources = {tensor: held for tensor, held in sources.items() if tensor in read}
             result.append(entry)
