@@ -15,7 +15,7 @@ from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError, size_text
 from hw_models.routes import main_memory, staging_memory
 from partitioner.decisions import Decision
-from partitioner.graph import Constants, Graph
+from partitioner.graph import Graph
 from partitioner.grouping import group_layers_into_subgraphs
 from partitioner.instance import CoreBoxes
 from partitioner.layers import Layer, group_layers
@@ -48,9 +48,8 @@ class _Instance:
     cores: tuple[CoreBoxes, ...]
 
 
-def plan_instances(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> Plan:
+def plan_instances(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
     """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut."""
-    del constants
     layers, decisions = group_layers(graph, target.can_trail)
     workshop = Workshop.of(graph, chip, target)
     made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
@@ -211,8 +210,8 @@ def _ordered_plan(workshop: Workshop, instances: list[_Instance], decisions: tup
         chosen = Decision(
             "order",
             choice.best.name,
-            f"weighted bytes that wait outside local memories, with {size_text(local_bytes)} of {workshop.local.memory} "
-            f"a core and {size_text(staging_bytes)} of {staging} to wait in: {costs}",
+            f"weighted bytes that wait outside local memories, with {size_text(local_bytes)} of "
+            f"{workshop.local.memory} a core and {size_text(staging_bytes)} of {staging} to wait in: {costs}",
         )
         plan = _plan(workshop, flow, choice.best.order, scopes, (*reasons, chosen))
         try:

@@ -3,6 +3,7 @@
 O0        one kernel a layer, every output in the main memory: what TVM would make
 O1        outputs in the staging memory while they are needed, as far as they fit
 O2        outputs in the cores' own memories where readers find them there, else as O1
+O3        groups of layers cut into instances, ordered so that data stay close: the whole method
 astitch   memory-bound operators stitched into one kernel, compute-bound layers alone; everything between in main
 """
 
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.graph import Constants, Graph, Op
+from partitioner.instances_level import plan_instances
 from partitioner.layer_level import in_main
 from partitioner.plan import Plan, verify_plan
 from partitioner.scopes import in_staging
@@ -24,7 +26,9 @@ __all__ = ["LEVELS", "make_plan"]
 
 Planner = Callable[[Graph, Chip, PlanTarget], Plan]
 
-PLANNERS: Mapping[str, Planner] = MappingProxyType({"O0": in_main, "O1": in_staging, "astitch": stitched})
+PLANNERS: Mapping[str, Planner] = MappingProxyType(
+    {"O0": in_main, "O1": in_staging, "O3": plan_instances, "astitch": stitched}
+)
 
 LEVELS = tuple(PLANNERS)
 
