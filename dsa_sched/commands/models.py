@@ -15,8 +15,10 @@ def models() -> None:
     dsa-sched models
     dsa-sched verify squeezenet --chip stcp920
 
-    Each is a topology of the onnx package with seeded weights of its own, calibrated so that values stay in the range
-    of half precision and outputs depend on inputs. They are for bringing up a chip; they recognise nothing.
+    Each is a published topology with seeded weights of its own, calibrated so that values stay in the range of half
+    precision and outputs depend on inputs. They are for bringing up a chip; they recognise nothing. Nine topologies
+    come with the onnx package; unet (up-sampling, skips across the network) and nasnet (over a thousand operators in
+    cells with many branches) are built here with few channels.
     """
     from dsa_sched.report.listing import print_listing
     from dsa_sched.zoo import zoo_names

@@ -48,12 +48,12 @@ class Aims:
 def calibrated(
     nodes: tuple[onnx.NodeProto, ...],
     floats: Mapping[str, Floats],
-    integers: Mapping[str, Tensor],
+    kept: Mapping[str, Tensor],
     feed: tuple[str, Doubles],
     aims: Aims,
 ) -> dict[str, Floats]:
     """The float constants after calibration. `feed` is the name of the one real input and a batch [N, C, H, W]."""
-    network = _Network(nodes, dict(floats), integers)
+    network = _Network(nodes, dict(floats), kept)
     network.move_shifts(aims)
     values = {feed[0]: feed[1]}
     last_use = {operand: position for position, node in enumerate(nodes) for operand in node.input}
@@ -71,11 +71,11 @@ class _Network:
     """The nodes and their constants, which change as calibration moves along."""
 
     def __init__(
-        self, nodes: tuple[onnx.NodeProto, ...], floats: dict[str, Floats], integers: Mapping[str, Tensor]
+        self, nodes: tuple[onnx.NodeProto, ...], floats: dict[str, Floats], kept: Mapping[str, Tensor]
     ) -> None:
         self.nodes = nodes
         self.floats = floats
-        self.integers = integers
+        self.kept = kept
         self.passed: dict[str, onnx.NodeProto] = {}  # constants behind an Unsqueeze or Reshape
         self.readers: dict[str, list[str]] = {}
         for node in nodes:
@@ -93,7 +93,7 @@ class _Network:
             if node.op_type == "BatchNormalization" and result in branches:
                 for name in node.input[1:3]:
                     self.floats[name] = self.floats[name] * np.float32(aims.residual)
-            if node.op_type in SHIFT_POSITION and self.readers.get(result) == ["Relu"]:
+            if node.op_type in SHIFT_POSITION and "Relu" in self.readers.get(result, ()):
                 name = self._root(node.input[SHIFT_POSITION[node.op_type]])
                 shift = aims.classifier_shift if result == self.classifier else aims.shift
                 self.floats[name] = self.floats[name] + np.float32(shift)
@@ -152,11 +152,13 @@ class _Network:
         return self._constant(node.input[1])
 
     def _constant(self, name: str) -> Tensor:
-        """As its reader sees it."""
+        """As its reader sees it; an operand left out is empty."""
+        if not name:
+            return np.zeros(0)
         if name not in self.passed:
-            return self.floats[name] if name in self.floats else self.integers[name]
+            return self.floats[name] if name in self.floats else self.kept[name]
         node = self.passed[name]
-        value = evaluate(node, [self.floats[node.input[0]], *(self.integers[item] for item in node.input[1:])])
+        value = evaluate(node, [self.floats[node.input[0]], *(self.kept[item] for item in node.input[1:])])
         return value.astype(np.float32)
 
     def _root(self, name: str) -> str:

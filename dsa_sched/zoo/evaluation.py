@@ -130,6 +130,24 @@ def _softmax(_node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True)).reshape(operands[0].shape)
 
 
+def _resize(node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
+    """Pixels repeated a whole number of times, the one map that the zoo uses."""
+    modes = {item.name: item.s for item in node.attribute if item.s}
+    wanted = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    *outer, down, across = np.asarray(operands[2]).tolist()
+    if modes != wanted or outer != [1, 1] or down % 1 or across % 1:
+        raise NotImplementedError("Resize other than by repeating pixels in a network of the zoo")
+    return _wide(operands[0]).repeat(int(down), axis=2).repeat(int(across), axis=3)
+
+
+def _slice(_node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
+    data, starts, ends, axes = operands[0], *(item.tolist() for item in operands[1:])
+    chosen = [slice(None)] * data.ndim
+    for start, end, axis in zip(starts, ends, axes, strict=True):
+        chosen[axis] = slice(start, end)
+    return _wide(data[tuple(chosen)])
+
+
 _HANDLERS: dict[str, Callable[[onnx.NodeProto, Sequence[Tensor]], Doubles]] = {
     "Add": lambda _, operands: _wide(operands[0]) + _wide(operands[1]),
     "AveragePool": _average_pool,
@@ -137,6 +155,7 @@ _HANDLERS: dict[str, Callable[[onnx.NodeProto, Sequence[Tensor]], Doubles]] = {
     "Concat": lambda node, operands: np.concatenate([_wide(item) for item in operands], _ints(node, "axis", ())[0]),
     "Conv": _conv,
     "Dropout": lambda _, operands: _wide(operands[0]),
+    "Flatten": lambda _, operands: _wide(operands[0]).reshape(operands[0].shape[0], -1),
     "Gemm": _gemm,
     "GlobalAveragePool": lambda _, operands: np.asarray(_wide(operands[0]).mean(axis=(2, 3), keepdims=True)),
     "LRN": _lrn,
@@ -144,6 +163,8 @@ _HANDLERS: dict[str, Callable[[onnx.NodeProto, Sequence[Tensor]], Doubles]] = {
     "Mul": lambda _, operands: _wide(operands[0]) * _wide(operands[1]),
     "Relu": lambda _, operands: np.maximum(_wide(operands[0]), 0.0),
     "Reshape": lambda _, operands: _wide(operands[0]).reshape(operands[1].tolist()),
+    "Resize": _resize,
+    "Slice": _slice,
     "Softmax": _softmax,
     "Sum": lambda _, operands: sum((_wide(item) for item in operands[1:]), _wide(operands[0])),
     "Transpose": lambda node, operands: _wide(operands[0]).transpose(_ints(node, "perm", ())),

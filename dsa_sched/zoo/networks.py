@@ -1,4 +1,4 @@
-"""The nine topologies of the onnx wheel, as clean models with weights of our own.
+"""The nine topologies of the onnx wheel, and two built here, as clean models with weights of our own.
 
     light_resnet50.onnx (constant weights)  -->  seeded weights  -->  calibrated layer by layer  -->  ModelProto
 
@@ -9,9 +9,10 @@ is a graph input (the IR version is raised to 4, which allows that); what nothin
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -20,12 +21,19 @@ from onnx import numpy_helper
 from dsa_sched.zoo.calibration import Aims, calibrated
 from dsa_sched.zoo.evaluation import Tensor
 from dsa_sched.zoo.inputs import low_frequency
+from dsa_sched.zoo.nasnet import nasnet_topology
+from dsa_sched.zoo.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
 
-__all__ = ["built_model", "topology_bytes", "zoo_names"]
+__all__ = ["built_model", "set_values", "topology_bytes", "zoo_names"]
 
-NAMES = (
+BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
+    {"nasnet": nasnet_topology, "unet": unet_topology}
+)
+"""Topologies that the wheel does not ship."""
+
+SHIPPED = (
     "bvlc_alexnet",
     "densenet121",
     "inception_v1",
@@ -36,6 +44,7 @@ NAMES = (
     "vgg19",
     "zfnet512",
 )
+NAMES = tuple(sorted((*SHIPPED, *BUILT)))
 DEFAULT_AIMS = Aims()
 CALIBRATION_IMAGES = 8
 FIRST_IR_VERSION_WITH_PLAIN_INITIALISERS = 4
@@ -47,7 +56,7 @@ def zoo_names() -> tuple[str, ...]:
 
 
 def topology_bytes(name: str) -> bytes:
-    """The file that the wheel ships. Raises ModelError for an unknown name."""
+    """The file that the wheel ships, or one of the same form. Raises ModelError for an unknown name."""
     if name not in NAMES:
         close = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
         raise ModelError(
@@ -55,31 +64,40 @@ def topology_bytes(name: str) -> bytes:
             needs=f"one of {', '.join(NAMES)}",
             change=f"did you mean {close[0]}?" if close else "",
         )
+    if name in BUILT:
+        return bytes(BUILT[name]().SerializeToString(deterministic=True))
     file = resources.files("onnx") / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
     return file.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
 class _Topology:
-    """The file without its weights: nodes that compute, integer constants, shapes of the float ones, the image."""
+    """The file without its weights: nodes that compute, constants that stay (integers, factors of a Resize), shapes of
+    the float ones, the image."""
 
     nodes: tuple[onnx.NodeProto, ...]
-    integers: dict[str, Tensor]
+    kept: dict[str, Tensor]
     floats: dict[str, tuple[int, ...]]
     image: onnx.ValueInfoProto
+
+
+def set_values(graph: onnx.GraphProto) -> frozenset[str]:
+    """Float constants that say what an operator does; weights are all others."""
+    return frozenset(name for node in graph.node if node.op_type == "Resize" for name in node.input[1:])
 
 
 def _read(model: onnx.ModelProto) -> _Topology:
     constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
     nodes = tuple(node for node in model.graph.node if node.op_type != "ConstantOfShape")
     used = {name for node in nodes for name in node.input}
-    floats = {name: array.shape for name, array in constants.items() if array.dtype.kind == "f" and name in used}
+    constants_kept = set_values(model.graph) | {name for name, array in constants.items() if array.dtype.kind == "i"}
+    kept = {name: array for name, array in constants.items() if name in constants_kept & used}
+    floats = {name: array.shape for name, array in constants.items() if name in used and name not in kept}
     for node in model.graph.node:
         if node.op_type == "ConstantOfShape" and node.output[0] in used:
             floats[node.output[0]] = tuple(constants[node.input[0]].tolist())
-    integers = {name: array for name, array in constants.items() if array.dtype.kind == "i" and name in used}
     (image,) = (item for item in model.graph.input if item.name in used - constants.keys() - floats.keys())
-    return _Topology(nodes, integers, dict(sorted(floats.items())), image)
+    return _Topology(nodes, kept, dict(sorted(floats.items())), image)
 
 
 def built_model(name: str, aims: Aims = DEFAULT_AIMS) -> onnx.ModelProto:
@@ -91,8 +109,8 @@ def built_model(name: str, aims: Aims = DEFAULT_AIMS) -> onnx.ModelProto:
     floats = {constant: drawn(name, constant, part[constant], shape) for constant, shape in network.floats.items()}
     extents = (CALIBRATION_IMAGES, *(dim.dim_value for dim in network.image.type.tensor_type.shape.dim[1:]))
     images = low_frequency(np.random.default_rng(seed_of(name, "calibration")), extents)
-    floats = calibrated(network.nodes, floats, network.integers, (network.image.name, images), aims)
-    return _with_constants(model, network, {**network.integers, **floats})
+    floats = calibrated(network.nodes, floats, network.kept, (network.image.name, images), aims)
+    return _with_constants(model, network, {**network.kept, **floats})
 
 
 def _with_constants(model: onnx.ModelProto, network: _Topology, constants: Mapping[str, Tensor]) -> onnx.ModelProto:

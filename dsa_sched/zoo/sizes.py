@@ -8,7 +8,7 @@ from math import prod
 import onnx
 from onnx import numpy_helper
 
-from dsa_sched.zoo.networks import topology_bytes
+from dsa_sched.zoo.networks import set_values, topology_bytes
 
 __all__ = ["NetworkSize", "network_size"]
 
@@ -33,7 +33,10 @@ def network_size(name: str) -> NetworkSize:
     fillings = [node for node in graph.node if node.op_type == "ConstantOfShape"]
     shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     weights = [tuple(int(extent) for extent in shapes[node.input[0]]) for node in fillings]
-    weights += [tuple(t.dims) for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    kept = set_values(graph)
+    weights += [
+        tuple(t.dims) for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT and t.name not in kept
+    ]
     first = next(item for item in graph.input if item.name not in constants)
     return NetworkSize(
         name=name,

@@ -13,11 +13,15 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from dsa_sched.frontend.load import load_network
 from dsa_sched.zoo import seeded_inputs, zoo_model, zoo_names
 from dsa_sched.zoo.cache import cached_file
 from dsa_sched.zoo.evaluation import evaluate
+from dsa_sched.zoo.sizes import network_size
+from dsa_sched.zoo.topology import TopologyBuilder
+from dsa_sched.zoo.unet import unet_topology
 from hw_models.errors import ModelError
 
 Array = npt.NDArray[np.generic]
@@ -75,12 +79,27 @@ def test_names() -> None:
         "densenet121",
         "inception_v1",
         "inception_v2",
+        "nasnet",
         "resnet50",
         "shufflenet",
         "squeezenet",
+        "unet",
         "vgg19",
         "zfnet512",
     )
+
+
+def test_nasnet_has_over_a_thousand_operators_after_simplification() -> None:
+    network = load_network("nasnet")
+    assert len(network.nodes) >= 1000
+
+
+def test_factors_of_a_resize_are_no_parameters() -> None:
+    graph = unet_topology().graph
+    weights = [tensor for tensor in graph.initializer if tensor.name.endswith((".weight", ".bias"))]
+    assert len(weights) == 2 * 23
+    assert network_size("unet").parameters == sum(int(np.prod(tensor.dims)) for tensor in weights)
+    assert network_size("unet").operators == len(graph.node)
 
 
 def test_an_unknown_name_is_answered_with_a_near_one_and_the_list() -> None:
@@ -237,12 +256,32 @@ NODES: dict[str, tuple[onnx.NodeProto, dict[str, tuple[int, ...]]]] = {
         helper.make_node("LRN", ["x"], ["y"], size=3, alpha=0.5, beta=0.7, bias=1.5),
         {"x": (2, 9, 3, 3)},
     ),
+    "flatten": (helper.make_node("Flatten", ["x"], ["y"]), {"x": (2, 3, 2, 2)}),
     "softmax": (helper.make_node("Softmax", ["x"], ["y"]), {"x": (2, 10, 1, 1)}),
     "concat": (helper.make_node("Concat", ["x", "z"], ["y"], axis=1), {"x": (2, 3, 2, 2), "z": (2, 1, 2, 2)}),
     "transpose": (helper.make_node("Transpose", ["x"], ["y"], perm=[0, 2, 1]), {"x": (2, 3, 4)}),
     "sum": (helper.make_node("Sum", ["x", "z", "x"], ["y"]), {"x": (2, 3), "z": (2, 3)}),
     "global_pool": (helper.make_node("GlobalAveragePool", ["x"], ["y"]), {"x": (2, 3, 4, 5)}),
 }
+
+
+def test_calibration_repeats_pixels_as_onnxruntime_does() -> None:
+    builder = TopologyBuilder("doubled", "x", (2, 3, 4, 5))
+    model = builder.build(builder.from_second_pixel("shift", builder.doubled("twice", "x")))
+    data = np.random.default_rng(5).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(["shift"], {"x": data})
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    resize, shift = model.graph.node
+    twice = evaluate(resize, [data, np.zeros(0), constants["twice.scales"]])
+    ours = evaluate(shift, [twice, *(constants[name] for name in shift.input[1:])])
+    np.testing.assert_array_equal(ours.astype(np.float32), expected)
+
+
+def test_other_maps_of_a_resize_are_not_guessed() -> None:
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")
+    with pytest.raises(NotImplementedError, match="repeating pixels"):
+        evaluate(node, [np.zeros((1, 1, 2, 2)), np.zeros(0), np.array([1, 1, 2, 2], np.float32)])
 
 
 @pytest.mark.parametrize("case", NODES)
