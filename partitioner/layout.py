@@ -653,7 +653,7 @@ def _layer(
         residents = _residents(walk, entry, core)
         for turn in rounds:
             if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                tiler.choose(layer, turn.boxes[number], residents, room)
+                tiler.require(layer, turn.boxes[number], residents, room)
     return LayerLayout(
         layer=layer,
         slot=entry.slot,

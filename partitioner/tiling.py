@@ -116,8 +116,10 @@ def choose_tiles(
     chip: Chip,
     residents: Residents = NOTHING,
     room: Room = EVERYWHERE,
+    cheapest: bool = True,
 ) -> tuple[Tiling, float]:
-    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number.
+    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
+    and no number where `cheapest` is not asked for, which is many times faster.
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
@@ -132,11 +134,14 @@ def choose_tiles(
                 if closest is None or demand - bound < closest[0]:
                     closest = (demand - bound, where, demand, bound)
                 continue
-            for channels_outer in (False, True):
-                tiling = Tiling(counts, quanta, channels_outer)
-                cycles = _cycles(graph, layer, piece, tiling, work, target, chip, used)
+            if not cheapest:
+                return Tiling(counts, quanta), 0.0
+            options = zip(
+                (False, True), _cycles(graph, layer, piece, counts, quanta, work, target, chip, used), strict=True
+            )
+            for channels_outer, cycles in options:
                 if best is None or (cycles, prod(counts)) < best[:2]:
-                    best = (cycles, prod(counts), tiling)
+                    best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
         if best is not None:
             return best[2], best[0]
     assert closest is not None  # every candidate overflowed something
@@ -185,6 +190,7 @@ class Tiler:
     chip: Chip
     reads: Reads
     known: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
+    """What was chosen, by layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
 
     @staticmethod
     def of(graph: Graph, target: PlanTarget, chip: Chip) -> Tiler:
@@ -199,8 +205,14 @@ class Tiler:
         return self._best(layer, piece, residents, room)[2]
 
     def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int:
-        """Bytes of a part of a memory that a tile of `piece` uses when all of it is free."""
-        return self._known(layer, piece, residents, EVERYWHERE)[1].get((memory, part), 0)
+        """Bytes of a part of a memory that the coarsest tile of `piece` uses when all of it is free."""
+        return self._known(layer, piece, residents, EVERYWHERE, False)[1].get((memory, part), 0)
+
+    def require(self, layer: Layer, piece: Box, residents: Residents, room: Room) -> None:
+        """Raises DoesNotFit when no tile of the piece finds room."""
+        free = self._known(layer, piece, residents, EVERYWHERE, False)
+        if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
+            self._known(layer, piece, residents, room, False)
 
     def tiles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiles:
         """The tiles of a piece, each of which fits. Raises DoesNotFit."""
@@ -220,19 +232,19 @@ class Tiler:
     def _best(
         self, layer: Layer, piece: Box, residents: Residents, room: Room
     ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
-        free = self._known(layer, piece, residents, EVERYWHERE)
+        free = self._known(layer, piece, residents, EVERYWHERE, True)
         if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
             return free
-        return self._known(layer, piece, residents, room)
+        return self._known(layer, piece, residents, room, True)
 
     def _known(
-        self, layer: Layer, piece: Box, residents: Residents, room: Room
+        self, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool
     ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
         held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
         bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
-        key = (layer.name, box_shape(piece), held, bounds)
+        key = (layer.name, box_shape(piece), held, bounds, cheapest)
         if key not in self.known:
-            tiling, cycles = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room)
+            tiling, cycles = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room, cheapest)
             tile = middle(piece, tiling.counts, tiling.quanta)
             work = self.target.work(self.graph, layer, tile, self.chip)
             used = fit(self.graph, layer, tile, work, residents, self.chip)
@@ -251,43 +263,54 @@ def _cycles(
     graph: Graph,
     layer: Layer,
     piece: Box,
-    tiling: Tiling,
+    counts: tuple[int, ...],
+    quanta: tuple[int, ...],
     work: Work,
     target: PlanTarget,
     chip: Chip,
     used: Fit,
-) -> float:
-    """Engine work of all tiles, their stores, and each load as often as its box changes in this loop order; what is
-    resident costs nothing where a buffer is a part of it, else a move inside the core."""
-    axes = zip(piece, tiling.counts, tiling.quanta, strict=True)
-    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in axes]
+) -> tuple[float, float]:
+    """Engine work of all tiles, their stores, and each load as often as its box changes: with the channels as the inner
+    loop and as the outer one. What is resident costs nothing where a buffer is a part of it, else a move inside the
+    core."""
+    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, quanta, strict=True)]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
-    sample = middle(piece, tiling.counts, tiling.quanta)
+    sample = middle(piece, counts, quanta)
     if work.output in used.aliases:
         store = 0.0
     elif used.scatters:
         store = vector_cycles(chip, box_size(sample))
     else:
         store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
-    cycles = inner * outer * (sum(c for _, c in work.engine_cycles) + store)
+    always = inner * outer * (sum(c for _, c in work.engine_cycles) + store)
+    rows_outer = channels_outer = always
     first = tuple(axis[0] for axis in intervals)
     start = _load_boxes(target.work(graph, layer, first, chip))
-    across = _load_boxes(target.work(graph, layer, (*first[:-1], intervals[-1][-1]), chip))
-    along = _load_boxes(target.work(graph, layer, (*(axis[-1] for axis in intervals[:-1]), first[-1]), chip))
+    last_channels = (*first[:-1], intervals[-1][-1])
+    across = _load_boxes(target.work(graph, layer, last_channels, chip)) if inner > 1 else start
+    last_rows = (*(axis[-1] for axis in intervals[:-1]), first[-1])
+    along = _load_boxes(target.work(graph, layer, last_rows, chip)) if outer > 1 else start
     moved = {load.buffer for load in used.moves}
     for buffer, (tensor, box) in _load_boxes(work).items():
         if buffer in used.aliases:
             continue
-        changes = (start.get(buffer) != along.get(buffer), start.get(buffer) != across.get(buffer))
-        loops = (outer, changes[0]), (inner, changes[1])
-        (slow, on_slow), (fast, on_fast) = reversed(loops) if tiling.channels_outer else loops
-        times = slow * fast if (on_fast and fast > 1) or len(work.passes) > 1 else slow if on_slow else 1
         if buffer in moved:
-            cycles += times * vector_cycles(chip, box_size(box))
+            once = vector_cycles(chip, box_size(box))
         else:
-            cycles += times * load_cycles(chip, work.local, graph.by_name[tensor], box)
-    return cycles
+            once = load_cycles(chip, work.local, graph.by_name[tensor], box)
+        by_rows, by_channels = start.get(buffer) != along.get(buffer), start.get(buffer) != across.get(buffer)
+        always_again = len(work.passes) > 1
+        rows_outer += once * _times(outer, by_rows, inner, by_channels, always_again)
+        channels_outer += once * _times(inner, by_channels, outer, by_rows, always_again)
+    return rows_outer, channels_outer
+
+
+def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> int:
+    """How often a box is loaded in two nested loops, when what is there already is kept."""
+    if (on_fast and fast > 1) or always:
+        return slow * fast
+    return slow if on_slow else 1
 
 
 def _load_boxes(work: Work) -> dict[str, tuple[str, Box]]:
