@@ -13,6 +13,7 @@ import click
 from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.disasm import disasm
+from dsa_sched.commands.explain import explain
 from dsa_sched.commands.iss import iss
 from dsa_sched.commands.models import models
 from dsa_sched.commands.ops import ops
@@ -74,7 +75,7 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, models, ops, chips, chip, disasm, iss):
+for command in (compile_command, run, verify, explain, models, ops, chips, chip, disasm, iss):
     cli.add_command(command)
 
 

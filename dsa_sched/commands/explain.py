@@ -1,0 +1,64 @@
+"""`dsa-sched explain`: what a plan does and why, without code for the chip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dsa_sched.commands.options import Shape, compile_options
+
+__all__ = ["explain"]
+
+
+@click.command(short_help="Say what a plan does, why, and what makes it slow.")
+@click.argument("model", metavar="MODEL")
+@compile_options
+@click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
+)
+def explain(
+    model: str,
+    chip: str,
+    level: str,
+    batch: int | None,
+    shapes: tuple[Shape, ...],
+    group: str | None,
+    json_file: Path | None,
+) -> None:
+    """Plan MODEL for a chip and say what the plan does and why. Nothing is lowered or run.
+
+    \b
+    dsa-sched explain resnet50 --chip stcp920 --batch 16
+    dsa-sched explain mine.onnx --chip ./mine.yaml --group conv1 --json plan.json
+
+    \b
+    What is printed
+      a summary: groups, instances, room in the memories, bytes moved, what binds, which groups take longest
+      a row a group: layers, cut, cores, where outputs lie, bytes by way, share computed again, what binds it
+      the order of instances, each as the group's letter and the instance's number
+      every decision, under the operator, layer, group or value that it is about
+
+    With --group: layers and the box of each core, constants, steps, what was decided about it and about merging it with
+    its neighbours. Works for chips without a code generator. docs/partitioning.md says how to read it, and what the
+    keys of the JSON form are.
+    """
+    from dsa_sched.driver import CompileOptions
+    from dsa_sched.explanation import explain_model
+    from dsa_sched.group_detail import detail_of
+    from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
+    from dsa_sched.report.json_form import require_folder
+    from dsa_sched.report.progress import Steps
+
+    if json_file is not None:
+        require_folder(json_file)
+    with Steps() as steps:
+        explained = explain_model(model, chip, CompileOptions(level, batch, shapes), steps.say)
+    detail = detail_of(explained, group) if group is not None else None
+    if json_file is not None:
+        write_explanation(explained.explanation, explained.chip, detail, json_file)
+    if detail is None:
+        print_explanation(explained.explanation, explained.chip)
+    else:
+        print_detail(explained.explanation, detail)

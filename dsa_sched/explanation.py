@@ -1,0 +1,256 @@
+"""What a plan does and why, as data: the summary, a row for each group, the order of instances, the decisions.
+
+    model, chip, level --plan, lay out, count--> Explanation --report.explain--> text or JSON
+
+Nothing is lowered and nothing is run, so that a chip without a code generator is explained too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_lowercase
+
+from codegen.generic import GenericTarget
+from codegen.target import find_target
+from dsa_sched.driver import CompileOptions, plan_model
+from hw_models.chip import Chip
+from hw_models.loading import load_chip
+from partitioner.bounds import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
+from partitioner.decisions import Decision
+from partitioner.graph import Graph
+from partitioner.layout import LayerLayout, Layout, lay_out
+from partitioner.plan import MOVES, Plan, Step
+from partitioner.regions import box_size
+from partitioner.residency import Residents
+from partitioner.target import PlanTarget
+from partitioner.tiling import Tiler, aligned, buffer_sizes, demand_bytes, part_bytes
+from partitioner.traffic import Part, Traffic, plan_traffic
+
+__all__ = ["Explained", "Explanation", "GroupFacts", "LocalUse", "explain_model", "explain_plan", "way_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalUse:
+    """The fullest moment of a group in the local memory of a core: its own `values_bytes` and `tiles_bytes`, and the
+    room that values which wait for others left it."""
+
+    values_bytes: int
+    tiles_bytes: int
+    tile_room_bytes: int
+    layer: str
+
+    @property
+    def total_bytes(self) -> int:
+        return self.values_bytes + self.tiles_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """One group that computes something. `letter` is its name in the order of instances, `operators` the kinds of its
+    operators in order; `cuts` are (axis, points), `pieces` the ways in which its instances are divided among cores;
+    `scopes` counts where outputs lie, by memory."""
+
+    name: str
+    letter: str
+    layers: tuple[str, ...]
+    operators: tuple[str, ...]
+    instances: int
+    cuts: tuple[tuple[int, tuple[int, ...]], ...]
+    pieces: tuple[tuple[int, ...], ...]
+    cores: int
+    scopes: Mapping[str, int]
+    exchanges: tuple[str, ...]
+    local: LocalUse
+    moved_bytes: Mapping[str, int]
+    macs: int
+    recompute_share: float
+    floors: tuple[Floor, ...]
+
+    @property
+    def binding(self) -> Floor:
+        """What the group needs most cycles for."""
+        return binding_floor(self.floors)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
+    by memory, one for each output of a layer in each instance; `order` holds run steps and moves."""
+
+    model: str
+    chip: str
+    level: str
+    batch_per_cluster: int
+    operators: int
+    kernels: int
+    groups: tuple[GroupFacts, ...]
+    order: tuple[Step, ...]
+    tensors: Mapping[str, int]
+    peak_bytes: Mapping[str, int]
+    capacity_bytes: Mapping[str, int]
+    moved_bytes: Mapping[str, int]
+    compulsory_bytes: int
+    main_bytes: int
+    redundant_bytes: int
+    pinned: tuple[str, ...]
+    recompute_share: float
+    network_floors: tuple[Floor, ...]
+    plan_floors: tuple[Floor, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def instances(self) -> int:
+        return sum(group.instances for group in self.groups)
+
+    @property
+    def phase_cycles(self) -> float:
+        """Cycles when nothing of one group overlaps with another: each group's largest floor, added up."""
+        return sum(group.binding.cycles for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An explanation with all that it was made of; `dsa_sched.group_detail` asks it about one group."""
+
+    explanation: Explanation
+    graph: Graph
+    chip: Chip
+    plan: Plan
+    layout: Layout
+    traffic: Traffic
+
+
+def explain_model(
+    source: str | Path,
+    chip: str | Path | Chip,
+    options: CompileOptions,
+    progress: Callable[[str], None] = lambda _step: None,
+) -> Explained:
+    """Plan a model for a chip and explain the plan. Raises ModelError, ChipError, PlanError or DoesNotFit."""
+    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    model, plan = plan_model(source, described, options, progress)
+    progress("laying out")
+    target = find_target(described.isa) or GenericTarget(described.isa)
+    return explain_plan(plan, model.graph, described, target)
+
+
+def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Explained:
+    """Explain a plan. Raises PlanError or DoesNotFit where it cannot be laid out."""
+    tiler = Tiler.of(graph, target, chip)
+    layout = lay_out(plan, graph, chip, target, tiler)
+    traffic = plan_traffic(plan, layout, graph, chip, tiler)
+    groups = tuple(_groups(plan, layout, traffic, graph, chip, tiler))
+    explanation = Explanation(
+        model=graph.name,
+        chip=chip.name,
+        level=plan.level,
+        batch_per_cluster=plan.batch_per_cluster,
+        operators=len(graph.ops),
+        kernels=sum(step.kind == "run" for step in plan.steps),
+        groups=groups,
+        order=tuple(step for step in plan.steps if step.kind != "view"),
+        tensors=_tensors(plan, layout),
+        peak_bytes=dict(layout.peaks),
+        capacity_bytes={name: _capacity(layout, chip, name) for name in layout.peaks},
+        moved_bytes={way_text(way): size for way, size in traffic.by_way.items()},
+        compulsory_bytes=sum(compulsory_bytes(graph)),
+        main_bytes=traffic.main_bytes(),
+        redundant_bytes=traffic.redundant_bytes,
+        pinned=plan.pinned,
+        recompute_share=traffic.recompute_share,
+        network_floors=network_floors(graph, chip),
+        plan_floors=plan_floors(traffic, chip),
+        decisions=plan.decisions,
+    )
+    return Explained(explanation, graph, chip, plan, layout, traffic)
+
+
+def way_text(way: tuple[str, str]) -> str:
+    """`DDR->LLB`."""
+    return "->".join(way)
+
+
+def _capacity(layout: Layout, chip: Chip, memory: str) -> int:
+    return part_bytes(chip, memory, layout.local.part if memory == layout.local.memory else "")
+
+
+def _groups(
+    plan: Plan, layout: Layout, traffic: Traffic, graph: Graph, chip: Chip, tiler: Tiler
+) -> Iterator[GroupFacts]:
+    """Groups in the order in which they first run; views compute nothing and have no row."""
+    steps: dict[str, list[tuple[Step, tuple[LayerLayout, ...]]]] = {}
+    for step, laid in zip(plan.steps, layout.steps, strict=True):
+        if step.kind == "run" and isinstance(laid, tuple):
+            steps.setdefault(step.group, []).append((step, laid))
+    parts: dict[str, list[Part]] = {}
+    for part in traffic.parts:
+        parts.setdefault(part.group, []).append(part)
+    for number, (name, runs) in enumerate(steps.items()):
+        group, own = plan.group_by_name[name], parts[name]
+        names = tuple(layer.name for layer in group.layers)
+        yield GroupFacts(
+            name=name,
+            letter=_letter(number),
+            layers=names,
+            operators=tuple(graph.op_by_name[op].kind for layer in group.layers for op in layer.ops),
+            instances=group.split.instances,
+            cuts=group.split.cuts,
+            pieces=tuple(dict.fromkeys(step.binding.pieces for step, _ in runs)),
+            cores=max(len(step.binding.cores) for step, _ in runs),
+            scopes=dict(Counter(step.scope for step, _ in runs)),
+            exchanges=tuple(exchange.tensor for exchange in group.exchanges),
+            local=_fullest(runs, layout, graph, chip, tiler),
+            moved_bytes={way_text(way): size for way, size in traffic.ways(own).items()},
+            macs=sum(part.macs for part in own),
+            recompute_share=traffic.group_recompute(names),
+            floors=plan_floors(traffic, chip, own),
+        )
+
+
+def _letter(number: int) -> str:
+    """a to z, then aa, ab and so on."""
+    text = ""
+    number += 1
+    while number:
+        number, digit = divmod(number - 1, len(ascii_lowercase))
+        text = ascii_lowercase[digit] + text
+    return text
+
+
+def _fullest(
+    runs: list[tuple[Step, tuple[LayerLayout, ...]]], layout: Layout, graph: Graph, chip: Chip, tiler: Tiler
+) -> LocalUse:
+    uses = [_use(entry, layout, graph, chip, tiler) for _, laid in runs for entry in laid]
+    return max(uses, key=lambda use: use.total_bytes, default=LocalUse(0, 0, 0, ""))
+
+
+def _use(entry: LayerLayout, layout: Layout, graph: Graph, chip: Chip, tiler: Tiler) -> LocalUse:
+    """The core with the largest box in the first round stands for all."""
+    memory, part = layout.local.memory, layout.local.part
+    turn = entry.rounds[0][0]
+    number = max(range(len(turn.boxes)), key=lambda n: box_size(turn.boxes[n]))
+    here = entry.residents[number]
+    sizes: dict[int, int] = {}
+    for name, place in here.items():
+        size = aligned(chip, memory, box_size(place.box) * graph.by_name[name].item_bytes)
+        sizes[place.offset_bytes] = max(sizes.get(place.offset_bytes, 0), size)
+    residents = Residents({name: place.box for name, place in here.items()}, part)
+    tiles = tiler.tiles(entry.layer, turn.boxes[number], residents, entry.room)
+    needed = demand_bytes(chip, buffer_sizes(used.spare for used in tiles.fits)).get((memory, part), 0)
+    room = entry.room.get((memory, part), (0, 0))[1]
+    return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name)
+
+
+def _tensors(plan: Plan, layout: Layout) -> dict[str, int]:
+    """Outputs of layers, each instance's counted, by the memory in which they lie; what a move gathers counts too."""
+    count: Counter[str] = Counter()
+    for step, laid in zip(plan.steps, layout.steps, strict=True):
+        if step.kind in MOVES:
+            count[step.scope] += 1
+        for entry in laid if isinstance(laid, tuple) else ():
+            scopes = {**dict(step.exports), plan.group_by_name[step.group].output: step.scope}
+            count[scopes.get(entry.layer.output, layout.local.memory)] += 1
+    return dict(count)

@@ -1,0 +1,289 @@
+"""An explanation for a reader, and as JSON: a summary, a row a group, the order of instances, the decisions.
+
+Plain text without a terminal. The keys of the JSON form are documented in docs/partitioning.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dsa_sched.explanation import Explanation, GroupFacts
+from dsa_sched.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.report.listing import output_console, print_table
+from dsa_sched.whole_file import write_whole
+from hw_models.chip import Chip
+from hw_models.errors import size_text
+from partitioner.bounds import Floor, binding_floor, items_per_second
+from partitioner.decisions import Decision
+from partitioner.plan import MOVES, Step
+from partitioner.regions import Box
+
+__all__ = ["FORMAT", "explanation_json", "print_detail", "print_explanation", "write_explanation"]
+
+FORMAT = "dsa-sched-explain/1"
+
+SLOWEST = 5
+"""Groups named as those that take longest."""
+
+
+def print_explanation(explanation: Explanation, chip: Chip, console: Console | None = None) -> None:
+    """Print the whole explanation."""
+    console = console or output_console()
+    console.print(Text(_title(explanation), "bold"))
+    _say(console, _summary(explanation, chip))
+    console.print()
+    print_table(console, _groups(explanation))
+    console.print()
+    _say(console, [_order(explanation)])
+    console.print()
+    _decisions(console, explanation.decisions)
+
+
+def _say(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _title(found: Explanation) -> str:
+    return f"{found.model} on {found.chip}, {found.level}, batch {found.batch_per_cluster} per cluster"
+
+
+def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
+    moves = sum(step.kind in MOVES for step in found.order)
+    moved = f" and {_count(moves, 'move')} into cores' memories" if moves else ""
+    yield (
+        f"{_count(found.operators, 'operator')} in {_count(len(found.groups), 'group')}, cut into "
+        f"{_count(found.instances, 'instance')}: {_count(found.kernels, 'kernel')}{moved}"
+    )
+    yield "outputs of layers lie in: " + ", ".join(f"{memory} {count}" for memory, count in found.tensors.items())
+    yield from _room(found)
+    yield "moved: " + _ways(found.moved_bytes)
+    times = found.main_bytes / found.compulsory_bytes if found.compulsory_bytes else 0.0
+    yield (
+        f"main memory: {size_text(found.main_bytes)}, {times:.2f} times what inputs, constants and outputs need once "
+        f"({size_text(found.compulsory_bytes)}); {size_text(found.redundant_bytes)} are read again"
+    )
+    yield f"computed again where instances or cores overlap: {found.recompute_share:.2%} of all multiply-accumulates"
+    floor, plan = binding_floor(found.network_floors), binding_floor(found.plan_floors)
+    yield f"floor of the network: {_floors(found.network_floors)}; {_rate(found, chip, floor.cycles)} at most"
+    yield f"floor of this plan: {_floors(found.plan_floors)}; {_rate(found, chip, plan.cycles)} at most"
+    yield (
+        f"  {_rate(found, chip, found.phase_cycles)} where no group overlaps another; {plan.name} binds, "
+        f"{plan.cycles / floor.cycles:.2f} times the network's floor"
+    )
+    slowest = sorted(found.groups, key=lambda group: -group.binding.cycles)[:SLOWEST]
+    yield "slowest groups: " + ", ".join(
+        f"{group.name} ({group.binding.name}, {group.binding.cycles / found.phase_cycles:.1%})" for group in slowest
+    )
+
+
+def _room(found: Explanation) -> Iterator[str]:
+    """How full the memories get: values that stay there, and the tile buffers beside them where there are fewest."""
+    fullest = max(found.groups, key=lambda group: group.local.total_bytes, default=None)
+    for number, (memory, peak) in enumerate(found.peak_bytes.items()):
+        line = f"{memory}: values that stay take {size_text(peak)} of {size_text(found.capacity_bytes[memory])} at most"
+        if number == 0 and fullest is not None:
+            use = fullest.local
+            line += (
+                f"; the fullest core, in layer {use.layer} of group {fullest.name}, has {size_text(use.values_bytes)} "
+                f"of its group's and {size_text(use.tiles_bytes)} of tile buffers, of {size_text(use.tile_room_bytes)} "
+                "that were free"
+            )
+        yield line
+
+
+def _ways(moved: Mapping[str, int]) -> str:
+    return ", ".join(f"{way} {size_text(size)}" for way, size in moved.items()) or "nothing"
+
+
+def _floors(floors: Iterable[Floor]) -> str:
+    ordered = sorted(floors, key=lambda floor: -floor.cycles)
+    return ", ".join(f"{floor.name} {floor.cycles:,.0f}" for floor in ordered) + " cycles"
+
+
+def _rate(found: Explanation, chip: Chip, cycles: float) -> str:
+    return f"{items_per_second(chip, cycles, found.batch_per_cluster):,.0f} items/s on {chip.clusters} clusters"
+
+
+def _groups(found: Explanation) -> Table:
+    """One row a group, in the order in which they first run."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading, width in (("", 4), ("group", 28), ("layers", 44)):
+        table.add_column(heading, overflow="ellipsis", max_width=width)
+    for heading in ("cut", "cores", "outputs in"):
+        table.add_column(heading)
+    local, *_ = found.peak_bytes or {"local": 0}
+    ways = tuple(found.moved_bytes)
+    for heading in (f"{local}\nKiB", *(f"{way}\nKiB" for way in ways), "again", "cycles", "time"):
+        table.add_column(heading, justify="right")
+    table.add_column("bound by")
+    for group in found.groups:
+        table.add_row(*_group_row(group, ways, found.phase_cycles))
+    return table
+
+
+def _group_row(group: GroupFacts, ways: tuple[str, ...], total_cycles: float) -> tuple[Text | str, ...]:
+    count = len(group.layers)
+    layers = "+".join(group.operators) if count == 1 else f"{group.layers[0]}..{group.layers[-1]} ({count})"
+    cores = " or ".join("x".join(map(str, pieces)) for pieces in group.pieces)
+    return (
+        group.letter,
+        Text(group.name),
+        Text(layers),
+        _cuts(group),
+        cores,
+        ", ".join(f"{memory} {count}" if group.instances > 1 else memory for memory, count in group.scopes.items()),
+        f"{group.local.total_bytes / 1024:,.0f}",
+        *(f"{group.moved_bytes.get(way, 0) / 1024:,.0f}" for way in ways),
+        f"{group.recompute_share:.1%}",
+        f"{group.binding.cycles:,.0f}",
+        f"{group.binding.cycles / total_cycles:.1%}",
+        group.binding.name,
+    )
+
+
+def _cuts(group: GroupFacts) -> str:
+    """`8 of axis 0`, or a dash for a group that is one instance."""
+    return " x ".join(f"{len(points) - 1} of axis {axis}" for axis, points in group.cuts) or "-"
+
+
+def _order(found: Explanation) -> str:
+    if all(group.instances == 1 for group in found.groups):
+        return f"order: the {len(found.groups)} groups as listed, one instance each"
+    letters = {group.name: group.letter for group in found.groups}
+    runs = (f"{letters[step.group]}{step.instance}" for step in found.order if step.kind == "run")
+    return "order: " + " ".join(runs)
+
+
+def _decisions(console: Console, decisions: Iterable[Decision]) -> None:
+    """Decisions under the names that they are about."""
+    by_subject: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        by_subject.setdefault(decision.subject, []).append(decision)
+    _say(console, ["decisions"])
+    for subject, found in by_subject.items():
+        if len(found) == 1:
+            _say(console, [f"  {subject}: {found[0].verdict}: {found[0].reason}"])
+            continue
+        _say(console, [f"  {subject}", *(f"    {decision.verdict}: {decision.reason}" for decision in found)])
+
+
+def print_detail(found: Explanation, detail: GroupDetail, console: Console | None = None) -> None:
+    """Print everything about one group."""
+    console = console or output_console()
+    console.print(Text(_title(found), "bold"))
+    console.print()
+    _say(console, _facts(found, detail))
+    _say(console, ["", f"layers, with what each core computes of the output in instance {detail.shown_instance}"])
+    for layer in detail.layers:
+        _say(console, [_layer(layer), *(f"    core {core}: {_box(box)}" for core, box in layer.boxes)])
+    if detail.constants:
+        _say(console, ["", "constants"])
+        _say(console, map(_constant, detail.constants))
+    _say(console, ["", "steps"])
+    _say(console, (f"  {position}: {_step(step)}" for position, step in detail.steps))
+    _say(console, ["", "neighbours, and why they are not one with this group"])
+    _say(console, (line for neighbour in detail.neighbours for line in _neighbour(found, neighbour)))
+    console.print()
+    _decisions(console, detail.decisions)
+
+
+def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
+    group, use = detail.facts, detail.facts.local
+    yield (
+        f"group {group.name} ({group.letter} in the order of instances): {_count(len(group.layers), 'layer')}, "
+        f"{_count(group.instances, 'instance')}"
+    )
+    for axis, points in group.cuts:
+        yield f"  cut along axis {axis} at {', '.join(map(str, points))}"
+    yield f"  reads {', '.join(detail.reads) or 'nothing'}; gives {', '.join(detail.writes)}"
+    yield "  divided among cores as " + " or ".join("x".join(map(str, pieces)) for pieces in group.pieces)
+    for tensor, pieces in detail.exchanges:
+        yield f"  {tensor} is computed once, in pieces {'x'.join(map(str, pieces))}, and exchanged between cores"
+    yield (
+        f"  a core's memory holds {size_text(use.values_bytes)} of its values and {size_text(use.tiles_bytes)} of tile "
+        f"buffers in layer {use.layer}; there were {size_text(use.tile_room_bytes)} for buffers"
+    )
+    yield "  moved: " + _ways(group.moved_bytes)
+    yield f"  {group.macs:,} multiply-accumulates, {group.recompute_share:.2%} of them again"
+    for floor in sorted(group.floors, key=lambda floor: -floor.cycles):
+        mark = ", which binds" if floor.name == group.binding.name else ""
+        yield f"  {floor.name}: {floor.cycles:,.0f} cycles{mark} ({floor.reason})"
+    yield f"  {group.binding.cycles / found.phase_cycles:.1%} of the time where no group overlaps another"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("s" if number != 1 else "")
+
+
+def _layer(layer: LayerDetail) -> str:
+    again = f", {layer.again:.1%} computed again" if layer.again > 0 else ""
+    rounds = f", {layer.rounds} rounds" if layer.rounds > 1 else ""
+    made = f"{layer.output} {list(layer.shape)} in {layer.lies_in}"
+    return f"  {layer.name}: {' + '.join(layer.operators)} -> {made}{rounds}{again}"
+
+
+def _box(box: Box) -> str:
+    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"
+
+
+def _constant(constant: Constant) -> str:
+    kept = ", kept in the staging memory" if constant.pinned else ""
+    return f"  {constant.name}: {size_text(constant.size_bytes)}, loaded {constant.loads:.3g} times{kept}"
+
+
+def _step(step: Step) -> str:
+    if step.kind in MOVES:
+        return f"{step.kind} {step.tensor} {_box(step.box)} into {step.scope} for instance {step.instance}"
+    rest = "".join(f", {name} to {scope}" for name, scope in step.exports)
+    cores = ",".join(map(str, step.binding.cores))
+    return f"run instance {step.instance} on cores {cores}: {_box(step.box)} to {step.scope}{rest}"
+
+
+def _neighbour(found: Explanation, neighbour: Neighbour) -> Iterator[str]:
+    way = "makes" if neighbour.side == "before" else "reads"
+    yield f"  {neighbour.name} {way} {', '.join(neighbour.values)}"
+    if not neighbour.reasons and found.level in LAYER_LEVELS:
+        yield f"    at {found.level} {LAYER_LEVELS[found.level]}"
+    yield from (f"    {decision.verdict}: {decision.reason}" for decision in neighbour.reasons)
+
+
+LAYER_LEVELS = {
+    "O0": "every layer is a group of its own",
+    "O1": "every layer is a group of its own",
+    "O2": "every layer is a group of its own",
+    "astitch": "only memory-bound layers are put together",
+}
+"""Levels that never ask whether compute-bound layers should be one group."""
+
+
+def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None = None) -> str:
+    """The same as JSON text, one key a line."""
+    floor, plan = binding_floor(found.network_floors), binding_floor(found.plan_floors)
+    groups = [{**asdict(group), "bound_by": group.binding.name} for group in found.groups]
+    whole = {
+        "format": FORMAT,
+        **asdict(found),
+        "instances": found.instances,
+        "phase_cycles": found.phase_cycles,
+        "bound_by": plan.name,
+        "network_items_per_second": items_per_second(chip, floor.cycles, found.batch_per_cluster),
+        "plan_items_per_second": items_per_second(chip, plan.cycles, found.batch_per_cluster),
+        "groups": groups,
+    }
+    if detail is not None:
+        whole["group"] = asdict(detail)
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def write_explanation(found: Explanation, chip: Chip, detail: GroupDetail | None, path: Path) -> None:
+    """Write the JSON form, whole or not at all. Raises UserError."""
+    text = explanation_json(found, chip, detail).encode()
+    write_whole(path, lambda stream: stream.write(text))

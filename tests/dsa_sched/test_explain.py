@@ -1,0 +1,196 @@
+"""`dsa-sched explain`: it answers why a plan is slow, why something was not fused, whether it fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from codegen.neuralscale.target import TARGET
+from dsa_sched.cli import cli
+from dsa_sched.explanation import Explained, explain_plan
+from dsa_sched.group_detail import detail_of
+from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
+from hw_models.errors import ModelError
+from partitioner.decisions import Decision
+from partitioner.graph import Graph
+from partitioner.instance import instance_box
+from partitioner.levels import LEVELS, make_plan
+from partitioner.plan import Binding, Group, Split, Step
+from tests.chip_runs import small_chip
+from tests.small_graphs import GraphBuilder
+from tests.small_models import classifier, save
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "partitioning.md"
+
+
+def invoke(*arguments: object) -> Result:
+    result = CliRunner().invoke(cli, ["explain", *map(str, arguments)], prog_name="dsa-sched")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(classifier(), tmp_path_factory.mktemp("model") / "classifier.onnx")
+
+
+def steps_of(graph: Graph, group: Group, order: tuple[int, ...], scope: str, pieces: tuple[int, ...]) -> list[Step]:
+    binding = Binding(pieces, tuple(range(4)))
+    return [Step("run", group.name, i, instance_box(graph, group, group.output, i), scope, binding) for i in order]
+
+
+@pytest.fixture(scope="module")
+def explained() -> Explained:
+    """Two groups: two convolutions in four instances whose outputs wait in the LLB, then one convolution by halves."""
+    builder = GraphBuilder("two")
+    x = builder.input("x", 4, 8, 8, 16)
+    for _ in range(3):
+        x = builder.elementwise("relu", builder.conv(x, 16))
+    graph, constants = builder.build(x)
+    chip = small_chip(4)
+    base = make_plan(graph, constants, chip, TARGET)
+    first, second, third = (layer for group in base.groups for layer in group.layers)
+    head = Group("head", (first, second), Split(((0, (0, 1, 2, 3, 4)),)))
+    tail = Group("tail", (third,), Split(((0, (0, 2, 4)),)))
+    steps = [
+        *steps_of(graph, head, (3, 2), "LLB", (1, 4, 1, 1)),
+        *steps_of(graph, tail, (1,), "DDR", (2, 2, 1, 1)),
+        *steps_of(graph, head, (1, 0), "LLB", (1, 4, 1, 1)),
+        *steps_of(graph, tail, (0,), "DDR", (2, 2, 1, 1)),
+    ]
+    decisions = (
+        Decision("head", "4 instances", "the fewest that find room"),
+        Decision("head + tail", "not merged", "straight, factor 8 merged, 4 and 2 apart"),
+    )
+    plan = replace(base, level="O3", groups=(head, tail), steps=tuple(steps), decisions=decisions)
+    return explain_plan(plan, graph, chip, TARGET)
+
+
+def test_facts_of_groups(explained: Explained) -> None:
+    found = explained.explanation
+    head, tail = found.groups
+    assert (head.letter, head.instances, dict(head.scopes)) == ("a", 4, {"LLB": 4})
+    assert (tail.letter, tail.instances, dict(tail.scopes)) == ("b", 2, {"DDR": 2})
+    assert dict(found.tensors) == {"L1": 4, "LLB": 4, "DDR": 2}
+    assert (found.kernels, found.instances) == (6, 6)
+    # Each core computes two of eight rows of the second layer, so three (at a border) or four of the first.
+    assert head.recompute_share == pytest.approx((3 + 4 + 4 + 3 - 8) / 8 / 2)
+    assert tail.recompute_share == 0
+    # What a core keeps of the first layer: four rows of 8 pixels and 16 channels, of two bytes.
+    assert head.local.values_bytes >= 4 * 8 * 16 * 2
+    assert found.peak_bytes["LLB"] == 2 * 8 * 8 * 16 * 2
+    assert set(head.moved_bytes) >= {"DDR->LLB", "LLB->L1", "L1->LLB"}
+    assert "LLB->DDR" not in head.moved_bytes
+
+
+def test_the_order_is_one_line_of_letters_and_numbers(explained: Explained, capsys: pytest.CaptureFixture[str]) -> None:
+    print_explanation(explained.explanation, explained.chip)
+    lines = capsys.readouterr().out.splitlines()
+    assert "order: a3 a2 b1 a1 a0 b0" in lines
+    assert "  head: 4 instances: the fewest that find room" in lines
+    assert any(re.match(r"a +head +\S+\.\.\S+ \(2\) +4 of axis 0 +1x4x1x1 +LLB 4 ", line) for line in lines)
+    assert lines[0] == "two on small, O3, batch 4 per cluster"
+
+
+def test_a_group_in_detail(explained: Explained, capsys: pytest.CaptureFixture[str]) -> None:
+    detail = detail_of(explained, "head")
+    first, last = detail.layers
+    assert first.lies_in == "L1"
+    assert last.lies_in == "LLB"
+    assert [core for core, _ in first.boxes] == [0, 1, 2, 3]
+    assert first.boxes[1][1] == ((3, 4), (1, 5), (0, 8), (0, 16))
+    assert last.boxes[1][1] == ((3, 4), (2, 4), (0, 8), (0, 16))
+    assert first.again == pytest.approx(6 / 8)
+    assert [position for position, _ in detail.steps] == [0, 1, 3, 4]
+    # Nothing is pinned, so that each of the four instances loads all weights.
+    assert {constant.loads for constant in detail.constants} == {4}
+    (neighbour,) = detail.neighbours
+    assert (neighbour.name, neighbour.side) == ("tail", "after")
+    assert [reason.verdict for reason in neighbour.reasons] == ["not merged"]
+    print_detail(explained.explanation, detail)
+    text = capsys.readouterr().out
+    assert "    not merged: straight, factor 8 merged, 4 and 2 apart" in text
+    assert "    core 1: [3:4, 1:5, 0:8, 0:16]" in text
+    assert "  cut along axis 0 at 0, 1, 2, 3, 4" in text
+
+
+def test_a_group_is_found_by_what_it_holds(explained: Explained) -> None:
+    names = {"head", "a", explained.plan.groups[0].layers[1].name, explained.plan.groups[0].layers[1].ops[-1]}
+    assert {detail_of(explained, name).facts.name for name in names} == {"head"}
+    with pytest.raises(ModelError, match=r"--group heat: needs a group, a layer .* did you mean head"):
+        detail_of(explained, "heat")
+    with pytest.raises(ModelError, match="for example head, tail"):
+        detail_of(explained, "0123456789")
+
+
+def keys(value: Any) -> set[str]:
+    """Keys of an object, and of those inside that describe things (not those whose keys are names of memories)."""
+    found = set(value)
+    for group in value["groups"]:
+        found |= set(group) | set(group["local"]) | set(group["floors"][0])
+    return found | set(value["order"][0]) | set(value["decisions"][0])
+
+
+def test_json_says_the_same_and_is_documented(explained: Explained) -> None:
+    data = json.loads(explanation_json(explained.explanation, explained.chip, detail_of(explained, "tail")))
+    assert [group["name"] for group in data["groups"]] == ["head", "tail"]
+    assert [f"{step['group'][0]}{step['instance']}" for step in data["order"]] == ["h3", "h2", "t1", "h1", "h0", "t0"]
+    assert data["main_bytes"] == sum(size for way, size in data["moved_bytes"].items() if "DDR" in way)
+    assert data["group"]["facts"]["name"] == "tail"
+    named = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text(encoding="utf-8")))
+    assert keys(data) - named == set()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_is_explained(level: str, model: Path, tmp_path: Path) -> None:
+    done = invoke(model, "--chip", "stcp920", "--level", level, "--batch", 2, "--json", tmp_path / "e.json")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith(f"classifier on stcp920, {level}, batch 2 per cluster\n")
+    assert "\norder: " in done.stdout
+    data = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
+    assert (data["level"], data["batch_per_cluster"]) == (level, 2)
+    assert sum(group["instances"] for group in data["groups"]) == data["instances"]
+
+
+def test_an_operator_says_why_its_neighbours_are_not_with_it(model: Path) -> None:
+    done = invoke(model, "--chip", "stcp920", "--group", "relu1")
+    assert done.exit_code == 0, done.stderr
+    assert "group conv1 (a in the order of instances): 1 layer, 1 instance" in done.stdout
+    assert "  relu1: fused: reads c1 of conv1, which nothing else reads" in done.stdout
+    assert "    at O0 every layer is a group of its own" in done.stdout
+
+
+def test_an_unknown_group_is_an_error_with_suggestions(model: Path) -> None:
+    done = invoke(model, "--chip", "stcp920", "--group", "conv9")
+    assert done.exit_code == 1
+    assert "did you mean conv" in done.stderr
+
+
+def test_a_chip_without_a_code_generator_is_explained(model: Path, tmp_path: Path) -> None:
+    chip = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(chip.replace("isa: neuralscale-v1", "isa: not-there-yet"), encoding="utf-8")
+    done = invoke(model, "--chip", tmp_path / "mine.yaml")
+    assert done.exit_code == 0, done.stderr
+    assert "floor of this plan: " in done.stdout
+
+
+def test_what_does_not_fit_is_said_with_its_numbers(model: Path, tmp_path: Path) -> None:
+    chip = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    small = chip.replace("size_bytes: 8_388_608", "size_bytes: 64")
+    (tmp_path / "small.yaml").write_text(small, encoding="utf-8")
+    done = invoke(model, "--chip", tmp_path / "small.yaml")
+    assert done.exit_code == 1
+    assert re.search(r"needs .* of LLB; has 64 bytes \(.* too few\)", done.stderr)
+
+
+def test_no_report_is_lost_for_want_of_a_folder(model: Path, tmp_path: Path) -> None:
+    done = invoke(model, "--chip", "stcp920", "--json", tmp_path / "nowhere" / "e.json")
+    assert done.exit_code == 1
+    assert "needs a folder that exists" in done.stderr
