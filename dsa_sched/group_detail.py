@@ -28,6 +28,7 @@ class LayerDetail:
 
     name: str
     operators: tuple[str, ...]
+    kinds: tuple[str, ...]
     output: str
     shape: tuple[int, ...]
     lies_in: str
@@ -127,8 +128,9 @@ def _find(explained: Explained, name: str) -> Group:
 
 
 def _subjects(decision: Decision) -> set[str]:
-    """Names that a decision is about: one, or several joined by plus signs."""
-    return {decision.subject, *decision.subject.split(" + ")}
+    """Names that a decision is about: one, or several joined by plus signs; of `first..last` both ends."""
+    parts = decision.subject.split(" + ")
+    return {decision.subject, *parts, *(end for part in parts for end in part.split(".."))}
 
 
 def _layer(explained: Explained, group: Group, step: Step, entry: LayerLayout) -> LayerDetail:
@@ -140,6 +142,7 @@ def _layer(explained: Explained, group: Group, step: Step, entry: LayerLayout) -
     return LayerDetail(
         name=layer.name,
         operators=layer.ops,
+        kinds=tuple(explained.graph.op_by_name[op].kind for op in layer.ops),
         output=layer.output,
         shape=shape,
         lies_in=scopes.get(layer.output, explained.layout.local.memory),

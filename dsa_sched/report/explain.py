@@ -163,9 +163,9 @@ def _order(found: Explanation) -> str:
 
 
 def _decisions(console: Console, decisions: Iterable[Decision]) -> None:
-    """Decisions under the names that they are about."""
+    """Decisions under the names that they are about; those on single operators, of which there are most, at the end."""
     by_subject: dict[str, list[Decision]] = {}
-    for decision in decisions:
+    for decision in sorted(decisions, key=lambda decision: decision.verdict in OPERATOR_VERDICTS):
         by_subject.setdefault(decision.subject, []).append(decision)
     _say(console, ["decisions"])
     for subject, found in by_subject.items():
@@ -173,6 +173,10 @@ def _decisions(console: Console, decisions: Iterable[Decision]) -> None:
             _say(console, [f"  {subject}: {found[0].verdict}: {found[0].reason}"])
             continue
         _say(console, [f"  {subject}", *(f"    {decision.verdict}: {decision.reason}" for decision in found)])
+
+
+OPERATOR_VERDICTS = ("fused", "own kernel")
+"""What `partitioner.layers` says about every element-wise operator."""
 
 
 def print_detail(found: Explanation, detail: GroupDetail, console: Console | None = None) -> None:
@@ -227,7 +231,8 @@ def _layer(layer: LayerDetail) -> str:
     again = f", {layer.again:.1%} computed again" if layer.again > 0 else ""
     rounds = f", {layer.rounds} rounds" if layer.rounds > 1 else ""
     made = f"{layer.output} {list(layer.shape)} in {layer.lies_in}"
-    return f"  {layer.name}: {' + '.join(layer.operators)} -> {made}{rounds}{again}"
+    operators = " + ".join(f"{kind} {name}" for kind, name in zip(layer.kinds, layer.operators, strict=True))
+    return f"  {operators} -> {made}{rounds}{again}"
 
 
 def _box(box: Box) -> str:

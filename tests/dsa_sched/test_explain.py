@@ -67,7 +67,7 @@ def explained() -> Explained:
     ]
     decisions = (
         Decision("head", "4 instances", "the fewest that find room"),
-        Decision("head + tail", "not merged", "straight, factor 8 merged, 4 and 2 apart"),
+        Decision(f"{first.name}..{second.name} + {third.name}", "not merged", "straight, factor 8 merged, 4 apart"),
     )
     plan = replace(base, level="O3", groups=(head, tail), steps=tuple(steps), decisions=decisions)
     return explain_plan(plan, graph, chip, TARGET)
@@ -116,7 +116,7 @@ def test_a_group_in_detail(explained: Explained, capsys: pytest.CaptureFixture[s
     assert [reason.verdict for reason in neighbour.reasons] == ["not merged"]
     print_detail(explained.explanation, detail)
     text = capsys.readouterr().out
-    assert "    not merged: straight, factor 8 merged, 4 and 2 apart" in text
+    assert "    not merged: straight, factor 8 merged, 4 apart" in text
     assert "    core 1: [3:4, 1:5, 0:8, 0:16]" in text
     assert "  cut along axis 0 at 0, 1, 2, 3, 4" in text
 
