@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.cli import cli
+from dsa_sched.commands.options import LEVELS
 from dsa_sched.explanation import Explained, explain_plan
 from dsa_sched.group_detail import detail_of
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
@@ -20,7 +21,7 @@ from hw_models.errors import ModelError
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.instance import instance_box
-from partitioner.levels import LEVELS, make_plan
+from partitioner.levels import make_plan
 from partitioner.plan import Binding, Group, Split, Step
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
