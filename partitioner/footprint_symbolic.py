@@ -8,7 +8,8 @@ search evaluates the same terms in numpy (`partitioner.footprint`); a property t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import sympy
@@ -16,7 +17,7 @@ import sympy
 from partitioner.footprint import Footprint, Value
 from partitioner.terms import Span, Term, hull
 
-__all__ = ["FACTOR", "INSTANCE", "ClosedForm", "closed_forms", "input_bytes", "recomputed_macs"]
+__all__ = ["FACTOR", "INSTANCE", "ClosedForm", "closed_forms", "input_bytes", "recomputed_macs", "value_at"]
 
 FACTOR = sympy.Symbol("f", integer=True, positive=True)
 """How many pieces the axis is cut into."""
@@ -61,6 +62,19 @@ def recomputed_macs(footprint: Footprint, forms: tuple[ClosedForm, ...]) -> dict
     return {name: expression for name, expression in macs.items() if expression != 0}
 
 
+def value_at(expression: sympy.Expr, count: int, instance: int = 0) -> int:
+    """The number for `count` pieces, exactly. Sums are added up term by term: sympy itself would look for closed
+    forms of them, which takes long and finds none."""
+    sums = {}
+    for part in expression.atoms(sympy.Sum):
+        body, (_, first, last) = part.args
+        each = sympy.lambdify((FACTOR, INSTANCE), body, modules="math")
+        terms = range(int(first.subs(FACTOR, count)), int(last.subs(FACTOR, count)) + 1)
+        sums[part] = sympy.Integer(sum(int(each(Fraction(count), Fraction(k))) for k in terms))
+    whole = sympy.lambdify((FACTOR, INSTANCE), expression.xreplace(sums), modules="math")
+    return int(whole(Fraction(count), Fraction(instance)))
+
+
 def _cut(position: sympy.Expr, extent: int, quantum: int) -> sympy.Expr:
     """Where cut number `position` lies: nearly equal pieces, the last one ragged where the quantum does not divide."""
     units = -(-extent // quantum)
@@ -71,7 +85,7 @@ def _cut(position: sympy.Expr, extent: int, quantum: int) -> sympy.Expr:
 def _closed_form(value: Value, extent: int, quantum: int) -> ClosedForm:
     first, last = _cut(INSTANCE, extent, quantum), _cut(INSTANCE + 1, extent, quantum)
     start, stop, read = _hull(value.reach.spans, first, last, extent)
-    length = stop - start if read == sympy.true else _where(read, stop - start, sympy.Integer(0))
+    length = read * (stop - start)
     total, extra = _over_all_pieces(value, length, extent, quantum)
     each = value.slice_elements
     return ClosedForm(
@@ -110,28 +124,35 @@ def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, quantum: int
     return whole + extra, extra
 
 
-def _where(condition: sympy.Basic, value: sympy.Expr, otherwise: sympy.Expr) -> sympy.Expr:
-    return sympy.Piecewise((value, condition), (otherwise, True))
-
-
 def _hull(
     spans: tuple[Span, ...], first: sympy.Expr, last: sympy.Expr, extent: int
-) -> tuple[sympy.Expr, sympy.Expr, sympy.Basic]:
-    """Both ends of what the spans hold between them, and when that is anything."""
+) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+    """Both ends of what the spans hold between them, and 1 where that is anything, else 0.
+
+    Conditions are factors of 0 or 1 made of Min and Max: sympy simplifies those of a Piecewise while it is built.
+    """
     starts = [_ends(sympy.Min, span.lows, first, extent) for span in spans]
     stops = [_ends(sympy.Max, span.highs, last, extent) for span in spans]
     if len(spans) == 1 and not spans[0].guards:
-        return starts[0], stops[0], sympy.true
-    conditions = []
+        return starts[0], stops[0], sympy.Integer(1)
+    reads: list[sympy.Expr] = []
     for span in spans:
-        guards = [_hull(guard, first, last, extent) for guard in span.guards]
-        conditions.append(sympy.And(*(sympy.And(read, low < high) for low, high, read in guards)))
-    # Ends that join nothing: finite ones, because sympy cannot compare infinities inside a Piecewise.
+        guards = [_hull(guard, first, last, extent) for guard in span.guards if guard != (replace(span, guards=()),)]
+        own = sympy.Integer(1) if len(spans) == 1 else _some(starts[len(reads)], stops[len(reads)])
+        reads.append(sympy.Mul(own, *(read * _some(low, high) for low, high, read in guards)))
+    if len(spans) == 1:
+        return starts[0], stops[0], reads[0] * _some(starts[0], stops[0])
+    # Ends that join nothing, for spans that are not read.
     latest = max(term.high for span in spans for term in span.lows)
     earliest = min(term.low for span in spans for term in span.highs)
-    start = sympy.Min(*(_where(c, a, sympy.Integer(latest)) for c, a in zip(conditions, starts, strict=True)))
-    stop = sympy.Max(*(_where(c, b, sympy.Integer(earliest)) for c, b in zip(conditions, stops, strict=True)))
-    return start, stop, sympy.And(sympy.Or(*conditions), start < stop)
+    start = sympy.Min(*(read * low + (1 - read) * latest for read, low in zip(reads, starts, strict=True)))
+    stop = sympy.Max(*(read * high + (1 - read) * earliest for read, high in zip(reads, stops, strict=True)))
+    return start, stop, sympy.Min(1, sympy.Add(*reads)) * _some(start, stop)
+
+
+def _some(low: sympy.Expr, high: sympy.Expr) -> sympy.Expr:
+    """1 where the interval holds an element, else 0."""
+    return sympy.Min(1, sympy.Max(0, high - low))
 
 
 def _ends(join: sympy.Basic, terms: tuple[Term, ...], cut: sympy.Expr, extent: int) -> sympy.Expr:
