@@ -25,8 +25,8 @@ class Job:
     transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason."""
 
     __slots__ = (
-        "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
-        "together", "touched", "waiters",
+        "_touched", "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall",
+        "start", "together", "waiters",
     )  # fmt: skip
 
     def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
@@ -38,20 +38,23 @@ class Job:
         self.flow = 0
         self.moved_since = 0.0
         self.together: list[Job] = [self]
-        self.touched = _touched(op)
         self.waiters: list[tuple[int, str]] = []
+        self._touched: list[_Touch] | None = None
 
-
-def _touched(op: TimedOp) -> list[_Touch]:
-    """(memory, first byte, end, writes, region) of everything an op touches."""
-    touched = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in op.reads]
-    return touched + [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in op.writes]
+    @property
+    def touched(self) -> list[_Touch]:
+        """(memory, first byte, end, writes, region) of everything the op touches."""
+        if self._touched is None:
+            reads = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in self.op.reads]
+            self._touched = reads + [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in self.op.writes]
+        return self._touched
 
 
 def conflict(job: Job, other: Job) -> bool:
     """Do two jobs of a core touch the same byte, and one of them writes it?"""
+    others = other.touched
     for memory, low, high, write, region in job.touched:
-        for its_memory, its_low, its_high, its_write, its_region in other.touched:
+        for its_memory, its_low, its_high, its_write, its_region in others:
             if (
                 (write or its_write)
                 and low < its_high

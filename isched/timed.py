@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw_models.chip import Chip, MatrixEngine, VectorEngine
+from hw_models.chip import Chip, Link, ScalarEngine, TransferEngine
 from hw_models.cost import link_bytes
 from hw_models.errors import PlanError
 from isched.program import Instr, Program, Region
@@ -21,8 +21,6 @@ __all__ = [
     "Issue",
     "TimedOp",
     "TimedStream",
-    "issued_once",
-    "link_flow",
     "timed_op",
     "timed_streams",
 ]
@@ -89,11 +87,6 @@ class TimedStream:
     end: int = 0
 
 
-def issued_once(program: Program) -> tuple[CoreIssue, ...]:
-    """One scalar instruction for each instruction: what a target is compared with that says nothing."""
-    return tuple(CoreIssue(0, (Issue(1),) * len(stream.instrs), 0) for stream in program.streams)
-
-
 def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -> tuple[TimedStream, ...]:
     """The program's instructions under the clock; it must have been lowered for this chip.
 
@@ -128,21 +121,23 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
 def timed_op(
     instr: Instr, chip: Chip, issue: Issue, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
 ) -> TimedOp:
-    """One instruction; `starts` and `awaits` are tokens made unique by a number behind `#`."""
-    if instr.engine == chip.dma.engine or starts:
-        rows = max(1, len(instr.reads))
-        cycles = max((chip.link(a.memory, b.memory, instr.engine).latency_cycles for a, b in _ends(instr)), default=0.0)
-        cycles += rows * chip.assumed.dma_descriptor_cycles
-        flows, unit = _flows(instr, chip), starts.partition("#")[0] or instr.engine
-    elif rendezvous or awaits:
-        cycles, flows, unit = 0.0, (), ""
-    elif isinstance(chip.engine(instr.engine), MatrixEngine | VectorEngine):
-        cycles, flows, unit = instr.cycles, (), instr.engine
-    elif instr.reads and instr.writes:
-        flows, unit = _flows(instr, chip), instr.engine
-        cycles = max(chip.link(a.memory, b.memory, instr.engine).latency_cycles for a, b in _ends(instr))
-    else:
-        cycles, flows, unit = instr.cycles, (), ""
+    """One instruction; `starts` and `awaits` are tokens made unique by a number behind `#`.
+
+    A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
+    """
+    cycles, unit = 0.0, ""
+    flows: tuple[Flow, ...] = ()
+    if starts:
+        cycles, flows = _transfer(instr, chip)
+        cycles += len(instr.reads) * chip.assumed.dma_descriptor_cycles
+        unit = starts.partition("#")[0]
+    elif not rendezvous and not awaits:
+        worker = chip.engine(instr.engine)
+        if isinstance(worker, TransferEngine) and instr.writes:
+            cycles, flows = _transfer(instr, chip)
+        else:
+            cycles = instr.cycles
+        unit = "" if isinstance(worker, ScalarEngine) else instr.engine
     moved = sum(region.size_bytes for region in instr.writes) if flows else 0
     return TimedOp(
         instr.engine, instr.opcode, issue, unit, cycles, flows, instr.reads, instr.writes, rendezvous, starts, awaits,
@@ -150,27 +145,24 @@ def timed_op(
     )  # fmt: skip
 
 
-def link_flow(chip: Chip, engine: str, source: Region, destination: Region) -> Flow:
-    """The bytes of one copy, in whole bursts a row; rows are those of the side that has gaps."""
-    link = chip.link(source.memory, destination.memory, engine)
-    rows = max(_rows(source), _rows(destination))
-    return Flow(link.name, link_bytes(link, source.size_bytes, rows))
+def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:
+    """Latency and flows, in the order of the copies; neighbours over one link become one flow.
 
-
-def _ends(instr: Instr) -> list[tuple[Region, Region]]:
-    return list(zip(instr.reads, instr.writes, strict=True))
+    A row takes whole bursts; rows are those of the side that has gaps between them.
+    """
+    links: dict[tuple[str, str], Link] = {}
+    flows: list[Flow] = []
+    for source, destination in zip(instr.reads, instr.writes, strict=True):
+        way = (source.memory, destination.memory)
+        if way not in links:
+            links[way] = chip.link(*way, instr.engine)
+        link = links[way]
+        size = link_bytes(link, source.size_bytes, max(_rows(source), _rows(destination)))
+        if flows and flows[-1].link == link.name:
+            size += flows.pop().size_bytes
+        flows.append(Flow(link.name, size))
+    return max(link.latency_cycles for link in links.values()), tuple(flows)
 
 
 def _rows(region: Region) -> int:
     return 1 if region.stride_bytes in (0, region.row_bytes) else region.rows
-
-
-def _flows(instr: Instr, chip: Chip) -> tuple[Flow, ...]:
-    """Flows in the order of the copies; neighbours over one link become one."""
-    flows: list[Flow] = []
-    for source, destination in _ends(instr):
-        flow = link_flow(chip, instr.engine, source, destination)
-        if flows and flows[-1].link == flow.link:
-            flow = Flow(flow.link, flows.pop().size_bytes + flow.size_bytes)
-        flows.append(flow)
-    return tuple(flows)

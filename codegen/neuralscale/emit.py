@@ -119,13 +119,16 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     costs = []
     for number, stream in enumerate(program.streams):
         body = _Body(program.cluster)
-        issues = tuple(_issue_cost(instr, list(body.expand(instr))) for instr in stream.instrs)
+        issues = tuple(_issue_cost(instr, body) for instr in stream.instrs)
         costs.append(CoreIssue(_start_up_count(program.cluster, number), issues, _ending_count(stream.core)))
     return tuple(costs)
 
 
-def _issue_cost(instr: Instr, code: Sequence[Instruction]) -> Issue:
+def _issue_cost(instr: Instr, body: _Body) -> Issue:
     """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
+    if instr.opcode == "dma.start":
+        return Issue(body.count_dma(dict(instr.operands)))
+    code = list(body.expand(instr))
     if instr.opcode != "dma.wait":
         return Issue(len(code))
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
@@ -287,24 +290,45 @@ class _Body:
 
     def _start_dma(self, operands: dict[str, int]) -> Iterator[Instruction]:
         """Write the chain of descriptors, then channel control, first descriptor and start."""
-        engine = DMA_ENGINE_BASES[self.cluster][operands["engine"]]
-        channel = operands["channel"]
-        words = [operands[f"w{i}"] for i in range(len(operands) - 2)]
-        count = len(words) // DESCRIPTOR_WORDS
-        store = engine + DESCRIPTOR_STORE + (DESCRIPTOR_STORE // 2 if channel else 0)
+        engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
         yield from self._set(S10, engine)
-        yield from self._set(S11, store)
-        for number in range(count):
-            link = store + DESCRIPTOR_BYTES * (number + 1) if number + 1 < count else 0
-            control, source, destination, *shape = words[DESCRIPTOR_WORDS * number : DESCRIPTOR_WORDS * (number + 1)]
-            ends = (in_cluster(source, self.cluster), in_cluster(destination, self.cluster))
-            chain = (control, *ends, *shape, link)
-            for position, word in enumerate(chain):
-                yield from self._store(word, DESCRIPTOR_BYTES * number + 4 * position, S11)
+        yield from self._set(S11, _descriptor_store(engine, channel))
+        for position, word in enumerate(self._chain(operands)):
+            yield from self._store(word, 4 * position, S11)
         yield from self._store(1, 0x000, S10)
         yield from self._store(0x8000_0000, 0x100 * (channel + 1), S10)
         yield instruction("sw", S11, 0x114 + 0x100 * channel, S10)
         yield from self._store(1 << channel, 0x004, S10)
+
+    def count_dma(self, operands: dict[str, int]) -> int:
+        """How many instructions `expand` gives for a start, and the same effect on what registers hold: chains are
+        most of a program's instructions, and counting them should not make them."""
+        engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
+        count = sum(1 for _ in self._set(S10, engine))
+        count += sum(1 for _ in self._set(S11, _descriptor_store(engine, channel)))
+        held = self.registers.get(T0)
+        for word in (*self._chain(operands), 1, 0x8000_0000, 1 << channel):
+            if word and word != held:
+                count += _immediate_instructions(word)
+                held = word
+            count += 1
+        self.registers[T0] = held or 0
+        return count + 1  # the store of the first descriptor's address
+
+    def _chain(self, operands: dict[str, int]) -> Iterator[int]:
+        """The words of all descriptors, with addresses of this cluster and links to the next."""
+        engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
+        store = _descriptor_store(engine, channel)
+        words = [operands[f"w{i}"] for i in range(len(operands) - 2)]
+        count = len(words) // DESCRIPTOR_WORDS
+        for number in range(count):
+            link = store + DESCRIPTOR_BYTES * (number + 1) if number + 1 < count else 0
+            control, source, destination, *shape = words[DESCRIPTOR_WORDS * number : DESCRIPTOR_WORDS * (number + 1)]
+            yield control
+            yield in_cluster(source, self.cluster)
+            yield in_cluster(destination, self.cluster)
+            yield from shape
+            yield link
 
     def _await_dma(self, operands: dict[str, int]) -> Iterator[Instruction]:
         """Poll the busy bit, then clear the done flag."""
@@ -315,6 +339,17 @@ class _Body:
         yield instruction("bne", T0, ZERO, -8)
         self.registers.pop(T0, None)
         yield from self._store(1 << 2 * channel, 0x014, S10)
+
+
+def _immediate_instructions(value: int) -> int:
+    """How many instructions `load_immediate` gives."""
+    low = ((value & 0xFFF) ^ 0x800) - 0x800
+    return 2 if low and (value - low) & 0xFFFF_F000 else 1
+
+
+def _descriptor_store(engine: int, channel: int) -> int:
+    """Where a channel's descriptors lie: each has half of its engine's store."""
+    return engine + DESCRIPTOR_STORE + (DESCRIPTOR_STORE // 2 if channel else 0)
 
 
 def _data(program: Program, graph: Graph, constants: Constants) -> Iterator[Segment]:

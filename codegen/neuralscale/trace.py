@@ -21,7 +21,7 @@ from codegen.neuralscale.simulator import scalar
 from codegen.neuralscale.simulator.bus import Bus, Finished
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.devices import Devices
-from codegen.neuralscale.simulator.dma import ENGINE_BASES, WINDOW_BYTES, Engine, Line
+from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, ENGINE_BASES, WINDOW_BYTES, Engine, Line
 from codegen.neuralscale.simulator.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.hart import Hart, Waiting
 from codegen.neuralscale.simulator.machine import Machine
@@ -44,6 +44,8 @@ LONGEST_LOOP = 64
 
 _SLICE = 1 << 16
 _BUSY, _DONE = 0x010, 0x014
+_OPCODE, _LOAD = 0x7F, 0x03
+_FUNCTION, _SW = 0x707F, 0x2023
 _SIDE_EFFECTS = frozenset({"sb", "sh", "sw", "fsw", "wfi"})
 
 
@@ -114,6 +116,11 @@ class _Channels(Engine):
     def land(self, channels: frozenset[int]) -> None:
         for channel in channels:
             self._channels[channel].transfer, self._channels[channel].done = None, True
+
+    def describe(self, offset: int, value: int) -> None:
+        """A store of a word into the descriptors."""
+        place = offset - DESCRIPTOR_STORE
+        self._store[place : place + 4] = value.to_bytes(4, "little")
 
     def load(self, offset: int) -> int:
         if offset == _BUSY:
@@ -223,7 +230,7 @@ class _Tracer(Machine):
                 break
             for hart in ready:
                 try:
-                    self._slice(hart, _SLICE, False)
+                    self._slice(hart, _SLICE, True)
                 except Finished:
                     finished.add(hart.index)
                 except Exception as stop:
@@ -250,16 +257,30 @@ class _Tracer(Machine):
         raise SimulationFault("trap", f"trap {trap.cause:#x}")
 
     def _one_instruction(self, hart: Hart) -> None:
-        self._log.current = hart
-        if (engine := self._asked(hart)) is not None:
+        fetched = self._code.fetch(hart)
+        word = fetched.word
+        if word & _FUNCTION == _SW:
+            if self._describes(hart, word):
+                hart.pc += fetched.length
+                hart.retired += 1
+                return
+        elif word & _OPCODE == _LOAD and (engine := self._asked(hart, word)) is not None:
             self._await(hart, engine)
+        self._log.current = hart
         super()._one_instruction(hart)
 
-    def _asked(self, hart: Hart) -> _Channels | None:
-        """The DMA engine whose busy or done register the next instruction reads while it works."""
-        word = self._code.fetch(hart).word
-        if word & 0x7F != 0x03:
-            return None
+    def _describes(self, hart: Hart, word: int) -> bool:
+        """A store into an engine's descriptors, done here at once: most instructions of a program are such."""
+        offset = word >> 25 << 5 | word >> 7 & 31
+        address = int(hart.x[word >> 15 & 31]) + ((offset ^ 0x800) - 0x800)
+        for engine in self._recorder.channels:
+            if engine.base + DESCRIPTOR_STORE <= address < engine.base + WINDOW_BYTES and not address & 3:
+                engine.describe(address - engine.base, int(hart.x[word >> 20 & 31]))
+                return True
+        return False
+
+    def _asked(self, hart: Hart, word: int) -> _Channels | None:
+        """The DMA engine whose busy or done register a load reads while it works."""
         address = int(hart.x[word >> 15 & 31]) + ((word >> 20 ^ 0x800) - 0x800) & 0xFFFF_FFFF
         for engine in self._recorder.channels:
             if engine.base <= address < engine.base + WINDOW_BYTES and address - engine.base in (_BUSY, _DONE):
