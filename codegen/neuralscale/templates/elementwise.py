@@ -96,9 +96,11 @@ def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, pre
     if op.kind in UNARY:
         yield from _unary(tile, issue, op, current, output)
     elif op.kind == "scale_shift":
-        vectors = [_operand(tile, name, op, prefix) for name in op.inputs[1:]]
-        yield from issue.by_column("veemul", output, current, vectors[0])
-        yield from issue.by_column("veadd", output, output, vectors[1])
+        for mnemonic, name, source in zip(("veemul", "veadd"), op.inputs[1:], (current, output), strict=True):
+            if is_immediate(tile.graph, name):  # of a single channel
+                yield from issue.scalar(mnemonic, output, source, scalar_value(tile.graph, tile.constants, name))
+            else:
+                yield from issue.by_column(mnemonic, output, source, _operand(tile, name, op, prefix))
     else:
         yield from _binary(tile, issue, op, current, output, prefix)
 

@@ -117,6 +117,15 @@ def test_scale_shift_alone_and_trailing() -> None:
     compile_graph(*builder.build(y, z)).check()
 
 
+def test_scale_shift_of_a_single_channel() -> None:
+    """Its constants have one element each, which go into the instructions."""
+    builder = GraphBuilder("scale")
+    x = builder.input("x", 2, 6, 6, 1)
+    y = builder.elementwise("relu", builder.scale_shift(x))
+    z = builder.scale_shift(builder.conv(x, 1))
+    compile_graph(*builder.build(y, z)).check()
+
+
 def test_the_same_operand_twice() -> None:
     builder = GraphBuilder("twice")
     x = builder.elementwise("exp", builder.input("x", 3, 40))
