@@ -17,6 +17,7 @@ from hw_models.errors import ModelError
 from partitioner.graph import Constants, Graph, Op
 from partitioner.instances_level import plan_instances
 from partitioner.layer_level import in_main
+from partitioner.local_level import in_cores
 from partitioner.plan import Plan, verify_plan
 from partitioner.scopes import in_staging
 from partitioner.stitching import stitched
@@ -27,7 +28,7 @@ __all__ = ["LEVELS", "make_plan"]
 Planner = Callable[[Graph, Chip, PlanTarget], Plan]
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {"O0": in_main, "O1": in_staging, "O3": plan_instances, "astitch": stitched}
+    {"O0": in_main, "O1": in_staging, "O2": in_cores, "O3": plan_instances, "astitch": stitched}
 )
 
 LEVELS = tuple(PLANNERS)

@@ -10,7 +10,7 @@ again, counted by the rounds that the layout will choose. Inputs and outputs of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hw_models.chip import Chip
 from hw_models.errors import size_text
@@ -23,12 +23,13 @@ from partitioner.layers import Layer
 from partitioner.layout import local_part
 from partitioner.packing import Item, largest_gap, pack
 from partitioner.plan import Plan, Step
+from partitioner.regions import Box
 from partitioner.staged_bytes import StagedBytes
 from partitioner.target import PlanTarget
 from partitioner.tiling import aligned
 from partitioner.waiting import Waiting, activations, own_names, waiting_values
 
-__all__ = ["Staging", "in_staging", "with_scopes"]
+__all__ = ["Staging", "in_staging", "run_slots", "with_scopes"]
 
 PASSES = 3
 """Values that were refused are asked again when others stay: what they cost may have changed."""
@@ -47,10 +48,15 @@ def in_staging(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
         return replace(base, level="O1")
     layers = tuple(group.layers[0] for group in base.groups)
     traffic = StagedBytes(graph, chip, target, layer_reads(graph, target, chip), staging)
-    chosen = Staging(graph, chip, layers, base.steps, traffic, main)
+    chosen = Staging(graph, chip, layers, base.steps, traffic, main, run_slots(graph, layers))
     chosen.choose(value for value in waiting_values(graph, layers) if not value.leaves)
     decisions = (*base.decisions, *chosen.decisions())
     return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, staging)), level="O1", decisions=decisions)
+
+
+def run_slots(graph: Graph, layers: Sequence[Layer]) -> tuple[int | None, ...]:
+    """The layer that runs in each slot of time; views take none."""
+    return tuple(index for index, layer in enumerate(layers) if layer.anchor(graph).kind != "view")
 
 
 def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
@@ -71,27 +77,42 @@ class _Refusal:
     reason: str
 
 
+@dataclass
 class Staging:
-    """The choice while it is made: `kept` values by name, bytes they take in each step."""
+    """The choice while it is made: `kept` values by name, bytes `used` in each slot of time.
 
-    def __init__(
-        self,
-        graph: Graph,
-        chip: Chip,
-        layers: Sequence[Layer],
-        steps: Sequence[Step],
-        traffic: StagedBytes,
-        main: str,
-    ) -> None:
-        self.graph, self.chip, self.layers, self.steps, self.traffic, self.main = (
-            graph, chip, layers, steps, traffic, main,
-        )  # fmt: skip
-        self.capacity = chip.memory(traffic.staging).size_bytes
-        self.used = [0] * len(steps)
-        self.own = own_names(graph, layers)
-        self.kept: dict[str, Waiting] = {}
-        self.saved: dict[str, int] = {}
-        self.refused: dict[str, _Refusal] = {}
+    `slots` names the layer that runs in each slot, None for a move between cores; `buffers` are bytes that such a slot
+    takes. Values in `local` lie in the cores' memories, and layers that touch them keep to the boxes in `own`.
+    """
+
+    graph: Graph
+    chip: Chip
+    layers: Sequence[Layer]
+    steps: Sequence[Step]
+    traffic: StagedBytes
+    main: str
+    slots: Sequence[int | None]
+    buffers: Mapping[int, int] = field(default_factory=dict)
+    local: frozenset[str] = frozenset()
+    own: Mapping[int, tuple[Box, ...]] = field(default_factory=dict)
+    kept: dict[str, Waiting] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, _Refusal] = field(default_factory=dict)
+    used: list[int] = field(init=False)
+    names: Mapping[str, str] = field(init=False)
+    slot_of: Mapping[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.used = [self.buffers.get(slot, 0) for slot in range(len(self.slots))]
+        self.names = own_names(self.graph, self.layers)
+        self.slot_of = {index: slot for slot, index in enumerate(self.slots) if index is not None}
+
+    @property
+    def capacity(self) -> int:
+        return self.chip.memory(self.traffic.staging).size_bytes
+
+    def _span(self, value: Waiting) -> range:
+        return range(self.slot_of[value.made], self.slot_of[value.last] + 1)
 
     def choose(self, values: Iterable[Waiting]) -> None:
         """Values in the order of bytes saved for each byte and step that they take; then what cannot be packed goes."""
@@ -123,8 +144,8 @@ class Staging:
 
     def _try(self, value: Waiting) -> None:
         size = aligned(self.chip, self.traffic.staging, value.size_bytes)
-        span = range(value.made, value.last + 1)
-        peak = max(self.used[index] for index in span)
+        span = self._span(value)
+        peak = max(self.used[slot] for slot in span)
         if peak + size > self.capacity:
             free = size_text(max(0, self.capacity - peak))
             needs = f"needs {size_text(size)} of {self.traffic.staging}"
@@ -138,7 +159,8 @@ class Staging:
             self.saved[value.name] = before - after if before is not None else value.size_bytes
             return
         if after is None:
-            crowded = next((self.layers[i].name for i in span if self._step_bytes(i) is None), "")
+            slot = next(slot for slot in span if self._slot_bytes(slot) is None)
+            crowded = self.layers[self.slots[slot] or 0].name
             reason = f"beside its {size_text(size)} layer {crowded} finds no room for staging"
         else:
             reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.main}: "
@@ -148,14 +170,14 @@ class Staging:
 
     def _keep(self, value: Waiting, size: int) -> None:
         self.kept[value.name] = value
-        for index in range(value.made, value.last + 1):
-            self.used[index] += size
+        for slot in self._span(value):
+            self.used[slot] += size
 
     def _drop(self, value: Waiting, size: int) -> None:
         del self.kept[value.name]
         self.saved.pop(value.name, None)
-        for index in range(value.made, value.last + 1):
-            self.used[index] -= size
+        for slot in self._span(value):
+            self.used[slot] -= size
 
     def _refuse(self, value: Waiting, reason: str) -> None:
         self.refused[value.name] = _Refusal(value, reason)
@@ -164,23 +186,26 @@ class Staging:
 
     def _bytes(self, span: Iterable[int]) -> int | None:
         total = 0
-        for index in span:
-            moved = self._step_bytes(index)
+        for slot in span:
+            moved = self._slot_bytes(slot)
             if moved is None:
                 return None
             total += moved
         return total
 
-    def _step_bytes(self, index: int, room: int | None = None) -> int | None:
+    def _slot_bytes(self, slot: int, room: int | None = None) -> int | None:
+        index = self.slots[slot]
+        if index is None:
+            return 0 if self.used[slot] <= self.capacity else None
         layer = self.layers[index]
-        if layer.anchor(self.graph).kind == "view":
-            return 0
+        here = self.kept.keys() | self.local
         names = activations(self.graph, layer)
-        from_main = frozenset(name for name in names if self.own.get(name, name) not in self.kept)
+        from_main = frozenset(name for name in names if self.names.get(name, name) not in here)
         if room is None:
             unit = max(1, self.capacity // ROOM_STEPS)
-            room = (self.capacity - self.used[index]) // unit * unit
-        return self.traffic.of(layer, self.steps[index], from_main, layer.output not in self.kept, room)
+            room = (self.capacity - self.used[slot]) // unit * unit
+        to_main = layer.output not in here
+        return self.traffic.of(layer, self.steps[index], from_main, to_main, room, self.own.get(index, ()))
 
     # Places.
 
@@ -188,29 +213,37 @@ class Staging:
         """Values go until those that are left find places that leave every layer the room that it needs."""
         unit = self.chip.memory(self.traffic.staging).alignment_bytes
         while self.kept:
-            items = [
-                Item(v.name, v.made, v.last, v.size_bytes) for v in sorted(self.kept.values(), key=lambda v: v.made)
-            ]
+            items = [Item(f"{slot}", slot, slot, size) for slot, size in self.buffers.items()]
+            for value in self.kept.values():
+                span = self._span(value)
+                items.append(Item(value.name, span[0], span[-1], value.size_bytes))
+            items.sort(key=lambda item: item.first)
             packing = pack(items, self.capacity, unit, {})
             odd: dict[str, str] = {}
             if packing.late is not None:
-                odd[packing.late.name] = "found no place in one piece beside the others"
+                live = self._live(range(packing.late.first, packing.late.last + 1))
+                odd[live.name] = "found no place in one piece beside the others"
             busy: dict[int, list[tuple[int, int]]] = {}
             for item in items:
-                for index in range(item.first, item.last + 1):
-                    busy.setdefault(index, []).append((packing.offsets[item.name], item.size_bytes))
-            for index, taken in busy.items() if packing.late is None else ():
+                for slot in range(item.first, item.last + 1):
+                    busy.setdefault(slot, []).append((packing.offsets[item.name], item.size_bytes))
+            for slot, taken in busy.items() if packing.late is None else ():
                 gap = largest_gap(taken, self.capacity)[1]
-                if self._step_bytes(index, gap) is None:
-                    live = [v for v in self.kept.values() if v.made <= index <= v.last]
-                    least = min(live, key=lambda v: (_density(v), v.made))
-                    odd[least.name] = f"left {self.layers[index].name} only {size_text(gap)} in one piece for staging"
+                index = self.slots[slot]
+                if index is not None and self._slot_bytes(slot, gap) is None:
+                    room = f"left {self.layers[index].name} only {size_text(gap)} in one piece for staging"
+                    odd[self._live(range(slot, slot + 1)).name] = room
             if not odd:
                 return
             for name, reason in odd.items():
                 value = self.kept[name]
                 self._drop(value, aligned(self.chip, self.traffic.staging, value.size_bytes))
                 self._refuse(value, reason)
+
+    def _live(self, span: range) -> Waiting:
+        """The value that saves least among those that are kept in some slot of a span."""
+        live = [v for v in self.kept.values() if self._span(v)[0] < span.stop and span.start <= self._span(v)[-1]]
+        return min(live, key=lambda v: (_density(v), v.made))
 
 
 def _density(value: Waiting) -> float:

@@ -16,8 +16,8 @@ from partitioner.graph import Graph
 from partitioner.instance import Reads
 from partitioner.layers import Layer
 from partitioner.plan import Step
-from partitioner.regions import box_size
-from partitioner.rounds import Round, Stager, shared_rounds
+from partitioner.regions import Box, box_size
+from partitioner.rounds import Round, Stager, own_rounds, shared_rounds
 from partitioner.target import PlanTarget
 
 __all__ = ["StagedBytes"]
@@ -35,30 +35,50 @@ class StagedBytes:
     target: PlanTarget
     reads: Reads
     staging: str
-    known: dict[tuple[str, tuple[int, ...], frozenset[str], bool, int], int | None] = field(default_factory=dict)
+    known: dict[tuple[object, ...], int | None] = field(default_factory=dict)
 
-    def of(self, layer: Layer, step: Step, in_main: frozenset[str], to_main: bool, room_bytes: int) -> int | None:
+    def of(
+        self,
+        layer: Layer,
+        step: Step,
+        in_main: frozenset[str],
+        to_main: bool,
+        room_bytes: int,
+        own: tuple[Box, ...] = (),
+    ) -> int | None:
         """Bytes to and from the main memory; None where not even the smallest round fits `room_bytes`.
 
-        `in_main` are the values read from there, `to_main` says that the output goes there.
+        `in_main` are the values read from there, `to_main` says that the output goes there. Where something lies in the
+        cores' memories, each core keeps to its own box, one of `own`.
         """
-        key = (layer.name, step.binding.pieces, in_main, to_main, room_bytes)
+        key = (layer.name, step.binding.pieces, in_main, to_main, room_bytes, bool(own))
         if key not in self.known:
             try:
-                self.known[key] = self._count(layer, step, in_main, to_main, room_bytes)
+                self.known[key] = self._count(layer, step, in_main, to_main, room_bytes, own)
             except DoesNotFit:
                 self.known[key] = None
         return self.known[key]
 
-    def _count(self, layer: Layer, step: Step, in_main: frozenset[str], to_main: bool, room_bytes: int) -> int:
+    def _count(
+        self,
+        layer: Layer,
+        step: Step,
+        in_main: frozenset[str],
+        to_main: bool,
+        room_bytes: int,
+        own: tuple[Box, ...],
+    ) -> int:
         graph = self.graph
 
         def staged(name: str) -> bool:
             return bool(graph.by_name[name].constant) or name in in_main
 
         stager = Stager(graph, layer, self.chip, self.reads, self.staging, staged, to_main, room_bytes)
-        quanta = cut_quanta(graph, layer, step.box, self.target, self.chip)
-        rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
+        if own:
+            rounds = own_rounds(stager, own, cut_quanta(graph, layer, max(own, key=box_size), self.target, self.chip))
+        else:
+            quanta = cut_quanta(graph, layer, step.box, self.target, self.chip)
+            rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
         return _loaded_bytes(stager, rounds) + (graph.by_name[layer.output].size_bytes if to_main else 0)
 
 

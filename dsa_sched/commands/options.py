@@ -16,7 +16,7 @@ __all__ = ["CHIP", "Shape", "compile_options", "runner_option"]
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
 
-LEVELS = ("O0", "O1", "O3", "astitch")
+LEVELS = ("O0", "O1", "O2", "O3", "astitch")
 """Those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
 
 

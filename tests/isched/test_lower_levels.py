@@ -12,7 +12,7 @@ from hw_models.chip import Chip
 from isched.lower import lower_plan
 from isched.verify import verify_program
 from partitioner.graph import Constants, Graph
-from partitioner.levels import LEVELS, make_plan
+from partitioner.levels import make_plan
 from partitioner.plan import Plan, parse_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.small_graphs import GraphBuilder
@@ -123,7 +123,7 @@ def stored_outputs(graph: Graph, constants: Constants, chip: Chip, plan: Plan, s
 def test_every_level_stores_what_o0_stores(build: Callable[[int], Built], batch: int, chip: Chip) -> None:
     graph, constants = build(batch)
     wanted = stored_outputs(graph, constants, chip, make_plan(graph, constants, chip, TARGET))
-    for level in LEVELS[1:]:
+    for level in ("O1", "O2", "astitch"):
         plan = make_plan(graph, constants, chip, TARGET, level)
         assert parse_plan(str(plan)) == plan
         for name, got, bits in zip(graph.outputs, stored_outputs(graph, constants, chip, plan), wanted, strict=True):

@@ -1,0 +1,399 @@
+"""Core binding for values that stay in the cores' memories: bindings of producers are inferred from their readers.
+
+    layers, last to first --what each core of the readers needs--> pieces and cores of the producer
+
+Backward along consumers, as in Algorithm 4 of GraphTurbo (OSDI 2023), but weighed: a producer takes the binding for
+which its own cycles, less what its readers save by finding their data in place, are fewest. Which piece runs on which
+core is an assignment that leaves most bytes where they are; what is still missing on a core is moved through the
+shared memory if that is cheaper than keeping the value there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hw_models.chip import Chip
+from hw_models.cost import transfer_cycles, vector_cycles
+from hw_models.errors import PlanError
+from partitioner.binding import cut_quanta, load_cycles, piece_boxes, store_cycles, ways
+from partitioner.decisions import Decision
+from partitioner.graph import Graph
+from partitioner.instance import Reads
+from partitioner.layers import Layer
+from partitioner.plan import Binding
+from partitioner.regions import (
+    Box,
+    box_shape,
+    box_size,
+    common,
+    full_box,
+    holds,
+    input_boxes,
+    join,
+    run_count,
+    view_box,
+)
+from partitioner.target import PlanTarget
+from partitioner.waiting import Waiting, activations, own_names, waiting_values
+
+__all__ = ["Binder", "Bound", "Closeness", "Transfers", "assign", "renamed"]
+
+MOST_RUNS = 16
+"""A part that lies in more runs than this is taken with all that lies around it, as the lowering does."""
+
+
+SWEEPS = 2
+"""How often every layer may follow its neighbours."""
+
+
+Need = tuple[int, str, Mapping[int, Box]]
+"""A reader, the name under which it reads a value, and the box of the value that each of its cores needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Which box of a layer's output each core computes, and the cycles of the slowest core."""
+
+    pieces: tuple[int, ...]
+    boxes: Mapping[int, Box]
+    cycles: float
+
+    @property
+    def binding(self) -> Binding:
+        return Binding(self.pieces, tuple(self.boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """What keeping a value in the cores' memories saves: `cycles` less than keeping it in the shared memory, `moved`
+    (reader, name of the value there, box needed by core) for readers that do not find all in place."""
+
+    value: Waiting
+    cycles: float
+    core_bytes: int
+    moved: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Cycles of ways between the cores' `local` memory and the shared one, `staging`."""
+
+    graph: Graph
+    chip: Chip
+    local: str
+    staging: str
+
+    def shared(self, name: str, boxes: Mapping[int, Box], needs: Sequence[Mapping[int, Box]]) -> float:
+        """Storing a value in the shared memory and loading what each reader needs."""
+        tensor = self.graph.by_name[name]
+        store = store_cycles(self.chip, self.local, tensor, max(boxes.values(), key=box_size))
+        return store + sum(
+            load_cycles(self.chip, self.local, tensor, max(need.values(), key=box_size)) for need in needs if need
+        )
+
+    def moved(self, name: str, boxes: Mapping[int, Box], need: Mapping[int, Box]) -> float:
+        """A move step: own parts are copied inside the core, others' go through the shared memory; 0 if all is there
+        already."""
+        if all(core in boxes and holds(boxes[core], box) for core, box in need.items()):
+            return 0.0
+        item_bytes = self.graph.by_name[name].item_bytes
+        given: dict[int, dict[Box, None]] = {}
+        taken: list[float] = []
+        for core, box in need.items():
+            copied = vector_cycles(self.chip, box_size(common(boxes[core], box))) if core in boxes else 0.0
+            parts = {
+                other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
+            }
+            if any(run_count(box_shape(box), _relative(part, box)) > MOST_RUNS for part in parts.values()):
+                taken.append(copied + self._link(self.staging, self.local, box_size(box) * item_bytes, 1))
+                parts |= {core: common(boxes[core], box)} if core in boxes else {}
+            else:
+                size = sum(box_size(part) for part in parts.values())
+                taken.append(copied + self._link(self.staging, self.local, size * item_bytes, len(parts)))
+            for other, part in parts.items():
+                given.setdefault(other, {})[part] = None
+        stored = (
+            self._link(self.local, self.staging, sum(map(box_size, _maximal(tuple(parts)))) * item_bytes, len(parts))
+            for parts in given.values()
+        )
+        return max(taken) + max(stored, default=0.0) + 3 * self.chip.assumed.sync_cycles
+
+    def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
+        sharers = self.chip.cores_per_cluster
+        return transfer_cycles(self.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)
+
+
+def _relative(part: Box, whole: Box) -> Box:
+    return tuple((low - base, high - base) for (low, high), (base, _) in zip(part, whole, strict=True))
+
+
+def _maximal(parts: tuple[Box, ...]) -> list[Box]:
+    return [part for part in parts if not any(other != part and holds(other, part) for other in parts)]
+
+
+@dataclass
+class Binder:
+    """Bindings of all layers of a graph, one group a layer; values larger than `most_bytes` on a core, or `banned`, are
+    not counted on to stay local."""
+
+    graph: Graph
+    layers: Sequence[Layer]
+    target: PlanTarget
+    chip: Chip
+    reads: Reads
+    transfers: Transfers
+    most_bytes: int
+    values: dict[str, Waiting] = field(init=False)
+    own: dict[str, str] = field(init=False)
+    known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
+    banned: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.values = {value.name: value for value in waiting_values(self.graph, self.layers)}
+        self.own = own_names(self.graph, self.layers)
+
+    def bind(self, banned: frozenset[str] = frozenset()) -> dict[int, Bound]:
+        """By index of the layer, views left out. First every layer follows its readers, then its neighbours on both
+        sides, as long as that saves cycles."""
+        self.banned = banned
+        bound: dict[int, Bound] = {}
+        order = [i for i in reversed(range(len(self.layers))) if self.layers[i].anchor(self.graph).kind != "view"]
+        for index in order:
+            bound[index] = self._best(index, self._ways(index), bound)
+        for _ in range(SWEEPS):
+            changed = False
+            for index in order:
+                near = {bound[other].pieces for other in self._neighbours(index)}
+                ways_near = {pieces: c for pieces, c in self._ways(index).items() if pieces in near}
+                found = self._best(index, {bound[index].pieces: bound[index].cycles} | ways_near, bound)
+                changed |= found.pieces != bound[index].pieces
+                bound[index] = found
+            if not changed:
+                break
+        return bound
+
+    def decisions(self, bound: Mapping[int, Bound]) -> tuple[Decision, ...]:
+        """Why each layer is bound as it is, in order."""
+        return tuple(self._decision(index, bound) for index in sorted(bound))
+
+    def closeness(self, value: Waiting, bound: Mapping[int, Bound]) -> Closeness:
+        """What a value saves if it stays in the cores' memories, with these bindings."""
+        boxes = bound[value.made].boxes
+        needs = self.needs(value, bound)
+        moved = tuple(need for need in needs if self.transfers.moved(value.name, boxes, need[2]) > 0)
+        return Closeness(value, self._saved(value, boxes, needs), self._core_bytes(value, boxes), moved)
+
+    def needs(self, value: Waiting, bound: Mapping[int, Bound]) -> list[Need]:
+        """For each reader that is bound and each name under which it reads the value."""
+        found: list[Need] = []
+        for reader in value.readers:
+            if reader in bound:
+                for name in self._names_read(reader, value.name):
+                    pieces = bound[reader].boxes.items()
+                    needs = {core: self._need(reader, name, piece) for core, piece in pieces}
+                    found.append((reader, name, {core: box for core, box in needs.items() if box_size(box)}))
+        return found
+
+    def in_view(self, name: str, box: Box) -> Box:
+        """A box of a value under one of its names. Raises PlanError where no box there has the same elements."""
+        if name not in self.own:
+            return box
+        other = renamed(self.graph, name, self.in_view(self.graph.producer[name].inputs[0], box))
+        if other is None:
+            raise PlanError(f"view {name}", needs="whole parts of its source under another name", has=str(box))
+        return other
+
+    # One layer.
+
+    def _neighbours(self, index: int) -> set[int]:
+        made = {self.values[name].made for name in self._inputs(index)}
+        return {*self.values[self.layers[index].output].readers, *made}
+
+    def _inputs(self, index: int) -> tuple[str, ...]:
+        """Values of other layers that a layer reads."""
+        names = (self.own.get(name, name) for name in activations(self.graph, self.layers[index]))
+        return tuple(dict.fromkeys(name for name in names if name in self.values))
+
+    def _names_read(self, reader: int, value: str) -> tuple[str, ...]:
+        names = activations(self.graph, self.layers[reader])
+        return tuple(dict.fromkeys(name for name in names if self.own.get(name, name) == value))
+
+    def _need(self, reader: int, name: str, piece: Box) -> Box:
+        """What of the value that `name` stands for is read for a piece of the reader's output."""
+        box = self.reads(self.layers[reader], piece).get(name)
+        return self._in_own_name(name, box) if box is not None else ((0, 0),)
+
+    def _best(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
+        """The choice with the fewest cycles, less those that it saves at the layer's output and inputs."""
+        layer = self.layers[index]
+        box = full_box(self.graph.by_name[layer.output].shape)
+        quanta = cut_quanta(self.graph, layer, box, self.target, self.chip)
+        value = self.values[layer.output]
+        needs = self.needs(value, bound)
+        makers = {
+            name: bound[self.values[name].made] for name in self._inputs(index) if self.values[name].made in bound
+        }
+        best: tuple[float, Bound] | None = None
+        for pieces, cycles in choices.items():
+            boxes = piece_boxes(box, pieces, quanta)
+            plain = Bound(pieces, dict(enumerate(boxes)), cycles)
+            stays = self.may_stay(value, plain.boxes)
+            most = self.transfers.shared(value.name, plain.boxes, [need for _, _, need in needs]) if stays else 0.0
+            for name, maker in makers.items():
+                most += self.transfers.shared(name, maker.boxes, [self._need_of(index, name, plain.boxes)])
+            if best is not None and cycles - most >= best[0]:
+                continue
+            cores = assign(self._affinity(index, boxes, needs, makers))
+            held = dict(zip(cores, boxes, strict=True))
+            saved = self._saved(value, held, needs) if stays else 0.0
+            for name, maker in makers.items():
+                if self.may_stay(self.values[name], maker.boxes):
+                    others = {**bound, index: Bound(pieces, held, cycles)}
+                    saved += self._saved(self.values[name], maker.boxes, self.needs(self.values[name], others))
+            if best is None or cycles - saved < best[0]:
+                best = cycles - saved, Bound(pieces, held, cycles)
+        assert best is not None  # there is a choice at least
+        return best[1]
+
+    def _need_of(self, index: int, name: str, boxes: Mapping[int, Box]) -> Mapping[int, Box]:
+        """What the layer needs of a value under all names together."""
+        needs: dict[int, Box] = {}
+        for core, piece in boxes.items():
+            for read in self._names_read(index, name):
+                box = self._need(index, read, piece)
+                if box_size(box):
+                    needs[core] = join(needs[core], box) if core in needs else box
+        return needs
+
+    def _affinity(
+        self, index: int, boxes: Sequence[Box], needs: Sequence[Need], makers: Mapping[str, Bound]
+    ) -> list[list[int]]:
+        """For each piece and core the elements that are in place if the piece runs there."""
+        cores = self.chip.cores_per_cluster
+        table = [[0] * cores for _ in boxes]
+        for _, _, need in needs:
+            for core, wanted in need.items():
+                for row, box in enumerate(boxes):
+                    table[row][core] += box_size(common(box, wanted))
+        for name, maker in makers.items():
+            read = self._need_of(index, name, dict(enumerate(boxes)))
+            for core, held in maker.boxes.items():
+                for row, wanted in read.items():
+                    table[row][core] += box_size(common(held, wanted))
+        return table
+
+    def may_stay(self, value: Waiting, boxes: Mapping[int, Box]) -> bool:
+        """Whether a value made in these boxes can be in the cores' memories at all."""
+        return (
+            not value.leaves
+            and bool(value.readers)
+            and value.name not in self.banned
+            and self._core_bytes(value, boxes) <= self.most_bytes
+            and self._views_hold(value, boxes)
+        )
+
+    def _decision(self, index: int, bound: Mapping[int, Bound]) -> Decision:
+        layer, best = self.layers[index], bound[index]
+        fastest = next(iter(self._ways(index).values()))
+        if best.cycles <= fastest:
+            reason = f"the slowest core needs about {best.cycles:.0f} cycles, fewest of all cuts"
+        else:
+            reason = (
+                f"the slowest core needs about {best.cycles:.0f} cycles, {best.cycles - fastest:.0f} more than with "
+                "the fastest cut, for data that neighbours leave or find in place"
+            )
+        return Decision(layer.name, f"bound to {len(best.boxes)} cores as {list(best.pieces)}", reason)
+
+    def _ways(self, index: int) -> dict[tuple[int, ...], float]:
+        """Fewest cycles first; ties go to fewer pieces, to outer axes."""
+        if index not in self.known:
+            layer = self.layers[index]
+            box = full_box(self.graph.by_name[layer.output].shape)
+            found = ways(self.graph, layer, box, self.target, self.chip)
+            entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)
+            self.known[index] = {tuple(-n for n in negated): cycles for cycles, _, negated in entries}
+        return self.known[index]
+
+    def _saved(self, value: Waiting, boxes: Mapping[int, Box], needs: Sequence[Need]) -> float:
+        moves = sum(self.transfers.moved(value.name, boxes, need) for _, _, need in needs if need)
+        return max(0.0, self.transfers.shared(value.name, boxes, [need for _, _, need in needs]) - moves)
+
+    def _core_bytes(self, value: Waiting, boxes: Mapping[int, Box]) -> int:
+        return max(map(box_size, boxes.values())) * self.graph.by_name[value.name].item_bytes
+
+    def _in_own_name(self, name: str, box: Box) -> Box:
+        """A box of a view as a box of the value that it names."""
+        while name in self.own:
+            op = self.graph.producer[name]
+            box = input_boxes(self.graph, op, {name: box})[op.inputs[0]]
+            name = op.inputs[0]
+        return box
+
+    def _views_hold(self, value: Waiting, boxes: Mapping[int, Box]) -> bool:
+        """Whether each core's box has exactly the elements of some box of every view of the value."""
+        for box in dict.fromkeys(boxes.values()) if len(value.names) > 1 else ():
+            named: dict[str, Box] = {value.name: box}
+            for name in value.names[1:]:
+                source = self.graph.producer[name].inputs[0]
+                other = renamed(self.graph, name, named[source])
+                if other is None:
+                    return False
+                named[name] = other
+        return True
+
+
+def renamed(graph: Graph, view: str, box: Box) -> Box | None:
+    """The box of a view that has exactly the elements of a box of its source; None where there is none."""
+    op = graph.producer[view]
+    source = op.inputs[0]
+    other = view_box(graph.by_name[view].shape, graph.by_name[source].shape, box)
+    exact = box_size(other) == box_size(box) and input_boxes(graph, op, {view: other})[source] == box
+    return other if exact else None
+
+
+def assign(gain: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """A core for each piece, all different, with the greatest sum of `gain[piece][core]`; the first cores in order
+    where nothing else decides (Kuhn's method, cubic in the number of cores)."""
+    if all(row[number] == max(row) for number, row in enumerate(gain)):
+        return tuple(range(len(gain)))
+    cores = len(gain[0])
+    return _heaviest_matching(
+        [[value * (cores + 1) + (i == j) for j, value in enumerate(row)] for i, row in enumerate(gain)]
+    )
+
+
+def _heaviest_matching(gain: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """For each row a column of its own, with the greatest sum; there are at least as many columns as rows."""
+    rows, columns = len(gain), len(gain[0])
+    infinite = 1 << 62
+    of_row, of_column = [0] * (rows + 1), [0] * (columns + 1)  # potentials
+    owner = [0] * (columns + 1)
+    for row in range(1, rows + 1):
+        owner[0], column = row, 0
+        least, way, used = [infinite] * (columns + 1), [0] * (columns + 1), [False] * (columns + 1)
+        while owner[column]:
+            used[column] = True
+            current, delta, following = owner[column], infinite, 0
+            for j in range(1, columns + 1):
+                if used[j]:
+                    continue
+                slack = -gain[current - 1][j - 1] - of_row[current] - of_column[j]
+                if slack < least[j]:
+                    least[j], way[j] = slack, column
+                if least[j] < delta:
+                    delta, following = least[j], j
+            for j in range(columns + 1):
+                if used[j]:
+                    of_row[owner[j]] += delta
+                    of_column[j] -= delta
+                else:
+                    least[j] -= delta
+            column = following
+        while column:
+            owner[column], column = owner[way[column]], way[column]
+    result = [0] * rows
+    for j in range(1, columns + 1):
+        if owner[j]:
+            result[owner[j] - 1] = j - 1
+    return tuple(result)
