@@ -43,6 +43,7 @@ setup(
         "click==8.5.1",  # command line without further dependencies
         "rich==15.0.0",  # tables and progress
         "numba==0.68.1",  # compiled inner loops of the simulator
+        "ortools==9.15.6755",  # proven orders of sub-graph instances by CP-SAT; needs protobuf 6.33, which onnx allows
     ],
     extras_require={
         "test": [

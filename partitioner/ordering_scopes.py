@@ -1,0 +1,265 @@
+"""Which waiting outputs stay in the local memory, which go to the staging memory and which to the main one.
+
+    lifetimes of outputs in a given order + room at each step --> a scope for each of them, of the least cost
+
+An output keeps one scope for its whole life, so this is the choice of a heaviest set of intervals under a capacity
+that changes with time (unsplittable flow on a path, hard in general), twice: local memory, then staging memory. A
+sweep that remembers all choices still open is exact and cheap while few outputs compete; several greedy rules stand in
+where it would not be.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+__all__ = ["LOCAL", "MAIN", "STAGING", "Lifetime", "Scope", "assign_scopes", "scope_cost"]
+
+Scope = Literal["local", "staging", "main"]
+LOCAL: Scope = "local"
+STAGING: Scope = "staging"
+MAIN: Scope = "main"
+
+OPEN_CHOICES = 40_000
+"""The exact sweep gives up after so many partial choices; about 80 ms."""
+
+MANY = 1000
+"""With more competing outputs than this fewer greedy rules are combined, and the exact sweep gives up sooner."""
+
+ROUNDS = 2
+"""How often the greedy rules are told which outputs ended in the main memory, and so cost more than assumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """An output that waits from step `first` to step `last`, both included: `local_bytes` where it is local,
+    `staging_bytes` where it is staged; what it costs to be staged and to be in the main memory."""
+
+    first: int
+    last: int
+    local_bytes: int
+    staging_bytes: int
+    staging_cost: int
+    main_cost: int
+
+
+def scope_cost(lifetimes: Sequence[Lifetime], scopes: Sequence[Scope]) -> int:
+    """The sum over the outputs that are not local."""
+    cost = 0
+    for life, scope in zip(lifetimes, scopes, strict=True):
+        if scope != LOCAL:
+            cost += life.staging_cost if scope == STAGING else life.main_cost
+    return cost
+
+
+def assign_scopes(
+    lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int, open_choices: int = OPEN_CHOICES
+) -> tuple[Scope, ...]:
+    """Scopes of `lifetimes`, one each, where `free_bytes` are those of the local memory at each step.
+
+    They cost the least possible unless so many outputs compete that `open_choices` partial choices were met first.
+    """
+    contested = _contested(lifetimes, free_bytes)
+    scopes: list[Scope] = [LOCAL] * len(lifetimes)
+    if contested:
+        few = [lifetimes[i] for i in contested]
+        greedy = _greedy(few, free_bytes, staging_bytes)
+        if len(few) > MANY:
+            open_choices //= 8
+        exact = _exact(few, free_bytes, staging_bytes, scope_cost(few, greedy), open_choices)
+        for i, scope in zip(contested, exact or greedy, strict=True):
+            scopes[i] = scope
+    return tuple(scopes)
+
+
+def _contested(lifetimes: Sequence[Lifetime], free_bytes: Sequence[int]) -> list[int]:
+    """Indices of the outputs alive at a step at which not all living ones fit; the others stay local for nothing."""
+    overflows = np.cumsum(np.concatenate(([0], _load(lifetimes, len(free_bytes)) > np.asarray(free_bytes))))
+    return [i for i, life in enumerate(lifetimes) if overflows[life.last + 1] > overflows[life.first]]
+
+
+def _load(
+    lifetimes: Sequence[Lifetime], steps: int, staging: bool = False
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Bytes of all outputs together at each step, were all of them local (staged)."""
+    change = np.zeros(steps + 1, np.int64)
+    for life in lifetimes:
+        size_bytes = life.staging_bytes if staging else life.local_bytes
+        change[life.first] += size_bytes
+        change[life.last + 1] -= size_bytes
+    return np.cumsum(change[:-1])
+
+
+# The greedy rules.
+
+
+def _greedy(lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int) -> tuple[Scope, ...]:
+    """The cheapest of what the rules find; none of them looks at local and staging memory together."""
+    staging_free = [staging_bytes] * len(free_bytes)
+    can_stage = [life.staging_bytes <= staging_bytes and life.staging_cost < life.main_cost for life in lifetimes]
+    saved = [life.staging_cost if can else life.main_cost for life, can in zip(lifetimes, can_stage, strict=True)]
+    best: tuple[Scope, ...] = (MAIN,) * len(lifetimes)
+    for _ in range(ROUNDS):
+        locals_found = list(_packings(lifetimes, [life.local_bytes for life in lifetimes], saved, free_bytes))
+        if len(lifetimes) > MANY:
+            locals_found = [max(locals_found, key=lambda kept: sum(saved[i] for i in kept))]
+        for local in locals_found:
+            out = [i for i in range(len(lifetimes)) if i not in local and can_stage[i]]
+            gained = [lifetimes[i].main_cost - lifetimes[i].staging_cost for i in out]
+            sizes = [lifetimes[i].staging_bytes for i in out]
+            stagings = _packings([lifetimes[i] for i in out], sizes, gained, staging_free)
+            for staged in stagings if len(lifetimes) <= MANY else [next(stagings)]:
+                scopes = [LOCAL if i in local else MAIN for i in range(len(lifetimes))]
+                for k in staged:
+                    scopes[out[k]] = STAGING
+                best = min(best, tuple(scopes), key=lambda found: scope_cost(lifetimes, found))
+        if MAIN not in best:
+            break
+        saved = [
+            life.main_cost if scope == MAIN else value
+            for life, scope, value in zip(lifetimes, best, saved, strict=True)
+        ]
+    return best
+
+
+def _packings(
+    lives: Sequence[Lifetime], sizes: Sequence[int], values: Sequence[int], free_bytes: Sequence[int]
+) -> Iterator[frozenset[int]]:
+    """Sets of `lives` that fit together: by value for each byte and step, for each byte, and by the shortest life."""
+    rules: tuple[Callable[[int], tuple[float, ...]], ...] = (
+        lambda i: (values[i] / max(1, sizes[i] * (lives[i].last - lives[i].first + 1)),),
+        lambda i: (values[i] / max(1, sizes[i]),),
+        lambda i: (-(lives[i].last - lives[i].first), values[i]),
+    )
+    for rule in rules:
+        keys = [rule(i) for i in range(len(lives))]
+        yield _packed(lives, sizes, keys, free_bytes)
+
+
+def _packed(
+    lives: Sequence[Lifetime], sizes: Sequence[int], keys: Sequence[tuple[float, ...]], free_bytes: Sequence[int]
+) -> frozenset[int]:
+    """Takes outputs in the order of their first step, puts out the one of the least key where they do not fit, and
+    takes back at the end what fits after all, largest key first."""
+    kept: set[int] = set()
+    by_key: list[tuple[tuple[float, ...], int]] = []
+    by_last: list[tuple[int, int]] = []
+    used = 0
+    starts = sorted(range(len(lives)), key=lambda i: lives[i].first)
+    position = 0
+    for step, free in enumerate(free_bytes):
+        while by_last and by_last[0][0] < step:
+            _, i = heapq.heappop(by_last)
+            used -= sizes[i] if i in kept else 0
+        while position < len(starts) and lives[starts[position]].first == step:
+            i = starts[position]
+            position += 1
+            kept.add(i)
+            used += sizes[i]
+            heapq.heappush(by_key, (keys[i], i))
+            heapq.heappush(by_last, (lives[i].last, i))
+        while used > free:
+            _, i = heapq.heappop(by_key)
+            if lives[i].last >= step:
+                kept.remove(i)
+                used -= sizes[i]
+    room = np.asarray(free_bytes, np.int64)
+    change = np.zeros(len(room) + 1, np.int64)
+    for i in kept:
+        change[lives[i].first] += sizes[i]
+        change[lives[i].last + 1] -= sizes[i]
+    room = room - np.cumsum(change[:-1])
+    for i in sorted(set(range(len(lives))) - kept, key=lambda i: (keys[i], -i), reverse=True):
+        span = slice(lives[i].first, lives[i].last + 1)
+        if sizes[i] <= room[span].min():
+            room[span] -= sizes[i]
+            kept.add(i)
+    return frozenset(kept)
+
+
+# The exact sweep.
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What was chosen so far: the cost, and the last output put out with the choice before it."""
+
+    cost: int
+    put_out: tuple[int, Scope] | None
+    before: _Choice | None
+
+
+def _exact(
+    lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int, bound: int, open_choices: int
+) -> tuple[Scope, ...] | None:
+    """Scopes that cost the least if that is less than `bound`; None otherwise, and where it gave up.
+
+    Goes through the steps with one choice for each pair of sets (living local outputs, living staged outputs): what
+    else was chosen before matters by its cost only.
+    """
+    load = _load(lifetimes, len(free_bytes))
+    crowded = [int(step) for step in np.flatnonzero(load > np.asarray(free_bytes))]
+    starts: dict[int, list[int]] = {}
+    for i, life in enumerate(lifetimes):
+        starts.setdefault(life.first, []).append(i)
+    scarce = int(_load(lifetimes, len(free_bytes), staging=True).max()) > staging_bytes
+    choices: dict[tuple[int, int], _Choice] = {(0, 0): _Choice(0, None, None)}
+    alive: list[int] = []
+    met = 0
+    for step in sorted({*starts, *crowded}):
+        alive = [i for i in alive if lifetimes[i].last >= step]
+        choices = _without_the_dead(choices, sum(1 << i for i in alive))
+        for i in starts.get(step, ()):
+            choices = _with_one_more(choices, i, lifetimes, alive, staging_bytes, scarce, bound)
+            alive.append(i)
+            met += len(choices)
+            if met > open_choices:
+                return None
+        free = free_bytes[step]
+        if load[step] > free:
+            size = [(1 << i, lifetimes[i].local_bytes) for i in alive]
+            choices = {
+                key: choice for key, choice in choices.items() if sum(b for bit, b in size if key[0] & bit) <= free
+            }
+    if not choices:
+        return None
+    scopes: list[Scope] = [LOCAL] * len(lifetimes)
+    choice: _Choice | None = min(choices.values(), key=lambda choice: choice.cost)
+    while choice is not None:
+        if choice.put_out is not None:
+            scopes[choice.put_out[0]] = choice.put_out[1]
+        choice = choice.before
+    return tuple(scopes)
+
+
+def _without_the_dead(choices: dict[tuple[int, int], _Choice], alive: int) -> dict[tuple[int, int], _Choice]:
+    kept: dict[tuple[int, int], _Choice] = {}
+    for (local, staged), choice in choices.items():
+        key = (local & alive, staged & alive)
+        if key not in kept or choice.cost < kept[key].cost:
+            kept[key] = choice
+    return kept
+
+
+def _with_one_more(
+    choices: dict[tuple[int, int], _Choice], i: int, lifetimes: Sequence[Lifetime], others: Sequence[int],
+    staging_bytes: int, scarce: bool, bound: int,
+) -> dict[tuple[int, int], _Choice]:  # fmt: skip
+    """Each choice with output `i` in each of the scopes that it may have beside the living `others`."""
+    grown: dict[tuple[int, int], _Choice] = {}
+    bit, life = 1 << i, lifetimes[i]
+    size = [(1 << k, lifetimes[k].staging_bytes) for k in others]
+    stages = life.staging_cost < life.main_cost
+    for (local, staged), choice in choices.items():
+        grown[local | bit, staged] = choice
+        if (scarce or not stages) and choice.cost + life.main_cost < bound:
+            grown[local, staged] = _Choice(choice.cost + life.main_cost, (i, MAIN), choice)
+        if stages and choice.cost + life.staging_cost < bound:
+            used = sum(b for k, b in size if staged & k) if scarce else 0
+            if not scarce or used + life.staging_bytes <= staging_bytes:
+                grown[local, staged | bit] = _Choice(choice.cost + life.staging_cost, (i, STAGING), choice)
+    return grown
