@@ -18,6 +18,7 @@ from dsa_sched.commands.iss import iss
 from dsa_sched.commands.models import models
 from dsa_sched.commands.ops import ops
 from dsa_sched.commands.run import run
+from dsa_sched.commands.time import time
 from dsa_sched.commands.verify import verify
 from hw_models.errors import UserError
 
@@ -75,7 +76,7 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, explain, models, ops, chips, chip, disasm, iss):
+for command in (compile_command, run, verify, explain, time, models, ops, chips, chip, disasm, iss):
     cli.add_command(command)
 
 

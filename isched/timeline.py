@@ -90,6 +90,15 @@ class Timeline:
         }
 
     @cached_property
+    def moved_bytes(self) -> dict[str, int]:
+        """Unit -> bytes that it moved, without what bursts add."""
+        moved: dict[str, int] = {}
+        for span in self.spans:
+            if span.moved_bytes:
+                moved[span.unit] = moved.get(span.unit, 0) + span.moved_bytes
+        return dict(sorted(moved.items()))
+
+    @cached_property
     def stall_cycles(self) -> dict[str, float]:
         """Reason -> cycles in which a scalar core waited for it, summed over cores; `barrier` is for other cores."""
         stalls: dict[str, float] = {}

@@ -9,6 +9,7 @@ A loop that asks a DMA engine whether it is done is found by trying it: which ch
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -70,10 +71,12 @@ class _Stream:
 
 
 class _Log:
-    """Collects the ops of all cores."""
+    """Collects the ops of all cores. Each belongs to what the symbol before its code names (`core0.0003.conv1`)."""
 
-    def __init__(self, chip: Chip, harts: tuple[Hart, ...], cluster: int) -> None:
+    def __init__(self, chip: Chip, harts: tuple[Hart, ...], cluster: int, symbols: list[tuple[int, str]]) -> None:
         self.chip, self.cluster = chip, cluster
+        self._addresses = [address for address, _ in symbols]
+        self._names = [_operator(name) for _, name in symbols]
         self.streams = {hart.hart_id: _Stream() for hart in harts}
         self.barriers = 0
         self.transfers = 0
@@ -88,7 +91,9 @@ class _Log:
         return Issue(before, 0, period)
 
     def add(self, hart: Hart, op: TimedOp) -> None:
-        self.streams[hart.hart_id].ops.append(op)
+        at = bisect_right(self._addresses, hart.pc) - 1
+        named = replace(op, source=self._names[at]) if at >= 0 and self._names[at] else op
+        self.streams[hart.hart_id].ops.append(named)
 
     def meet(self, harts: list[Hart], kind: str) -> None:
         """The ops that these cores issued last have met."""
@@ -96,6 +101,13 @@ class _Log:
         for hart in harts:
             ops = self.streams[hart.hart_id].ops
             ops[-1] = replace(ops[-1], rendezvous=f"{kind}{self.barriers}")
+
+
+def _operator(symbol: str) -> str:
+    """The operator in the name of a piece of code that this compiler emitted; empty for other symbols."""
+    core, _, rest = symbol.partition(".")
+    number, _, name = rest.partition(".")
+    return name if core.startswith("core") and number.isdigit() else ""
 
 
 class _Channels(Engine):
@@ -215,7 +227,7 @@ class _Tracer(Machine):
 
     def __init__(self, image: Elf, cores: int, cluster: int, chip: Chip) -> None:
         super().__init__(image, SimulationOptions(cores=cores, cluster=cluster))
-        self._log = _Log(chip, self._harts, cluster)
+        self._log = _Log(chip, self._harts, cluster, self._symbols)
         self._recorder = _Recorder(cluster, self._memory, self._harts, self._log)
         self._cluster = self._recorder
         devices = Devices(self._recorder.barriers, self._recorder.engines, self._console)

@@ -1,0 +1,99 @@
+"""How long a program or an artifact takes: its machine code under the clock of a chip.
+
+    PROGRAM.elf or artifact folder + chip --time_program--> RunTime (a Timeline for each cluster's program)
+
+Nothing but the bytes of the executables is read, so programs of other compilers can be timed too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from codegen.target import Target
+from dsa_sched.artifact import Artifact
+from dsa_sched.driver import target_of
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from hw_models.loading import load_chip
+from isched.timeline import Timeline
+from isched.timing import time_streams
+
+__all__ = ["RunTime", "TimedProgram", "time_artifact", "time_elf", "time_path"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedProgram:
+    """One executable on one cluster."""
+
+    elf: str
+    cluster: int
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """One run of everything, all clusters starting together. `batch` is 0 where nobody says what a run computes."""
+
+    name: str
+    chip: str
+    clock_hz: int
+    batch: int
+    programs: tuple[TimedProgram, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def cycles(self) -> float:
+        """Until the last cluster is done."""
+        return max(program.timeline.cycles for program in self.programs)
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / self.clock_hz
+
+    @property
+    def items_per_second(self) -> float | None:
+        return self.batch / self.seconds if self.batch and self.cycles else None
+
+
+def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: int = 0) -> RunTime:
+    """Time an artifact folder, or an ELF on `cores` (all of a cluster when not said) of one cluster.
+
+    Raises ChipError or TargetError.
+    """
+    described = chip if isinstance(chip, Chip) else load_chip(chip)
+    target = target_of(described)
+    if path.is_dir():
+        return time_artifact(Artifact.load(path), described, target, str(path))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise TargetError(str(path), needs="a program or an artifact folder", has=reason) from error
+    return time_elf(data, described, target, cores or described.cores_per_cluster, cluster, str(path))
+
+
+def time_elf(elf: bytes, chip: Chip, target: Target, cores: int, cluster: int, name: str) -> RunTime:
+    """Time one executable by itself."""
+    if not 1 <= cores <= chip.cores_per_cluster or not 0 <= cluster < chip.clusters:
+        needs = f"1 to {chip.cores_per_cluster} cores of cluster 0 to {chip.clusters - 1} of {chip.name}"
+        raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
+    timeline = time_streams(target.trace(elf, cores, chip, cluster), chip)
+    return RunTime(name, chip.name, chip.clock_hz, 0, (TimedProgram(name, cluster, timeline),))
+
+
+def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> RunTime:
+    """Time all programs of an artifact; those of several clusters share what belongs to the whole chip."""
+    made_for = artifact.manifest.chip
+    warnings: tuple[str, ...] = ()
+    if made_for.isa != chip.isa:
+        raise TargetError(name, needs=f"machine code for {chip.isa}", has=f"{made_for.isa} for {made_for.name}")
+    if made_for.hash != chip.hash:
+        warnings = (f"compiled for another chip file: {made_for.name}, hash {made_for.hash[:12]}",)
+    programs = []
+    for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
+        streams = target.trace(files.files[files.executable], entry.cores, chip, entry.cluster)
+        timeline = time_streams(streams, chip, len(artifact.manifest.programs))
+        programs.append(TimedProgram(entry.elf, entry.cluster, timeline))
+    batch = artifact.manifest.batch
+    return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings)

@@ -1,0 +1,51 @@
+"""`dsa-sched time`: how long machine code takes on a chip, by the timing model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dsa_sched.commands.options import CHIP
+
+__all__ = ["time"]
+
+
+@click.command(short_help="Say how long machine code takes on a chip.")
+@click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))
+@CHIP
+@click.option("--cores", type=click.IntRange(1), help="Cores that start; those of a cluster when not said. ELF only.")
+@click.option("--cluster", type=click.IntRange(0), default=0, show_default=True, help="Cluster that runs it. ELF only.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
+)
+def time(path: Path, chip: str, cores: int | None, cluster: int, json_file: Path | None) -> None:
+    """Run the machine code of a program, or of an artifact folder, under the clock of a chip.
+
+    \b
+    dsa-sched time mine.out --chip stcp920
+    dsa-sched time program.elf --chip ./mine.yaml --cores 4 --json time.json
+
+    \b
+    What is printed
+      time, cycles, and items a second where an artifact says how many a run computes
+      cycles at work of each engine, and their share of the time after the launch
+      what the scalar cores waited for
+      how long engines of one core worked at the same time
+
+    Nothing but the executable is read, and engines compute nothing. The rules of the clock, and what the numbers rest
+    on, are in docs/timing.md.
+    """
+    from dsa_sched.clock import time_path
+    from dsa_sched.report.clock import print_times, write_times
+    from dsa_sched.report.json_form import require_folder
+    from dsa_sched.report.progress import Steps
+
+    if json_file is not None:
+        require_folder(json_file)
+    with Steps() as steps:
+        steps.say("timing")
+        run = time_path(path, chip, cores, cluster)
+    if json_file is not None:
+        write_times(run, json_file)
+    print_times(run)

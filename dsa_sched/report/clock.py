@@ -1,0 +1,135 @@
+"""A timed run for a reader and as JSON: time, work and waiting of each engine, what worked at the same time.
+
+The keys of the JSON form are documented in docs/timing.md.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dsa_sched.clock import RunTime, TimedProgram
+from dsa_sched.report.listing import output_console, print_listing
+from dsa_sched.whole_file import write_whole
+from hw_models.errors import size_text
+
+__all__ = ["FORMAT", "print_times", "times_json", "write_times"]
+
+FORMAT = "dsa-sched-time/1"
+
+STALLS = {
+    "barrier": "other cores at a barrier",
+    "conflict": "an access in flight to the same bytes",
+    "drain": "the core's own engines before a barrier",
+    "queue": "a place in an engine's queue",
+    "transfer": "the end of a DMA transfer",
+}
+"""Reason -> what the scalar core waits for."""
+
+
+def print_times(run: RunTime) -> None:
+    """Print the whole run, then each program."""
+    console = output_console()
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    launch = run.programs[0].timeline.launch_cycles
+    say(f"{run.name} on {run.chip}" + (f", batch {run.batch}" if run.batch else ""))
+    say(
+        f"{_time(run.seconds)}: {run.cycles:,.0f} cycles at {run.clock_hz / 1e6:,.0f} MHz, {launch:,.0f} for the launch"
+    )
+    if run.items_per_second is not None:
+        say(f"{run.items_per_second:,.1f} items/s")
+    for warning in run.warnings:
+        say(f"warning: {warning}")
+    for program in run.programs:
+        say("")
+        timeline = program.timeline
+        where = f"{program.elf}: " if len(run.programs) > 1 else ""
+        say(
+            f"{where}cluster {program.cluster}, {len(timeline.cores)} cores, {len(timeline.spans):,} instructions, "
+            f"{timeline.cycles:,.0f} cycles"
+        )
+        print_listing(("engine", "cycles at work", "utilisation", "moved"), _engines(program), right=(1, 2, 3))
+        stalls = timeline.stall_cycles.items()
+        print_listing(
+            ("scalar cores waited for", "cycles", "share"),
+            [(STALLS.get(why, why), f"{n:,.0f}", f"{n / _core_cycles(program):.1%}") for why, n in stalls],
+            right=(1, 2),
+        )
+        both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
+        say(f"at work together, of the time that any engine of a core works: {both}")
+
+
+def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
+    timeline = program.timeline
+    scalar = sum(timeline.scalar_cycles)
+    rows: list[tuple[str, ...]] = [("scalar", f"{scalar:,.0f}", f"{scalar / _core_cycles(program):.1%}", "")]
+    for unit, busy in timeline.busy_cycles.items():
+        moved = timeline.moved_bytes.get(unit, 0)
+        rows.append((unit, f"{busy:,.0f}", f"{timeline.utilisation[unit]:.1%}", size_text(moved) if moved else ""))
+    return rows
+
+
+def _core_cycles(program: TimedProgram) -> float:
+    """Cycles after the launch, of all cores together."""
+    timeline = program.timeline
+    return max(1.0, (timeline.cycles - timeline.launch_cycles) * len(timeline.cores))
+
+
+def _time(seconds: float) -> str:
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:,.3f} {name}"
+    return f"{seconds * 1e6:,.3f} us"
+
+
+def times_json(run: RunTime) -> str:
+    """The run as JSON text."""
+    whole = {
+        "format": FORMAT,
+        "name": run.name,
+        "chip": run.chip,
+        "clock_hz": run.clock_hz,
+        "batch": run.batch,
+        "cycles": run.cycles,
+        "seconds": run.seconds,
+        "items_per_second": run.items_per_second,
+        "warnings": list(run.warnings),
+        "programs": [_program(program) for program in run.programs],
+    }
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def _program(program: TimedProgram) -> dict[str, object]:
+    timeline = program.timeline
+    return {
+        "elf": program.elf,
+        "cluster": program.cluster,
+        "cores": len(timeline.cores),
+        "instructions": len(timeline.spans),
+        "cycles": timeline.cycles,
+        "launch_cycles": timeline.launch_cycles,
+        "engines": [
+            {
+                "name": unit,
+                "busy_cycles": busy,
+                "utilisation": timeline.utilisation[unit],
+                "moved_bytes": timeline.moved_bytes.get(unit, 0),
+            }
+            for unit, busy in timeline.busy_cycles.items()
+        ],
+        "scalar_cycles": list(timeline.scalar_cycles),
+        "core_end_cycles": list(timeline.core_end_cycles),
+        "stall_cycles": timeline.stall_cycles,
+        "overlaps": {
+            name: {"cycles": overlap.cycles, "share": overlap.share} for name, overlap in timeline.overlaps.items()
+        },
+    }
+
+
+def write_times(run: RunTime, path: Path) -> None:
+    """Write the JSON form, whole or not at all. Raises UserError."""
+    text = times_json(run).encode()
+    write_whole(path, lambda stream: stream.write(text))
