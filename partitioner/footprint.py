@@ -19,7 +19,7 @@ import numpy as np
 
 from partitioner.graph import Graph
 from partitioner.layers import Layer
-from partitioner.lifetimes import Place, best_order, places_of
+from partitioner.lifetimes import Place, best_order, places_of, segments
 from partitioner.reach import layer_reaches
 from partitioner.regions import Box, box_size, full_box, input_boxes, join
 from partitioner.terms import Integers, Reach, Span, Term, compose, join_reaches
@@ -162,14 +162,16 @@ class Footprint:
         return most
 
 
-def grid_sizes(footprints: Sequence[Footprint], counts: Sequence[int]) -> dict[str, Integers]:
+def grid_sizes(
+    footprints: Sequence[Footprint], counts: Sequence[int], quanta: Sequence[int] | None = None
+) -> dict[str, Integers]:
     """Bytes of every value for each instance when several axes are cut, `counts[i]` pieces along `footprints[i]`.
 
     Instances are row-major. Where two axes of the output drive the same axis of a value, the shorter interval counts.
     """
     lengths: dict[str, dict[int, Integers]] = {value.tensor: {} for value in footprints[0].values}
     for position, (footprint, count) in enumerate(zip(footprints, counts, strict=True)):
-        pieces = cut_pieces(footprint.extent, (count,))
+        pieces = cut_pieces(footprint.extent, (count,), quanta[position] if quanta else 1)
         shape = [-1 if k == position else 1 for k in range(len(counts))]
         for value in footprint.values:
             along = value.lengths(pieces).reshape(shape)
@@ -220,6 +222,10 @@ class Footprints:
     def ordered(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """The layers in the order with the lowest peak that was found."""
         return best_order(self.graph, layers, self._orders)
+
+    def waists(self, layers: tuple[Layer, ...]) -> tuple[str, ...]:
+        """Outputs of layers that alone connect what comes before them in the group with what comes after."""
+        return tuple(segment[-1].output for segment in segments(self.graph, layers)[:-1])
 
     def along(self, layers: tuple[Layer, ...], axis: int) -> Footprint:
         """The footprint of a group (topological order; the last layer's output is the group's) along an axis of it.

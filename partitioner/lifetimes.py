@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from partitioner.graph import Graph
 from partitioner.layers import ELEMENTWISE_KINDS, Layer
 
-__all__ = ["Place", "best_order", "peak_of", "places_of"]
+__all__ = ["Place", "best_order", "peak_of", "places_of", "segments"]
 
 MOST_LAYERS_SEARCHED = 24
 """Segments of more layers are ordered greedily only."""
@@ -106,7 +106,7 @@ def best_order(
     """A topological order with a low peak. Where one value alone is alive the order falls into segments, each
     searched by itself; `known` keeps their orders between calls."""
     order: list[Layer] = []
-    for segment in _segments(graph, layers):
+    for segment in segments(graph, layers):
         key = tuple(layer.name for layer in segment)
         if key not in known:
             known[key] = _ordered(graph, segment)
@@ -114,22 +114,22 @@ def best_order(
     return tuple(order)
 
 
-def _segments(graph: Graph, layers: tuple[Layer, ...]) -> list[tuple[Layer, ...]]:
+def segments(graph: Graph, layers: tuple[Layer, ...]) -> list[tuple[Layer, ...]]:
     """Runs of layers that end where their last output is the only value still needed."""
     last_read: dict[str, int] = {}
     for step, layer in enumerate(layers):
         last_read.update(dict.fromkeys(_activations(graph, layer), step))
-    segments: list[tuple[Layer, ...]] = []
+    found: list[tuple[Layer, ...]] = []
     start, needed_until = 0, -1
     for step, layer in enumerate(layers):
         needed_until = max([needed_until, *(last_read[name] for name in _activations(graph, layer))])
         if needed_until <= step:
-            segments.append(layers[start : step + 1])
+            found.append(layers[start : step + 1])
             start = step + 1
         needed_until = max(needed_until, last_read.get(layer.output, -1))
     if start < len(layers):
-        segments.append(layers[start:])
-    return segments
+        found.append(layers[start:])
+    return found
 
 
 def _ordered(graph: Graph, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

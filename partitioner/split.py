@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from math import prod
 
 from hw_models.errors import size_text
@@ -92,14 +92,14 @@ class Splitter:
 
     def _info(self, layers: tuple[Layer, ...], complete: bool) -> Iterator[Splitting]:
         """Without `complete`, stops at an axis that no later one can beat."""
-        footprints: list[Footprint] = []
+        footprints: list[tuple[Footprint, int]] = []
         found = False
         every_op = sum(_ops(self.footprints, layer) for layer in layers)
         for axis, quantum in enumerate(self._axis_quanta(layers[-1])):
             if quantum == 0:
                 continue
             footprint = self.footprints.along(layers, axis)
-            footprints.append(footprint)
+            footprints.append((footprint, quantum))
             splitting = self._along(footprint, quantum)
             if splitting is None:
                 continue
@@ -123,10 +123,9 @@ class Splitter:
     def _along(self, footprint: Footprint, quantum: int) -> Splitting | None:
         """The smallest factor along one axis with which every instance fits."""
         extent = footprint.extent
-        counts = [n for n in candidates(extent, self.options.uneven) if n <= -(-extent // quantum)]
         if footprint.whole_peak_bytes <= self.capacity_bytes:
             return Splitting(((footprint.axis, 1),), self._ops_split(footprint, 1), footprint.whole_peak_bytes)
-        counts = [n for n in counts if footprint.whole_peak_bytes <= n * self.capacity_bytes]
+        counts = [n for n in self._counts(extent, quantum) if footprint.whole_peak_bytes <= n * self.capacity_bytes]
         if not counts:
             return None
         if footprint.is_linear and quantum == 1:
@@ -149,23 +148,42 @@ class Splitter:
                 count += _ops(self.footprints, layer)
         return count
 
-    def _grids(self, footprints: list[Footprint]) -> Iterator[Splitting]:
-        """Two or more axes at once: for each set of axes the fewest instances that fit."""
+    def _grids(self, footprints: list[tuple[Footprint, int]]) -> Iterator[Splitting]:
+        """Two or more axes at once: for each set of axes the fewest instances that were found to fit."""
         for number in range(2, self.options.most_axes + 1):
             for chosen in combinations(footprints, number):
-                grids: list[tuple[int, ...]] = [()]
-                for footprint in chosen:
-                    grids = [(*g, n) for g in grids for n in candidates(footprint.extent, self.options.uneven)]
-                least = chosen[0].whole_peak_bytes
-                for counts in sorted(grids, key=lambda g: (prod(g), g[::-1])):
-                    if least > prod(counts) * self.capacity_bytes:
-                        continue
-                    peak = int(peak_bytes(chosen[0].places, grid_sizes(chosen, counts)).max())
-                    if peak <= self.capacity_bytes:
-                        factors = tuple((f.axis, n) for f, n in zip(chosen, counts, strict=True))
-                        ops = min(self._ops_split(f, n) for f, n in zip(chosen, counts, strict=True))
-                        yield Splitting(factors, ops, peak)
-                        break
+                axes = tuple(footprint for footprint, _ in chosen)
+                quanta = tuple(quantum for _, quantum in chosen)
+                counts = [self._counts(footprint.extent, quantum) for footprint, quantum in chosen]
+                found = list(_grid_splits(axes, quanta, counts, self.capacity_bytes))
+                if found:
+                    factors, peak = min(found, key=lambda pair: (prod(pair[0]), pair[0][::-1]))
+                    ops = min(self._ops_split(f, n) for f, n in zip(axes, factors, strict=True))
+                    yield Splitting(tuple((f.axis, n) for f, n in zip(axes, factors, strict=True)), ops, peak)
+
+    def _counts(self, extent: int, quantum: int) -> list[int]:
+        return [n for n in candidates(extent, self.options.uneven) if n <= -(-extent // quantum)]
+
+
+def _grid_splits(
+    axes: tuple[Footprint, ...], quanta: tuple[int, ...], counts: list[list[int]], capacity_bytes: int
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """For each choice of factors of the axes but the last, the smallest factor of the last that fits, by bisection."""
+
+    def peak(factors: tuple[int, ...]) -> int:
+        if axes[0].whole_peak_bytes > prod(factors) * capacity_bytes:
+            return axes[0].whole_peak_bytes  # the worst of n pieces holds at least an n-th
+        return int(peak_bytes(axes[0].places, grid_sizes(axes, factors, quanta)).max())
+
+    for outer in product(*counts[:-1]):
+        if peak((*outer, counts[-1][-1])) > capacity_bytes:
+            continue
+        low, high = 0, len(counts[-1]) - 1  # the factor at `high` fits
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if peak((*outer, counts[-1][middle])) <= capacity_bytes else (middle + 1, high)
+        factors = (*outer, counts[-1][high])
+        yield factors, peak(factors)
 
 
 def _ops(footprints: Footprints, layer: Layer) -> int:
