@@ -27,6 +27,7 @@ class GraphBuilder:
         self.name = name
         self.rng = np.random.default_rng(seed)
         self.tensors: list[Tensor] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.ops: list[Op] = []
         self.inputs: list[str] = []
         self.constants: dict[str, Array] = {}
@@ -37,7 +38,7 @@ class GraphBuilder:
         return graph, self.constants
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return next(t.shape for t in self.tensors if t.name == name)
+        return self.shapes[name]
 
     def input(self, name: str, *shape: int) -> str:
         self.inputs.append(name)
@@ -48,6 +49,7 @@ class GraphBuilder:
         key = content_hash(half)
         self.constants[key] = half
         self.tensors.append(Tensor(name, half.shape, axes=tuple(range(half.ndim)), constant=key))
+        self.shapes[name] = half.shape
         return name
 
     def normal(self, *shape: int, scale: float = 1.0) -> str:
@@ -194,6 +196,7 @@ class GraphBuilder:
     def _tensor(self, name: str, shape: tuple[int, ...]) -> str:
         axes = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))
         self.tensors.append(Tensor(name, shape, axes=axes))
+        self.shapes[name] = shape
         return name
 
 
