@@ -223,6 +223,8 @@ class _Run:
             here.append(job)
             if len(here) < self.members[job.op.rendezvous]:
                 return
+            for other in here:
+                other.start = self.now
             for leader in _served_together(here, self.broadcasts):
                 self._at(self.now + leader.op.cycles, _FIXED_OVER, leader, 0)
         else:
