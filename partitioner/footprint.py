@@ -19,7 +19,7 @@ import numpy as np
 
 from partitioner.graph import Graph
 from partitioner.layers import Layer
-from partitioner.lifetimes import Place, best_order, places_of, segments
+from partitioner.lifetimes import Activations, Place, best_order, peak_of_places, places_of, segments
 from partitioner.reach import layer_reaches
 from partitioner.regions import Box, box_size, full_box, input_boxes, join
 from partitioner.terms import Integers, Reach, Span, Term, compose, join_reaches
@@ -135,7 +135,7 @@ class Footprint:
     @cached_property
     def whole_peak_bytes(self) -> int:
         """The peak of the group when it is not cut."""
-        return int(self.peak(cut_pieces(self.extent, (1,)))[0])
+        return peak_of_places(self.places, {v.tensor: box_size(v.box) * v.item_bytes for v in self.values})
 
     def value(self, tensor: str) -> Value:
         return next(value for value in self.values if value.tensor == tensor)
@@ -215,17 +215,21 @@ class Footprints:
     """The footprints of one graph, with what is known of single layers and segments remembered between groups."""
 
     graph: Graph
+    _inputs: Activations = field(init=False)
     _reaches: dict[tuple[str, int], dict[str, tuple[Reach, bool]]] = field(default_factory=dict)
     _boxes: dict[str, dict[str, Box]] = field(default_factory=dict)
     _orders: dict[tuple[str, ...], tuple[Layer, ...]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_inputs", Activations(self.graph))
+
     def ordered(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """The layers in the order with the lowest peak that was found."""
-        return best_order(self.graph, layers, self._orders)
+        return best_order(self._inputs, layers, self._orders)
 
     def waists(self, layers: tuple[Layer, ...]) -> tuple[str, ...]:
         """Outputs of layers that alone connect what comes before them in the group with what comes after."""
-        return tuple(segment[-1].output for segment in segments(self.graph, layers)[:-1])
+        return tuple(segment[-1].output for segment in segments(self._inputs, layers)[:-1])
 
     def along(self, layers: tuple[Layer, ...], axis: int) -> Footprint:
         """The footprint of a group (topological order; the last layer's output is the group's) along an axis of it.
@@ -255,7 +259,7 @@ class Footprints:
             Value(name, reaches[name], boxes[name], graph.by_name[name].item_bytes, name not in made) for name in names
         )
         macs = ((layer.name, _macs_per_element(graph, layer)) for layer in layers)
-        places = places_of(graph, self.ordered(layers))
+        places = places_of(self._inputs, self.ordered(layers))
         return Footprint(layers, axis, extent, values, places, tuple(pair for pair in macs if pair[1]))
 
     def _layer(self, layer: Layer, axis: int) -> dict[str, tuple[Reach, bool]]:
@@ -278,7 +282,7 @@ class Footprints:
             known = {output: boxes[output] for output in op.outputs if output in boxes}
             for read, needed in input_boxes(self.graph, op, known).items():
                 boxes[read] = join(boxes[read], needed) if read in boxes else needed
-        reads = {name: boxes[name] for name in layer.inputs(self.graph) if not self.graph.by_name[name].constant}
+        reads = {name: boxes[name] for name in self._inputs.of(layer)}
         if whole:
             self._boxes[layer.name] = reads
         return reads

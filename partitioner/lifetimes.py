@@ -9,13 +9,13 @@ accumulates in the operand's place if nothing else ever reads that operand. View
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from partitioner.graph import Graph
 from partitioner.layers import ELEMENTWISE_KINDS, Layer
 
-__all__ = ["Place", "best_order", "peak_of", "places_of", "segments"]
+__all__ = ["Activations", "Place", "best_order", "peak_of", "peak_of_places", "places_of", "segments"]
 
 MOST_LAYERS_SEARCHED = 24
 """Segments of more layers are ordered greedily only."""
@@ -33,10 +33,25 @@ class Place:
     last: int
 
 
-def places_of(graph: Graph, layers: Sequence[Layer]) -> tuple[Place, ...]:
+@dataclass(frozen=True)
+class Activations:
+    """What layers of a graph read, constants left out, remembered."""
+
+    graph: Graph
+    _known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, layer: Layer) -> tuple[str, ...]:
+        if layer.name not in self._known:
+            names = layer.inputs(self.graph)
+            self._known[layer.name] = tuple(name for name in names if not self.graph.by_name[name].constant)
+        return self._known[layer.name]
+
+
+def places_of(reads_of: Activations, layers: Sequence[Layer]) -> tuple[Place, ...]:
     """The places of `layers` run in this order; the last layer's output stays until the end."""
+    graph = reads_of.graph
     last_read: dict[str, int] = {}
-    reads = [_activations(graph, layer) for layer in layers]
+    reads = [reads_of.of(layer) for layer in layers]
     for step, names in enumerate(reads):
         last_read.update(dict.fromkeys(names, step))
     members: list[list[str]] = []
@@ -66,10 +81,6 @@ def places_of(graph: Graph, layers: Sequence[Layer]) -> tuple[Place, ...]:
     return tuple(Place(tuple(m), first, last) for m, first, last in zip(members, firsts, lasts, strict=True))
 
 
-def _activations(graph: Graph, layer: Layer) -> tuple[str, ...]:
-    return tuple(name for name in layer.inputs(graph) if not graph.by_name[name].constant)
-
-
 def _shared_operand(graph: Graph, layer: Layer, reads: Sequence[str], dying: set[str]) -> str | None:
     """The value in whose place the layer's output is written, or None for a place of its own."""
     anchor = layer.anchor(graph)
@@ -86,11 +97,18 @@ def _shared_operand(graph: Graph, layer: Layer, reads: Sequence[str], dying: set
     return None
 
 
-def peak_of(graph: Graph, layers: Sequence[Layer]) -> int:
+def peak_of(reads_of: Activations, layers: Sequence[Layer]) -> int:
     """Bytes of whole values in memory at the worst step of `layers` run in this order."""
-    change = [0] * (len(layers) + 1)
-    for place in places_of(graph, layers):
-        size_bytes = max(graph.by_name[name].size_bytes for name in place.tensors)
+    places = places_of(reads_of, layers)
+    names = {name for place in places for name in place.tensors}
+    return peak_of_places(places, {name: reads_of.graph.by_name[name].size_bytes for name in names})
+
+
+def peak_of_places(places: Sequence[Place], sizes_bytes: Mapping[str, int]) -> int:
+    """The largest sum of places occupied at the same time; a place is as large as its largest value."""
+    change = [0] * (max(place.last for place in places) + 2)
+    for place in places:
+        size_bytes = max(sizes_bytes[name] for name in place.tensors)
         change[place.first] += size_bytes
         change[place.last + 1] -= size_bytes
     live = most = 0
@@ -101,28 +119,28 @@ def peak_of(graph: Graph, layers: Sequence[Layer]) -> int:
 
 
 def best_order(
-    graph: Graph, layers: tuple[Layer, ...], known: dict[tuple[str, ...], tuple[Layer, ...]]
+    reads_of: Activations, layers: tuple[Layer, ...], known: dict[tuple[str, ...], tuple[Layer, ...]]
 ) -> tuple[Layer, ...]:
     """A topological order with a low peak. Where one value alone is alive the order falls into segments, each
     searched by itself; `known` keeps their orders between calls."""
     order: list[Layer] = []
-    for segment in segments(graph, layers):
+    for segment in segments(reads_of, layers):
         key = tuple(layer.name for layer in segment)
         if key not in known:
-            known[key] = _ordered(graph, segment)
+            known[key] = _ordered(reads_of, segment)
         order += known[key]
     return tuple(order)
 
 
-def segments(graph: Graph, layers: tuple[Layer, ...]) -> list[tuple[Layer, ...]]:
+def segments(reads_of: Activations, layers: tuple[Layer, ...]) -> list[tuple[Layer, ...]]:
     """Runs of layers that end where their last output is the only value still needed."""
     last_read: dict[str, int] = {}
     for step, layer in enumerate(layers):
-        last_read.update(dict.fromkeys(_activations(graph, layer), step))
+        last_read.update(dict.fromkeys(reads_of.of(layer), step))
     found: list[tuple[Layer, ...]] = []
     start, needed_until = 0, -1
     for step, layer in enumerate(layers):
-        needed_until = max([needed_until, *(last_read[name] for name in _activations(graph, layer))])
+        needed_until = max([needed_until, *(last_read[name] for name in reads_of.of(layer))])
         if needed_until <= step:
             found.append(layers[start : step + 1])
             start = step + 1
@@ -132,20 +150,21 @@ def segments(graph: Graph, layers: tuple[Layer, ...]) -> list[tuple[Layer, ...]]
     return found
 
 
-def _ordered(graph: Graph, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+def _ordered(reads_of: Activations, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """The order with the lowest peak among the given one and those that the search keeps."""
     if len(layers) < 3:
         return layers
     width = STATES_KEPT if len(layers) <= MOST_LAYERS_SEARCHED else 1
-    found = _search(graph, layers, width)
-    return found if peak_of(graph, found) < peak_of(graph, layers) else layers
+    found = _search(reads_of, layers, width)
+    return found if peak_of(reads_of, found) < peak_of(reads_of, layers) else layers
 
 
-def _search(graph: Graph, layers: tuple[Layer, ...], width: int) -> tuple[Layer, ...]:
+def _search(reads_of: Activations, layers: tuple[Layer, ...], width: int) -> tuple[Layer, ...]:
     """Beam search over sets of layers done, by peak so far and then by what is alive."""
+    graph = reads_of.graph
     index = {layer.output: i for i, layer in enumerate(layers)}
-    needs = [sum(1 << index[name] for name in _activations(graph, layer) if name in index) for layer in layers]
-    reads, outputs = _without_views(graph, layers)
+    needs = [sum(1 << index[name] for name in reads_of.of(layer) if name in index) for layer in layers]
+    reads, outputs = _without_views(reads_of, layers)
     readers: dict[str, int] = {outputs[-1]: 1 << len(layers)}  # whoever comes after the group
     for i, names in enumerate(reads):
         for name in names:
@@ -174,13 +193,13 @@ def _search(graph: Graph, layers: tuple[Layer, ...], width: int) -> tuple[Layer,
     return tuple(layers[i] for i in best)
 
 
-def _without_views(graph: Graph, layers: Sequence[Layer]) -> tuple[list[tuple[str, ...]], list[str]]:
+def _without_views(reads_of: Activations, layers: Sequence[Layer]) -> tuple[list[tuple[str, ...]], list[str]]:
     """What each layer reads and makes, views replaced by the values that they rename."""
     source: dict[str, str] = {}
     reads: list[tuple[str, ...]] = []
     for layer in layers:
-        names = tuple(source.get(name, name) for name in _activations(graph, layer))
-        if layer.anchor(graph).kind == "view" and names:
+        names = tuple(source.get(name, name) for name in reads_of.of(layer))
+        if layer.anchor(reads_of.graph).kind == "view" and names:
             source[layer.output] = names[0]
         reads.append(tuple(dict.fromkeys(names)))
     return reads, [source.get(layer.output, layer.output) for layer in layers]
