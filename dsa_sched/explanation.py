@@ -78,7 +78,8 @@ class GroupFacts:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
-    by memory, one for each output of a layer in each instance; `order` holds run steps and moves."""
+    by memory, one for each output of a layer in each instance; `order` holds run steps and moves; `serial_cycles` is the
+    work of all engines when each waits for the others."""
 
     model: str
     chip: str
@@ -99,6 +100,7 @@ class Explanation:
     recompute_share: float
     network_floors: tuple[Floor, ...]
     plan_floors: tuple[Floor, ...]
+    serial_cycles: float
     decisions: tuple[Decision, ...]
 
     @property
@@ -163,6 +165,7 @@ def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Ex
         recompute_share=traffic.recompute_share,
         network_floors=network_floors(graph, chip),
         plan_floors=plan_floors(traffic, chip),
+        serial_cycles=sum(traffic.busy().values()),
         decisions=plan.decisions,
     )
     return Explained(explanation, graph, chip, plan, layout, traffic)

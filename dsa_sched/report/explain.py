@@ -75,7 +75,8 @@ def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
     yield f"floor of the network: {_floors(found.network_floors)}; {_rate(found, chip, floor.cycles)} at most"
     yield f"floor of this plan: {_floors(found.plan_floors)}; {_rate(found, chip, plan.cycles)} at most"
     yield (
-        f"  {_rate(found, chip, found.phase_cycles)} where no group overlaps another; {plan.name} binds, "
+        f"  {_rate(found, chip, found.phase_cycles)} where no group overlaps another, "
+        f"{_rate(found, chip, found.serial_cycles)} where nothing overlaps; {plan.name} binds, "
         f"{plan.cycles / floor.cycles:.2f} times the network's floor"
     )
     slowest = sorted(found.groups, key=lambda group: -group.binding.cycles)[:SLOWEST]
