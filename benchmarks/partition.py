@@ -201,8 +201,8 @@ def measure_scaling(sizes: Iterable[int], chip: Chip) -> list[Row]:
 
 
 LEGEND = """Cycles are for one item on one cluster. Floor: no plan is faster. Overlapped: the plan's largest floor.
-Serial: no engine overlaps another. Gain: over O0 at the small batch, in serial cycles. Batch alone: the same level at the
-small batch over the large one, below 1 where fewer values fit on the chip, and its share of the gain in logarithms.
+Serial: no engine overlaps another. Gain: over O0 at the small batch, in serial cycles. Batch alone: the same level at
+the small batch over the large one, below 1 where fewer values fit on the chip, and its share of the gain (logarithms).
 Planning times were taken while other work ran on the machine (load average {load:.1f} on {cpus} cores)."""
 
 PAPER_LEGEND = "Published counts of tensors in DDR, LLB and L1: "
