@@ -10,6 +10,7 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
+from hw_models.errors import UserError
 from isched.lower import lower_plan
 from isched.verify import verify_program
 from partitioner.fetches import relay
@@ -21,6 +22,7 @@ from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step, verify
 from partitioner.tiling import Tiler
 from partitioner.traffic import Traffic, plan_traffic
 from tests.chip_runs import Compiled, small_chip
+from tests.partition_graphs import Seeded, random_chip, random_graph
 from tests.small_graphs import GraphBuilder
 
 Pieces = tuple[int, ...]
@@ -106,6 +108,22 @@ def test_levels_move_what_the_simulator_counts(level: str, batch: int) -> None:
     graph, constants = residual(batch)
     chip = small_chip(4, 48 << 10, 24 << 10, 24 << 10, 160 << 10)
     check(graph, constants, chip, make_plan(graph, constants, chip, TARGET, level))
+
+
+def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> None:
+    checked = 0
+    for seed in range(7, 10):
+        choose = Seeded(seed)
+        graph, constants = random_graph(choose, 2)
+        chip = random_chip(choose)
+        for level in LEVELS:
+            try:
+                plan = make_plan(graph, constants, chip, TARGET, level)
+            except UserError:  # too small a chip, or an operator that it lacks
+                continue
+            check(graph, constants, chip, plan)
+            checked += 1
+    assert checked >= 2 * len(LEVELS)
 
 
 @pytest.mark.parametrize(
