@@ -1,0 +1,145 @@
+"""`dsa-sched time` as a user meets it: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dsa_sched.artifact import Artifact
+from dsa_sched.cli import cli
+from dsa_sched.clock import time_path
+from dsa_sched.driver import CompileOptions, compile_clusters, gather_artifact
+from hw_models.errors import TargetError
+from isched.timed import timed_streams
+from isched.timing import time_streams
+from tests.chip_runs import stcp920
+from tests.small_models import classifier, save
+
+
+def invoke(*arguments: object) -> Result:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="dsa-sched")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(classifier(batch="n"), tmp_path_factory.mktemp("model") / "classifier.onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path) -> Path:
+    """An artifact for two clusters that compute two rows and one."""
+    parts = compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3))
+    gather_artifact(parts).save(model.parent / "out")
+    return model.parent / "out"
+
+
+def test_the_cycles_are_those_of_the_compiled_programs(model: Path, folder: Path) -> None:
+    run = time_path(folder, "stcp920")
+    expected = []
+    for part in compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3)):
+        costs = part.target.issue_costs(part.program)
+        expected.append(time_streams(timed_streams(part.program, part.chip, costs), part.chip).cycles)
+    assert [program.timeline.cycles for program in run.programs] == expected
+    assert run.cycles == max(expected)
+    assert run.items_per_second == pytest.approx(3 / (max(expected) * 1e-9))
+    assert run.warnings == ()
+
+
+def test_an_elf_alone_takes_the_time_of_its_part_of_the_artifact(folder: Path) -> None:
+    alone = time_path(folder / "cluster1" / "program.elf", "stcp920", cluster=1)
+    whole = time_path(folder, "stcp920")
+    assert alone.cycles == whole.programs[1].timeline.cycles
+    assert alone.items_per_second is None
+
+
+def test_what_is_printed(folder: Path) -> None:
+    result = invoke("time", folder, "--chip", "stcp920")
+    assert result.exit_code == 0
+    run = time_path(folder, "stcp920")
+    first, second, third, *rest = result.stdout.splitlines()
+    assert first == f"{folder} on stcp920, batch 3"
+    assert second == f"{run.seconds * 1e6:,.3f} us: {run.cycles:,.0f} cycles at 1,000 MHz, 20,000 for the launch"
+    assert third == f"{run.items_per_second:,.1f} items/s"
+    assert sum("cycles at work" in line for line in rest) == 2
+    assert sum(line.startswith("cluster0/program.elf: cluster 0, 8 cores, ") for line in rest) == 1
+    assert sum(line.startswith("at work together, ") and "vector/matrix" in line for line in rest) == 2
+    engines = {line.split()[0] for line in rest if line}
+    assert {"scalar", "matrix", "vector", "transfer", "dma0.0", "other"} <= engines
+
+
+def test_what_is_written(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "time.json"
+    assert invoke("time", folder, "--chip", "stcp920", "--json", target).exit_code == 0
+    written, run = json.loads(target.read_text()), time_path(folder, "stcp920")
+    assert written["format"] == "dsa-sched-time/1"
+    assert (written["chip"], written["batch"], written["cycles"]) == ("stcp920", 3, run.cycles)
+    assert written["items_per_second"] == run.items_per_second
+    for said, program in zip(written["programs"], run.programs, strict=True):
+        timeline = program.timeline
+        assert (said["cycles"], said["cores"], said["instructions"]) == (timeline.cycles, 8, len(timeline.spans))
+        assert {engine["name"]: engine["busy_cycles"] for engine in said["engines"]} == timeline.busy_cycles
+        assert {engine["name"]: engine["utilisation"] for engine in said["engines"]} == timeline.utilisation
+        assert said["stall_cycles"] == timeline.stall_cycles
+        assert set(said["overlaps"]) == {"all", "transfer/matrix", "transfer/vector", "vector/matrix"}
+
+
+def slower(path: Path) -> Path:
+    """A chip file of the same chip with half the clock and a launch of 1,000 cycles."""
+    text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    text = text.replace("clock_hz: 1_000_000_000", "clock_hz: 500_000_000").replace("20_000", "1_000")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_another_chip_file_gives_another_time_and_says_so(folder: Path, tmp_path: Path) -> None:
+    chip = slower(tmp_path / "slow.yaml")
+    run, usual = time_path(folder, str(chip)), time_path(folder, "stcp920")
+    assert run.cycles == usual.cycles - 19_000
+    assert run.seconds == run.cycles / 5e8
+    result = invoke("time", folder, "--chip", chip)
+    assert f"warning: compiled for another chip file: stcp920, hash {stcp920().hash[:12]}" in result.stdout
+
+
+def test_the_number_of_cores_counts(folder: Path) -> None:
+    """Four cores meet without the others, and their transfers get more of the shared memory."""
+    elf = folder / "cluster0" / "program.elf"
+    assert time_path(elf, "stcp920", cores=8).cycles != time_path(elf, "stcp920", cores=4).cycles
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nothing.elf",), "nothing.elf: needs a program or an artifact folder; has no such file or directory"),
+        ((__file__,), "not an ELF file"),
+        ((Path(__file__).parent,), "needs the manifest of an artifact"),
+    ],
+)
+def test_what_cannot_be_timed_is_said(arguments: tuple[object, ...], said: str) -> None:
+    result = invoke("time", *arguments, "--chip", "stcp920")
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_cores_and_clusters_that_the_chip_lacks_are_refused(folder: Path) -> None:
+    elf = folder / "cluster0" / "program.elf"
+    result = invoke("time", elf, "--chip", "stcp920", "--cores", 9)
+    assert result.exit_code == 1
+    assert "needs 1 to 8 cores of cluster 0 to 3 of stcp920; has 9 of cluster 0" in result.stderr
+    with pytest.raises(TargetError, match="has 8 of cluster 4"):
+        time_path(elf, "stcp920", cluster=4)
+
+
+def test_machine_code_of_another_instruction_set_is_refused(folder: Path, tmp_path: Path) -> None:
+    artifact = Artifact.load(folder)
+    manifest = artifact.manifest.model_copy(
+        update={"chip": artifact.manifest.chip.model_copy(update={"isa": "other-v1", "name": "other"})}
+    )
+    Artifact(manifest, artifact.clusters, artifact.texts).save(tmp_path / "other")
+    with pytest.raises(TargetError, match="needs machine code for neuralscale-v1; has other-v1 for other"):
+        time_path(tmp_path / "other", "stcp920")
