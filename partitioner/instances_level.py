@@ -17,6 +17,7 @@ from hw_models.routes import main_memory, staging_memory
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.grouping import group_layers_into_subgraphs
+from partitioner.halo import halo_veto
 from partitioner.instance import CoreBoxes
 from partitioner.layers import Layer, group_layers
 from partitioner.layout import Layout, lay_out
@@ -65,8 +66,9 @@ def _groups(
     cut is grouped again as if there were less room."""
     graph = workshop.graph
     splitter = Splitter(workshop.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
+    too_much_twice = halo_veto(workshop.footprints, splitter.best, workshop.chip, workshop.local.memory)
     groups, decisions = group_layers_into_subgraphs(
-        graph, layers, splitter.best, lambda found: _ends_badly(graph, found)
+        graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)
     )
     reasons = list(decisions)
     made: list[Prepared | Layer] = []
@@ -197,12 +199,10 @@ def _ordered_plan(workshop: Workshop, instances: list[_Instance], decisions: tup
     main = main_memory(chip)
     staging = staging_memory(chip, workshop.local.memory)
     reasons = list(decisions)
-    busiest = max((node.work_bytes for node in flow.nodes), default=0)
-    for local_bytes, staging_bytes in _rooms(
-        workshop.local_bytes, busiest, 0 if staging == main else chip.memory(staging).size_bytes
-    ):
-        room = Room(local_bytes, staging_bytes)
-        choice = choose_order(InstanceGraph(flow.nodes, flow.edges), room)
+    kept = 0 if staging == main else chip.memory(staging).size_bytes
+    for waiting, staging_bytes in _attempts(kept):
+        room = Room(workshop.local_bytes, staging_bytes)
+        choice = choose_order(InstanceGraph(_waiting_nodes(flow, waiting, room), flow.edges), room)
         costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
         names = {"local": workshop.local.memory, "staging": staging, "main": main}
         scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
@@ -210,8 +210,8 @@ def _ordered_plan(workshop: Workshop, instances: list[_Instance], decisions: tup
         chosen = Decision(
             "order",
             choice.best.name,
-            f"weighted bytes that wait outside local memories, with {size_text(local_bytes)} of "
-            f"{workshop.local.memory} a core and {size_text(staging_bytes)} of {staging} to wait in: {costs}",
+            f"weighted bytes that wait outside local memories; {waiting} may wait in {workshop.local.memory}, "
+            f"others in {size_text(staging_bytes)} of {staging}: {costs}",
         )
         plan = _plan(workshop, flow, choice.best.order, scopes, (*reasons, chosen))
         try:
@@ -225,11 +225,31 @@ def _ordered_plan(workshop: Workshop, instances: list[_Instance], decisions: tup
     raise refusal
 
 
-def _rooms(local_bytes: int, busiest_bytes: int, staging_bytes: int) -> Iterator[tuple[int, int]]:
-    """Room for waiting values to try: all there is, none beside the busiest instance, then less and less staging."""
-    yield local_bytes, staging_bytes
+ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "no values"
+
+
+def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
+    """What may wait in local memories, and the room in staging: all there is first, then less and less."""
+    yield ALL, staging_bytes
+    yield IN_PLACE, staging_bytes
     for part in range(STAGING_SHARES, -1, -1):
-        yield busiest_bytes, staging_bytes * part // STAGING_SHARES
+        yield NONE, staging_bytes * part // STAGING_SHARES
+
+
+def _waiting_nodes(flow: _Flow, waiting: str, room: Room) -> tuple[Node, ...]:
+    """The nodes as ordering sees them: an output that may not wait locally is larger than any local memory."""
+    if waiting == ALL:
+        return flow.nodes
+    moved = set(range(len(flow.nodes)))
+    if waiting == IN_PLACE:
+        in_place = dict.fromkeys(moved, True)
+        for (reader, name), found in flow.sources.items():
+            for n in found:
+                in_place[n] &= _in_place(flow, found, flow.instances[reader], name)
+        moved = {n for n in moved if not in_place[n]}
+    return tuple(
+        replace(node, output_bytes=room.local_bytes + 1) if n in moved else node for n, node in enumerate(flow.nodes)
+    )
 
 
 def _with_pins(workshop: Workshop, plan: Plan, layout: Layout) -> Plan:

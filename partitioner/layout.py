@@ -641,14 +641,7 @@ def _layer(
 
     to_main = destination is not None and destination.memory == walk.main
     stager = Stager(graph, layer, chip, walk.reads, walk.staging, staged, to_main, staging[1])
-    alone = len(walk.plan.group_by_name[entry.step.group].layers) == 1
-    whole = entry.step.box
-    if alone and not entry.local:
-        quanta = cut_quanta(graph, layer, whole, walk.target, chip)
-        rounds = shared_rounds(stager, whole, entry.step.binding.pieces, quanta)
-    else:
-        quanta = cut_quanta(graph, layer, max(entry.boxes, key=box_size), walk.target, chip)
-        rounds = own_rounds(stager, entry.boxes, quanta)
+    rounds = _rounds(walk, entry, stager)
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
         for turn in rounds:
@@ -677,6 +670,20 @@ def _layer(
         staging=staging,
         rounds=tuple((turn, stager.stage(turn)) for turn in rounds),
     )
+
+
+def _rounds(walk: _Walk, entry: _Slot, stager: Stager) -> tuple[Round, ...]:
+    """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
+    graph, chip, target, layer = walk.graph, walk.chip, walk.target, entry.layer
+    shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
+    box = entry.step.box if shared else max(entry.boxes, key=box_size)
+    wide = cut_quanta(graph, layer, box, target, chip)
+    if shared:
+        return shared_rounds(stager, box, entry.step.binding.pieces, wide)
+    try:
+        return own_rounds(stager, entry.boxes, wide)
+    except DoesNotFit:
+        return own_rounds(stager, entry.boxes, target.quanta(graph, layer))
 
 
 def _joined(boxes: tuple[Box, ...]) -> Box:

@@ -26,6 +26,8 @@ from partitioner.target import PlanTarget
 
 __all__ = ["Spread", "Spreader"]
 
+EVEN = 1.25
+
 MOST_EXCHANGED_RUNS = 64
 """An exchange whose parts fall into more runs than this on a core is not considered: each run is an instruction."""
 
@@ -66,8 +68,17 @@ class Spreader:
     def spread(self, name: str, layers: tuple[Layer, ...], box: Box) -> Spread:
         """The spread of an instance whose output is `box` of the last layer's output: of the ways to cut the output
         (images and rows first, or what is best for the last layer alone) the one with the fewest cycles in all."""
-        outputs = dict.fromkeys((self.outer_pieces(layers[-1], box), self.best_pieces(layers[-1], box)[0]))
+        outputs = self._ways(layers[-1], box)
         return min((self._spread(name, layers, box, pieces) for pieces in outputs), key=lambda spread: spread.cycles)
+
+    def _ways(self, layer: Layer, box: Box) -> tuple[tuple[int, ...], ...]:
+        """Images and rows first; and what is best for the layer alone, where that leaves cores idle or engines half
+        empty: the slowest core takes more than `EVEN` times an even share."""
+        outer = self.outer_pieces(layer, box)
+        slowest = max(self.cycles(layer, part) for part in self._divide(layer, box, outer))
+        if slowest * self.chip.cores_per_cluster <= EVEN * self.cycles(layer, box):
+            return (outer,)
+        return tuple(dict.fromkeys((outer, self.best_pieces(layer, box)[0])))
 
     def _spread(self, name: str, layers: tuple[Layer, ...], box: Box, pieces: tuple[int, ...]) -> Spread:
         cores = self.chip.cores_per_cluster
@@ -110,7 +121,7 @@ class Spreader:
         """Ways to compute a value once and exchange it: cut as the group's output is, images and rows first, or as is
         best for the layer alone."""
         same = (*pieces, *(1,) * len(union))[: len(union)] if len(pieces) != len(union) else pieces
-        for counts in dict.fromkeys((same, self.outer_pieces(layer, union), self.best_pieces(layer, union)[0])):
+        for counts in dict.fromkeys((same, *self._ways(layer, union))):
             parts = self._divide(layer, union, counts)
             alone = max(self.cycles(layer, part) for part in parts)
             yield _Option(counts, parts, alone, self._exchange_cycles(layer.output, wanted, parts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import prod
 
 from hw_models.chip import Chip
@@ -27,6 +28,14 @@ from partitioner.target import PlanTarget
 from partitioner.tiling import Tiler, part_bytes
 
 __all__ = ["Prepared", "Workshop"]
+
+GROWTH = (4, 3)
+MOST_TYPICAL = 6
+"""So many instances of a group are laid out to see whether all fit."""
+
+MOST_TRIES = 4
+"""Of several layers at most so many cuts are tried, each with a third more instances than the one before: where the
+fewest by the footprint do not do, scratch and weights are in the way, and smaller groups are better than finer cuts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +114,22 @@ class Workshop:
         return found
 
     def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared:
-        """The group with the fewest instances, `least` or more, that find room. Raises the last refusal."""
+        """The group with the fewest instances, `least` or a few more, that find room; a layer alone may be cut as
+        finely as it must. Raises the last refusal."""
         refusal: UserError | None = None
         splits = tuple(self.splits(layers))
         least = min(least, splits[-1].instances)
+        tried = wanted = 0
         for split in splits:
-            if split.instances < least:
+            if split.instances < max(least, wanted):
                 continue
             try:
                 return self.prepare(layers, split)
             except UserError as error:
                 refusal = error
+            tried, wanted = tried + 1, -(-split.instances * GROWTH[0] // GROWTH[1])
+            if len(layers) > 1 and tried == MOST_TRIES:
+                break
         assert refusal is not None  # the finest cut is always tried
         raise refusal
 
@@ -131,6 +145,14 @@ class Workshop:
             "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
         )
 
+    def _typical(self, split: Split) -> tuple[int, ...]:
+        """Instances that stand for all: one where only images are cut and evenly, else first, last and some between."""
+        lengths = {high - low for _, points in split.cuts for low, high in pairwise(points)}
+        if split.instances == 1 or (len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)):
+            return (split.instances // 2,)
+        last = split.instances - 1
+        return tuple(sorted({last * part // (MOST_TYPICAL - 1) for part in range(MOST_TYPICAL)}))
+
     def _prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
         ordered = self.footprints.ordered(layers)
         group = Group(layers[-1].name, ordered, split)
@@ -138,8 +160,9 @@ class Workshop:
         box: Box = instance_box(self.graph, group, group.output, middle)
         spread = self.spreader.spread(group.name, ordered, box)
         group = replace(group, exchanges=spread.exchanges)
-        step = self.run_step(group, spread, middle, main_memory(self.chip))
-        plan = Plan(self.graph.name, "one instance", "", "", 0, (group,), (step,), ())
+        main = main_memory(self.chip)
+        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(split))
+        plan = Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
         layout = lay_out(plan, self.graph, self.chip, self.target, self.tiler, given=group.inputs(self.graph))
         return Prepared(group, spread, layout)
 
