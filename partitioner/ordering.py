@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from partitioner.ordering_cost import InstanceGraph, Ordered, Room, evaluate, refuse_too_large
+from partitioner.ordering_exact import exact_order
 from partitioner.ordering_search import EXPANSIONS, searched
 
 __all__ = ["METHODS", "Choice", "breadth_first", "choose_order", "depth_first", "heaviest_first", "post_order"]
@@ -120,19 +121,36 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The cheapest order, the first of `candidates` of that cost; one candidate for each method that ran."""
+    """The cheapest order, one candidate for each method that ran, and a cost below which no order can be."""
 
     best: Ordered
     candidates: tuple[Ordered, ...]
+    bound: int
+
+    @property
+    def proven(self) -> bool:
+        """Whether no order at all is cheaper than the best."""
+        return self.best.cost == self.bound
 
 
-def choose_order(graph: InstanceGraph, room: Room, expansions: int = EXPANSIONS) -> Choice:
-    """The cheapest order that any method finds; `expansions` are what the search may spend, about 10 us each. Raises
-    DoesNotFit for an instance that can never run."""
+def choose_order(graph: InstanceGraph, room: Room, expansions: int = EXPANSIONS, exact_limit: float = 0.0) -> Choice:
+    """The cheapest order that any method finds.
+
+    `expansions` are what the search may spend, about 10 us each; where the best still costs something and
+    `exact_limit` is above 0, the exact method goes on from it for at most so many units of its deterministic time, each
+    about a second. Raises DoesNotFit for an instance that can never run.
+    """
     refuse_too_large(graph, room)
     candidates = [evaluate(graph, room, method(graph), name) for name, method in METHODS.items()]
     best = min(candidates, key=lambda found: found.cost)
     found = searched(graph, room, best, expansions)
     if found is not best:
         candidates.append(found)
-    return Choice(found, tuple(candidates))
+    bound = 0
+    if found.cost and exact_limit > 0:
+        exact = exact_order(graph, room, found, exact_limit)
+        bound = exact.bound
+        if exact.best is not None:
+            candidates.append(exact.best)
+            found = min(found, exact.best, key=lambda ordered: ordered.cost)
+    return Choice(found, tuple(candidates), bound)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,8 @@ LOCAL: Scope = "local"
 STAGING: Scope = "staging"
 MAIN: Scope = "main"
 
-OPEN_CHOICES = 40_000
-"""The exact sweep gives up after so many partial choices; about 80 ms."""
+OPEN_CHOICES = 15_000
+"""The exact sweep gives up after so many partial choices; about 20 ms."""
 
 MANY = 1000
 """With more competing outputs than this fewer greedy rules are combined, and the exact sweep gives up sooner."""
@@ -69,7 +69,7 @@ def assign_scopes(
         few = [lifetimes[i] for i in contested]
         greedy = _greedy(few, free_bytes, staging_bytes)
         if len(few) > MANY:
-            open_choices //= 8
+            open_choices //= 4
         exact = _exact(few, free_bytes, staging_bytes, scope_cost(few, greedy), open_choices)
         for i, scope in zip(contested, exact or greedy, strict=True):
             scopes[i] = scope
@@ -173,7 +173,10 @@ def _packed(
         change[lives[i].first] += sizes[i]
         change[lives[i].last + 1] -= sizes[i]
     room = room - np.cumsum(change[:-1])
-    for i in sorted(set(range(len(lives))) - kept, key=lambda i: (keys[i], -i), reverse=True):
+    out = np.array([i for i in range(len(lives)) if i not in kept], np.int64)
+    ends = np.array([(lives[i].first, lives[i].last) for i in out], np.int64).reshape(-1, 2)
+    may_fit = np.array([sizes[i] for i in out], np.int64) <= room[ends].min(axis=1)
+    for i in sorted(map(int, out[may_fit]), key=lambda i: (keys[i], -i), reverse=True):
         span = slice(lives[i].first, lives[i].last + 1)
         if sizes[i] <= room[span].min():
             room[span] -= sizes[i]
@@ -184,82 +187,98 @@ def _packed(
 # The exact sweep.
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """What was chosen so far: the cost, and the last output put out with the choice before it."""
+class _Choice(NamedTuple):  # lighter to make than a dataclass, and very many are made
+    """What was chosen so far: the cost, bytes of the living local and staged outputs, and the last output that was put
+    out with the choice before it."""
 
     cost: int
+    local_bytes: int
+    staged_bytes: int
     put_out: tuple[int, Scope] | None
     before: _Choice | None
+
+
+_Choices = dict[tuple[int, int], _Choice]
+"""By the sets (as bits) of living outputs that are local and staged; what else was chosen matters by its cost only."""
 
 
 def _exact(
     lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int, bound: int, open_choices: int
 ) -> tuple[Scope, ...] | None:
-    """Scopes that cost the least if that is less than `bound`; None otherwise, and where it gave up.
-
-    Goes through the steps with one choice for each pair of sets (living local outputs, living staged outputs): what
-    else was chosen before matters by its cost only.
-    """
+    """Scopes that cost the least if that is less than `bound`; None otherwise, and where it gave up."""
     load = _load(lifetimes, len(free_bytes))
     crowded = [int(step) for step in np.flatnonzero(load > np.asarray(free_bytes))]
     starts: dict[int, list[int]] = {}
     for i, life in enumerate(lifetimes):
         starts.setdefault(life.first, []).append(i)
     scarce = int(_load(lifetimes, len(free_bytes), staging=True).max()) > staging_bytes
-    choices: dict[tuple[int, int], _Choice] = {(0, 0): _Choice(0, None, None)}
+    choices: _Choices = {(0, 0): _Choice(0, 0, 0, None, None)}
     alive: list[int] = []
     met = 0
     for step in sorted({*starts, *crowded}):
-        alive = [i for i in alive if lifetimes[i].last >= step]
-        choices = _without_the_dead(choices, sum(1 << i for i in alive))
+        dead = [i for i in alive if lifetimes[i].last < step]
+        if dead:
+            choices = _without(choices, dead, lifetimes)
+            alive = [i for i in alive if lifetimes[i].last >= step]
         for i in starts.get(step, ()):
-            choices = _with_one_more(choices, i, lifetimes, alive, staging_bytes, scarce, bound)
             alive.append(i)
+            life = lifetimes[i]
+            scopes: list[Scope] = [LOCAL] if life.local_bytes <= min(free_bytes[life.first : life.last + 1]) else []
+            scopes += [STAGING] if life.staging_cost < life.main_cost else []
+            scopes += [MAIN] if scarce or STAGING not in scopes else []
+            choices = _with(choices, i, life, scopes, staging_bytes, bound)
             met += len(choices)
             if met > open_choices:
                 return None
         free = free_bytes[step]
         if load[step] > free:
-            size = [(1 << i, lifetimes[i].local_bytes) for i in alive]
-            choices = {
-                key: choice for key, choice in choices.items() if sum(b for bit, b in size if key[0] & bit) <= free
-            }
+            choices = {key: choice for key, choice in choices.items() if choice.local_bytes <= free}
     if not choices:
         return None
-    scopes: list[Scope] = [LOCAL] * len(lifetimes)
+    found: list[Scope] = [LOCAL] * len(lifetimes)
     choice: _Choice | None = min(choices.values(), key=lambda choice: choice.cost)
     while choice is not None:
         if choice.put_out is not None:
-            scopes[choice.put_out[0]] = choice.put_out[1]
+            found[choice.put_out[0]] = choice.put_out[1]
         choice = choice.before
-    return tuple(scopes)
+    return tuple(found)
 
 
-def _without_the_dead(choices: dict[tuple[int, int], _Choice], alive: int) -> dict[tuple[int, int], _Choice]:
-    kept: dict[tuple[int, int], _Choice] = {}
-    for (local, staged), choice in choices.items():
-        key = (local & alive, staged & alive)
-        if key not in kept or choice.cost < kept[key].cost:
-            kept[key] = choice
+def _without(choices: _Choices, dead: Sequence[int], lifetimes: Sequence[Lifetime]) -> _Choices:
+    """The cheapest choice for each of what is left after the `dead` outputs."""
+    kept: _Choices = {}
+    gone = [(1 << i, lifetimes[i].local_bytes, lifetimes[i].staging_bytes) for i in dead]
+    for (local, staged), (cost, local_bytes, staged_bytes, put_out, before) in choices.items():
+        for bit, freed_local, freed_staged in gone:
+            if local & bit:
+                local ^= bit
+                local_bytes -= freed_local
+            elif staged & bit:
+                staged ^= bit
+                staged_bytes -= freed_staged
+        known = kept.get((local, staged))
+        if known is None or cost < known.cost:
+            kept[local, staged] = _Choice(cost, local_bytes, staged_bytes, put_out, before)
     return kept
 
 
-def _with_one_more(
-    choices: dict[tuple[int, int], _Choice], i: int, lifetimes: Sequence[Lifetime], others: Sequence[int],
-    staging_bytes: int, scarce: bool, bound: int,
-) -> dict[tuple[int, int], _Choice]:  # fmt: skip
-    """Each choice with output `i` in each of the scopes that it may have beside the living `others`."""
-    grown: dict[tuple[int, int], _Choice] = {}
-    bit, life = 1 << i, lifetimes[i]
-    size = [(1 << k, lifetimes[k].staging_bytes) for k in others]
-    stages = life.staging_cost < life.main_cost
+def _with(
+    choices: _Choices, i: int, life: Lifetime, scopes: Sequence[Scope], staging_bytes: int, bound: int
+) -> _Choices:
+    """Each choice with output `i` in each of `scopes` that has room and leaves the cost below `bound`."""
+    grown: _Choices = {}
+    bit = 1 << i
     for (local, staged), choice in choices.items():
-        grown[local | bit, staged] = choice
-        if (scarce or not stages) and choice.cost + life.main_cost < bound:
-            grown[local, staged] = _Choice(choice.cost + life.main_cost, (i, MAIN), choice)
-        if stages and choice.cost + life.staging_cost < bound:
-            used = sum(b for k, b in size if staged & k) if scarce else 0
-            if not scarce or used + life.staging_bytes <= staging_bytes:
-                grown[local, staged | bit] = _Choice(choice.cost + life.staging_cost, (i, STAGING), choice)
+        cost, local_bytes, staged_bytes, put_out, before = choice
+        for scope in scopes:
+            if scope == LOCAL:
+                local_after = local_bytes + life.local_bytes
+                grown[local | bit, staged] = _Choice(cost, local_after, staged_bytes, put_out, before)
+            elif scope == STAGING:
+                staged_after = staged_bytes + life.staging_bytes
+                if staged_after <= staging_bytes and cost + life.staging_cost < bound:
+                    out = _Choice(cost + life.staging_cost, local_bytes, staged_after, (i, STAGING), choice)
+                    grown[local, staged | bit] = out
+            elif cost + life.main_cost < bound:
+                grown[local, staged] = _Choice(cost + life.main_cost, local_bytes, staged_bytes, (i, MAIN), choice)
     return grown

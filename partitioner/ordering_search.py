@@ -1,20 +1,15 @@
-"""A beam search over orders and scopes together, window by window along an order that is already good.
+"""A better order near a given one: windows of it are put into a new order one after the other, several times.
 
-    base order, cut in windows --beam: which node next, which outputs give way--> order
+    order, cut in windows --beam search in each--> order, judged as a whole
 
-An output stays local until there is no room for the node that runs; only then do outputs give way, for the whole of
-their lives. So a partial order never takes back what it has cost, and of two partial orders with the same nodes and
-the same waiting outputs only the cheaper is kept. With one window and a beam that never overflows the search is
-complete but for that last rule, which forgets how full the staging memory was before.
+The windows make the time grow with the number of nodes only; borders of the first pass lie inside windows of the next.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
+from partitioner.ordering_beam import START, Window, problem
 from partitioner.ordering_cost import InstanceGraph, Ordered, Room, evaluate
 
 __all__ = ["EXPANSIONS", "searched"]
@@ -25,54 +20,14 @@ PASSES = ((40, 0), (24, 0), (24, 12))
 ONE_PASS = 3000
 """With more nodes than this only one pass, with short windows, is made."""
 
-WIDTH = 250
 EXPANSIONS = 20_000
-"""The beam is at most so wide, and as wide as about so many expansions of partial orders allow; about 0.2 s."""
-
-NARROW = 32
-"""A beam of less than this width tries fewer nodes next, and fewer sets of outputs that may give way:"""
-
-NEXT, FEW_NEXT = 12, 6
-GIVERS, FEW_GIVERS = 8, 4
-SETS, FEW_SETS = 24, 4
-
-RISK = 0.5
-"""Of two partial orders the one with less waiting locally is better: a byte that waits counts as this share of what it
-would cost to put out."""
-
-
-class _State(NamedTuple):  # lighter to make than a dataclass, and very many are made
-    """A partial order of a window: nodes done (bits of the window) and ready, outputs that wait locally and staged,
-    their bytes, the cost so far, the nodes in order, and the staged bytes at each step."""
-
-    done: int
-    ready: tuple[int, ...]
-    local: frozenset[int]
-    staged: frozenset[int]
-    local_bytes: int
-    staged_bytes: int
-    cost: int
-    order: tuple[int, ...]
-    profile: tuple[int, ...]
-
-
-class _Yield(NamedTuple):
-    """Where the outputs wait after some gave way."""
-
-    local: frozenset[int]
-    staged: frozenset[int]
-    local_bytes: int
-    staged_bytes: int
-    cost: int
-    profile: tuple[int, ...]
+"""Partial orders that are made in all passes together: the width of the beam follows. About 0.2 s."""
 
 
 def searched(graph: InstanceGraph, room: Room, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
     """`start` or a cheaper order near it, for about so many `expansions` of partial orders, some 10 us each."""
     count = len(graph.nodes)
-    passes = (
-        PASSES[1:2] if count > ONE_PASS else tuple(entry for entry in PASSES if entry[0] < count or entry == PASSES[0])
-    )
+    passes = [entry for entry in PASSES if entry == PASSES[0] or entry[0] < count] if count <= ONE_PASS else [PASSES[1]]
     best = start
     for window, first in passes:
         order = _passed(graph, room, best, window, first, expansions // len(passes)) if best.cost else None
@@ -87,19 +42,12 @@ def _passed(
 ) -> tuple[int, ...] | None:
     """Another order, found in windows of `base` one after the other; None where none seems cheaper."""
     count = len(base.order)
-    waiting = [node for node, consumers in zip(graph.nodes, graph.consumers, strict=True) if consumers]
-    total_bytes = sum(node.total_bytes for node in waiting)
-    weight = min(room.staging_weight, room.main_weight) if room.staging_bytes else room.main_weight
-    risk = RISK * weight * total_bytes / max(1, sum(node.output_bytes for node in waiting))
-    rank = {node: position for position, node in enumerate(base.order)}
-    state = _State(0, (), frozenset(), frozenset(), 0, 0, 0, (), ())
+    whole = problem(graph, room, base.order)
+    state = START
     order: list[int] = []
     peaks: dict[int, int] = {}
-    borders = sorted({0, *range(first, count, window), count})
-    for low, high in pairwise(borders):
-        budget = expansions * (high - low) // count
-        scarce = total_bytes > room.staging_bytes
-        part = _Window(graph, room, base.order[low:high], rank, peaks, budget, scarce, risk)
+    for low, high in pairwise(sorted({0, *range(first, count, window), count})):
+        part = Window(whole, base.order[low:high], peaks, expansions * (high - low) // count)
         found = part.search(state, base.cost if high - low == count else None)
         if found is None:
             return None
@@ -107,191 +55,3 @@ def _passed(
         peaks = part.peaks_after(found)
         state = found
     return tuple(order) if tuple(order) != base.order else None
-
-
-class _Window:
-    """What stays the same while one window is searched. `peaks` are the most staged bytes there were at any step of the
-    life of an output that waits locally when the window begins; `scarce` is False where all outputs fit into the
-    staging memory together; `risk` is what a byte that waits locally counts for."""
-
-    def __init__(
-        self, graph: InstanceGraph, room: Room, nodes: Sequence[int], rank: Mapping[int, int],
-        peaks: Mapping[int, int], expansions: int, scarce: bool, risk: float,
-    ) -> None:  # fmt: skip
-        self.graph, self.room, self.nodes, self.peaks, self.expansions = graph, room, nodes, peaks, expansions
-        start, end = rank[nodes[0]], rank[nodes[-1]] + 1
-        self.bit = {node: 1 << (rank[node] - start) for node in nodes}
-        bits = self.bit
-        self.needs = {node: sum(bits[p] for p in graph.producers[node] if p in bits) for node in nodes}
-        # For each output whose last reader is in this window, its readers there.
-        self.readers = {
-            p: sum(bits[c] for c in graph.consumers[p] if c in bits)
-            for p in dict.fromkeys(p for node in nodes for p in graph.producers[node])
-            if max(rank[c] for c in graph.consumers[p]) < end
-        }
-        self.stages = room.staging_weight < room.main_weight
-        self.scarce, self.risk = scarce, risk
-        self.width, self.allowed = WIDTH, float(expansions)
-
-    def search(self, before: _State, bound: int | None) -> _State | None:
-        """The best order found for the window's nodes, the given one among those tried; with `bound`, None where each
-        costs that or more."""
-        ready = tuple(node for node in self.nodes if not self.needs[node])
-        given = before._replace(done=0, ready=ready, order=(), profile=())
-        layer = [given]
-        left = self.expansions
-        self.allowed = left / len(self.nodes)
-        self.width = max(1, min(WIDTH, int(self.allowed)))
-        for step, node_of_base in enumerate(self.nodes):
-            best: dict[tuple[int, frozenset[int], frozenset[int]], _State] = {}
-            made = 0
-            for state in layer:
-                for node in self._next(state):
-                    for after in self._run(state, node):
-                        if bound is not None and after.cost >= bound:
-                            continue
-                        made += 1
-                        key = (after.done, after.local, after.staged)
-                        known = best.get(key)
-                        if known is None or after.cost < known.cost:
-                            best[key] = after
-            left -= made
-            self.allowed = left / max(1, len(self.nodes) - step - 1)
-            self.width = max(1, min(WIDTH, int(self.allowed * len(layer) / max(1, made))))
-            layer = heapq.nsmallest(self.width, best.values(), key=self._rank)
-            if bound is None:
-                given = min(self._run(given, node_of_base), key=self._rank)
-                layer.append(given)
-            elif not layer:
-                return None
-        return min(layer, key=self._rank)
-
-    def _rank(self, state: _State) -> float:
-        return state.cost + self.risk * state.local_bytes
-
-    def peaks_after(self, state: _State) -> dict[int, int]:
-        """`peaks` for the window that follows."""
-        born = {node: step for step, node in enumerate(state.order)}
-        found = {}
-        for node in state.local:
-            here = max(state.profile[born.get(node, 0) :], default=0)
-            found[node] = max(here, self.peaks.get(node, 0))
-        return found
-
-    def _next(self, state: _State) -> Sequence[int]:
-        """Nodes to try next; of very many, some of those ready for the longest and the shortest time that need the
-        least room or give the most back."""
-        most = max(2, min(FEW_NEXT, int(self.allowed))) if self.width < NARROW else NEXT
-        ready = state.ready
-        if len(ready) <= most:
-            return ready
-        ready = (*ready[:most], *ready[max(most, len(ready) - most) :])
-        nodes = self.graph.nodes
-        free = self.room.local_bytes - state.local_bytes
-
-        def key(node: int) -> tuple[int, int]:
-            own = nodes[node].output_bytes if self.graph.consumers[node] else 0
-            done = state.done | self.bit[node]
-            given = sum(nodes[p].output_bytes for p in self.graph.producers[node]
-                        if p in state.local and self._dead(p, done))  # fmt: skip
-            return max(0, nodes[node].work_bytes + own - free), own - given
-
-        return heapq.nsmallest(most, ready, key=key)
-
-    def _dead(self, output: int, done: int) -> bool:
-        readers = self.readers.get(output)
-        return readers is not None and not readers & ~done
-
-    def _run(self, state: _State, node: int) -> Iterator[_State]:
-        """The states in which `node` has run, one for each way to make room for it."""
-        item = self.graph.nodes[node]
-        waits = bool(self.graph.consumers[node])
-        local_bytes = state.local_bytes + (item.output_bytes if waits else 0)
-        local = state.local | {node} if waits else state.local
-        done = state.done | self.bit[node]
-        dead = [p for p in self.graph.producers[node] if self._dead(p, done)]
-        ready = tuple(other for other in state.ready if other != node) + tuple(
-            other for other in self.graph.consumers[node] if other in self.bit and not self.needs[other] & ~done
-        )
-        start = _Yield(local, state.staged, local_bytes, state.staged_bytes, state.cost, state.profile)
-        for place in self._make_room(state, node, start, local_bytes + item.work_bytes - self.room.local_bytes):
-            local, staged, local_bytes, staged_bytes, cost, profile = place
-            during = staged_bytes
-            for p in dead:
-                if p in local:
-                    local = local - {p}
-                    local_bytes -= self.graph.nodes[p].output_bytes
-                elif p in staged:
-                    staged = staged - {p}
-                    staged_bytes -= self.graph.nodes[p].total_bytes
-            yield _State(
-                done, ready, local, staged, local_bytes, staged_bytes, cost, (*state.order, node), (*profile, during)
-            )
-
-    def _make_room(self, state: _State, node: int, start: _Yield, excess_bytes: int) -> Iterator[_Yield]:
-        if excess_bytes <= 0:
-            yield start
-            return
-        for givers in self._givers(start.local, excess_bytes):
-            places = [start]
-            for output in givers:
-                places = [after for place in places for after in self._put_out(state, node, place, output)]
-            yield from places
-
-    def _put_out(self, state: _State, node: int, place: _Yield, output: int) -> Iterator[_Yield]:
-        """`output` in the staging memory, if it has had room since the output was made, and in the main memory."""
-        item = self.graph.nodes[output]
-        local, local_bytes = place.local - {output}, place.local_bytes - item.output_bytes
-        fits = False
-        if self.stages:
-            if output == node:
-                born = len(state.order)
-            elif output in self.bit:
-                born = state.order.index(output)
-            else:
-                born = 0
-            earlier, since = place.profile[:born], place.profile[born:]
-            peak = max(place.staged_bytes, self.peaks.get(output, 0), *since)
-            fits = peak + item.total_bytes <= self.room.staging_bytes
-            if fits:
-                staged_bytes = place.staged_bytes + item.total_bytes
-                cost = place.cost + item.total_bytes * self.room.staging_weight
-                profile = earlier + tuple(used + item.total_bytes for used in since)
-                yield _Yield(local, place.staged | {output}, local_bytes, staged_bytes, cost, profile)
-        if self.scarce or not fits:
-            cost = place.cost + item.total_bytes * self.room.main_weight
-            yield _Yield(local, place.staged, local_bytes, place.staged_bytes, cost, place.profile)
-
-    def _givers(self, local: frozenset[int], excess_bytes: int) -> list[tuple[int, ...]]:
-        """Sets of outputs to put out, none with an output too many, the cheapest first."""
-        nodes = self.graph.nodes
-
-        def price(output: int) -> tuple[float, int, int]:
-            item = nodes[output]
-            return item.total_bytes / item.output_bytes, -item.output_bytes, output
-
-        narrow = self.width < NARROW
-        limit = FEW_GIVERS if narrow else GIVERS
-        by_price = sorted((output for output in local if nodes[output].output_bytes), key=price)
-        taken: list[int] = []
-        while len(by_price) > limit and sum(nodes[o].output_bytes for o in by_price[:limit]) < excess_bytes:
-            first = by_price.pop(0)
-            taken.append(first)
-            excess_bytes -= nodes[first].output_bytes
-        sets = [(*taken, *rest) for rest in _least_sets(by_price[:limit], self.graph, excess_bytes)]
-        most = max(1, min(FEW_SETS, int(self.allowed / 2))) if narrow else SETS
-        return heapq.nsmallest(most, sets, key=lambda found: sum(nodes[o].total_bytes for o in found))
-
-
-def _least_sets(outputs: Sequence[int], graph: InstanceGraph, excess_bytes: int) -> Iterator[tuple[int, ...]]:
-    """All subsets of `outputs` of `excess_bytes` or more of which none can be left out."""
-    sizes = [graph.nodes[o].output_bytes for o in outputs]
-    stack: list[tuple[int, tuple[int, ...], int]] = [(0, (), 0)]
-    while stack:
-        position, chosen, total = stack.pop()
-        for i in range(position, len(outputs)):
-            grown = total + sizes[i]
-            if grown < excess_bytes:
-                stack.append((i + 1, (*chosen, i), grown))
-            elif all(grown - sizes[k] < excess_bytes for k in chosen):
-                yield tuple(outputs[k] for k in (*chosen, i))

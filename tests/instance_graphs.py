@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise, permutations, product
 from random import Random
+from string import ascii_lowercase
 
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ def pyramid(counts: tuple[int, ...] = (8, 4, 2, 1), work: int = 0, output: int =
         for i in range(count)
         for k in range(len_before // count)
     ]
-    nodes = [Node(f"{'abcdefgh'[stage]}{i + 1}", work, output, 8 * output) for stage, i in names]
+    nodes = [Node(f"{ascii_lowercase[stage]}{i + 1}", work, output, 8 * output) for stage, i in names]
     return InstanceGraph(tuple(nodes), tuple(edges))
 
 

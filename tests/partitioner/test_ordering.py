@@ -110,6 +110,23 @@ def test_the_search_beats_every_rule(rows: int, columns: int) -> None:
     assert choice.best.cost < min(found.cost for found in choice.candidates if found.name != "beam")
 
 
+def test_the_exact_method_goes_on_from_the_best() -> None:
+    graph, room = case(Random(1), 16)
+    quick, thorough = choose_order(graph, room, expansions=100), choose_order(graph, room, exact_limit=20.0)
+    assert quick.bound == 0
+    assert not quick.proven
+    assert thorough.proven
+    assert thorough.best.name == "exact"
+    assert thorough.bound == thorough.best.cost < quick.best.cost
+
+
+def test_what_costs_nothing_is_proven() -> None:
+    graph = pyramid()
+    choice = choose_order(graph, Room(20, 0), exact_limit=1.0)
+    assert choice.proven
+    assert {found.name for found in choice.candidates} == set(METHODS)
+
+
 def test_the_choice_does_not_depend_on_chance() -> None:
     graph, room = case(Random(7), 80)
     assert choose_order(graph, room) == choose_order(graph, room)
