@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from hw_models.chip import Chip
 from hw_models.cost import transfer_cycles, vector_cycles
 from hw_models.errors import PlanError
+from hw_models.routes import main_memory
 from partitioner.binding import cut_quanta, load_cycles, piece_boxes, store_cycles, ways
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
@@ -119,6 +120,14 @@ class Transfers:
         )
         return max(taken) + max(stored, default=0.0) + 3 * self.chip.assumed.sync_cycles
 
+    def main_cycles(self, size_bytes: int, readers: int) -> float:
+        """What is added where a value of that size waits in the main memory: once there, and back for each reader."""
+        main = main_memory(self.chip)
+        if main == self.staging:
+            return 0.0
+        back = transfer_cycles(self.chip, main, self.staging, size_bytes)
+        return transfer_cycles(self.chip, self.staging, main, size_bytes) + readers * back
+
     def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
         sharers = self.chip.cores_per_cluster
         return transfer_cycles(self.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)
@@ -147,31 +156,55 @@ class Binder:
     values: dict[str, Waiting] = field(init=False)
     own: dict[str, str] = field(init=False)
     known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
+    needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
     banned: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.values = {value.name: value for value in waiting_values(self.graph, self.layers)}
         self.own = own_names(self.graph, self.layers)
 
-    def bind(self, banned: frozenset[str] = frozenset()) -> dict[int, Bound]:
+    def bind(self) -> dict[int, Bound]:
         """By index of the layer, views left out. First every layer follows its readers, then its neighbours on both
         sides, as long as that saves cycles."""
-        self.banned = banned
         bound: dict[int, Bound] = {}
-        order = [i for i in reversed(range(len(self.layers))) if self.layers[i].anchor(self.graph).kind != "view"]
-        for index in order:
+        for index in self._backward():
             bound[index] = self._best(index, self._ways(index), bound)
-        for _ in range(SWEEPS):
-            changed = False
-            for index in order:
-                near = {bound[other].pieces for other in self._neighbours(index)}
-                ways_near = {pieces: c for pieces, c in self._ways(index).items() if pieces in near}
-                found = self._best(index, {bound[index].pieces: bound[index].cycles} | ways_near, bound)
-                changed |= found.pieces != bound[index].pieces
-                bound[index] = found
-            if not changed:
-                break
+        self._sweep(bound, set(bound))
         return bound
+
+    def rebind(self, bound: Mapping[int, Bound], banned: frozenset[str]) -> dict[int, Bound]:
+        """The same once more where `banned` values have turned out not to stay local."""
+        self.banned |= banned
+        again = dict(bound)
+        touched = {self.values[name].made for name in banned}
+        touched |= {reader for name in banned for reader in self.values[name].readers}
+        for index in self._backward():
+            if index in touched:
+                again[index] = self._best(index, self._near(index, again), again)
+        self._sweep(again, {index for index in again if again[index].binding != bound[index].binding})
+        return again
+
+    def _near(self, index: int, bound: Mapping[int, Bound]) -> dict[tuple[int, ...], float]:
+        """Cuts of the neighbours, the layer's own and the fastest."""
+        near = {bound[other].pieces for other in self._neighbours(index)} | {bound[index].pieces}
+        found = self._ways(index)
+        return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
+
+    def _backward(self) -> list[int]:
+        return [i for i in reversed(range(len(self.layers))) if self.layers[i].anchor(self.graph).kind != "view"]
+
+    def _sweep(self, bound: dict[int, Bound], changed: set[int]) -> None:
+        """Layers next to changed ones may take the cuts of their neighbours."""
+        for _ in range(SWEEPS):
+            dirty = changed | {other for index in changed for other in self._neighbours(index)}
+            changed = set()
+            for index in self._backward() if dirty else ():
+                if index not in dirty:
+                    continue
+                found = self._best(index, self._near(index, bound), bound)
+                if found.binding != bound[index].binding:
+                    changed.add(index)
+                bound[index] = found
 
     def decisions(self, bound: Mapping[int, Bound]) -> tuple[Decision, ...]:
         """Why each layer is bound as it is, in order."""
@@ -190,10 +223,15 @@ class Binder:
         for reader in value.readers:
             if reader in bound:
                 for name in self._names_read(reader, value.name):
-                    pieces = bound[reader].boxes.items()
-                    needs = {core: self._need(reader, name, piece) for core, piece in pieces}
-                    found.append((reader, name, {core: box for core, box in needs.items() if box_size(box)}))
+                    found.append((reader, name, self._needs_of(reader, name, bound[reader])))
         return found
+
+    def _needs_of(self, reader: int, name: str, bound: Bound) -> Mapping[int, Box]:
+        key = (reader, name, bound.binding)
+        if key not in self.needed:
+            needs = {core: self._need(reader, name, piece) for core, piece in bound.boxes.items()}
+            self.needed[key] = {core: box for core, box in needs.items() if box_size(box)}
+        return self.needed[key]
 
     def in_view(self, name: str, box: Box) -> Box:
         """A box of a value under one of its names. Raises PlanError where no box there has the same elements."""

@@ -86,8 +86,9 @@ class _Level:
         chosen = self._choose(binder, bound, not_local)
         if chosen.reasons:  # bindings made for values that found no room serve nothing
             not_local = dict(chosen.reasons)
-            bound = binder.bind(frozenset(not_local))
+            bound = binder.rebind(bound, frozenset(not_local))
             chosen = self._choose(binder, bound, not_local)
+        chosen.mend()
         for attempt in range(MENDS + 1):
             staged = self._staged(chosen, not_staged)
             plan = self._assembled(chosen, staged)
@@ -100,6 +101,7 @@ class _Level:
                 for name in blamed:
                     (not_local if name in chosen.kept else not_staged)[name] = str(error)
                 chosen = self._choose(binder, bound, not_local)
+                chosen.mend()
                 continue
             break
         return plan

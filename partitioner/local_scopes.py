@@ -21,11 +21,12 @@ from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.layers import Layer
 from partitioner.layout import Local
+from partitioner.ordering_scopes import LOCAL, STAGING, Lifetime, assign_scopes
 from partitioner.packing import Item, largest_gap, pack
 from partitioner.regions import Box, box_shape, box_size
 from partitioner.residency import Residents
 from partitioner.tiling import Tiler, part_bytes, part_start
-from partitioner.waiting import activations
+from partitioner.waiting import Waiting, activations
 
 __all__ = ["LocalScopes", "Move"]
 
@@ -63,19 +64,58 @@ class LocalScopes:
     buffer_bound: int
     kept: dict[str, Closeness] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    worth: dict[str, float] = field(default_factory=dict)
 
     @property
     def capacity(self) -> int:
         return part_bytes(self.chip, self.local.memory, self.local.part)
 
     def choose(self, banned: Mapping[str, str]) -> None:
-        """Values in the order of cycles saved for each byte and step that they take; then those go for which tiles or
-        packing find no room. `banned` values are not asked, for the reasons given."""
+        """The values that save most cycles as far as their bytes fit, what then finds room in the shared memory counted
+        too; `banned` values are not asked, for the reasons given."""
         self.kept, self.reasons = {}, dict(banned)
-        candidates = [c for value in self.binder.values.values() if (c := self._candidate(value.name)) is not None]
+        candidates: dict[str, Closeness] = {}
+        for value in self.binder.values.values():
+            close = self._candidate(value.name)
+            if close is not None:
+                candidates[value.name] = close
+        waiting = [value for value in self.binder.values.values() if not value.leaves and value.readers]
+        lives = [self._lifetime(value, candidates.get(value.name)) for value in waiting]
+        room = self.capacity - self.capacity // RESERVE
+        shared = self.buffer_bound - self.buffer_bound // RESERVE
+        scopes = assign_scopes(lives, [room] * (2 * len(self.layers)), shared)
+        staged = [0] * (2 * len(self.layers))
+        for life, scope in zip(lives, scopes, strict=True):
+            for slot in range(life.first, life.last + 1) if scope == STAGING else ():
+                staged[slot] += life.staging_bytes
         used = [0] * (2 * len(self.layers))
-        for close in sorted(candidates, key=lambda c: (-_density(c), c.value.made)):
+        chosen = []
+        for value, life, scope in zip(waiting, lives, scopes, strict=True):
+            if value.name in candidates:
+                full = max(staged[life.first : life.last + 1]) + life.staging_bytes > shared
+                self.worth[value.name] = float(life.main_cost if full else life.staging_cost)
+                if scope == LOCAL:
+                    chosen.append(candidates[value.name])
+                else:
+                    self.reasons[value.name] = (
+                        f"{size_text(life.local_bytes)} of a core for {value.last - value.made} layers would save "
+                        f"about {self.worth[value.name]:.0f} cycles; others save more in {size_text(room)}"
+                    )
+        for close in sorted(chosen, key=lambda c: (-self._density(c), c.value.made)):
             self._try(close, used)
+
+    def _lifetime(self, value: Waiting, close: Closeness | None) -> Lifetime:
+        """A value for the choice among memories; slots are two a layer, as in `_try`. Costs are cycles."""
+        size, readers = value.size_bytes, len(value.readers)
+        kept = close.cycles if close is not None else 0.0
+        main = self.binder.transfers.main_cycles(value.size_bytes, readers)
+        last = self._last(close) if close is not None else 2 * value.last + 1
+        local_bytes = close.core_bytes if close is not None else self.capacity + 1
+        staging_cost = int(kept if size <= self.buffer_bound else kept + main)
+        return Lifetime(2 * value.made + 1, last, local_bytes, size, staging_cost, int(kept + main))
+
+    def mend(self) -> None:
+        """Sends those away for which tiles or packing find no room."""
         for _ in range(MENDS):
             odd = self._misfits()
             if not odd:
@@ -115,7 +155,7 @@ class LocalScopes:
             moved = f", {readers} after a redistribution" if readers else ""
             reason = (
                 f"{size_text(close.core_bytes)} of a core for {value.last - value.made} layers save about "
-                f"{close.cycles:.0f} cycles{moved}"
+                f"{self.worth[value.name]:.0f} cycles{moved}"
             )
             found.append((value.made, Decision(value.name, f"kept in {memory}", reason)))
         for name, reason in self.reasons.items():
@@ -225,9 +265,9 @@ class LocalScopes:
                         lost[name] = lost.get(name, 0.0) + slower
         if not odd:
             for name, cycles in lost.items():
-                if cycles > self.kept[name].cycles and not odd:
+                if cycles > self.worth[name] and not odd:
                     odd[name] = (
-                        f"saves about {self.kept[name].cycles:.0f} cycles, but smaller tiles of the layers that run "
+                        f"saves about {self.worth[name]:.0f} cycles, but smaller tiles of the layers that run "
                         f"meanwhile cost {cycles:.0f}"
                     )
         return odd
@@ -292,9 +332,9 @@ class LocalScopes:
         return list(dict.fromkeys(live))
 
     def _least(self, span: range, items: Mapping[Item, str]) -> str:
-        return min(self._alive(span, items), key=lambda name: (_density(self.kept[name]), name))
+        return min(self._alive(span, items), key=lambda name: (self._density(self.kept[name]), name))
 
-
-def _density(close: Closeness) -> float:
-    """Cycles saved for each byte of a core and layer."""
-    return close.cycles / (close.core_bytes * (close.value.last - close.value.made + 1))
+    def _density(self, close: Closeness) -> float:
+        """Cycles saved for each byte of a core and layer."""
+        value = close.value
+        return self.worth[value.name] / (close.core_bytes * (value.last - value.made + 1))

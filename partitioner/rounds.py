@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import product, zip_longest
 from math import prod
 
 from hw_models.chip import Chip
-from partitioner.binding import piece_boxes
+from partitioner.binding import cut_axis, piece_boxes
 from partitioner.graph import Graph
 from partitioner.instance import Reads
 from partitioner.layers import Layer
-from partitioner.regions import Box, box_size, join
+from partitioner.regions import Box, box_size, empty_box, join
 from partitioner.tiling import aligned, cut_counts, does_not_fit, middle, outer_counts
 
 __all__ = ["Round", "Stage", "Staged", "Stager", "own_rounds", "shared_rounds"]
@@ -32,6 +32,9 @@ class Round:
     boxes: tuple[Box, ...]
     whole: Box | None = None
 
+
+HARDLY = 0.875
+"""Finer cuts are looked at where they bring less than this share of the bytes."""
 
 WASTE = 1.25
 """Boxes of several cores are staged as one where that holds at most this many times their bytes."""
@@ -135,12 +138,20 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
     least = 0
     for inner in cut_counts(largest[-1], quanta[-1]):
         for outer in outer_counts(largest, quanta):
-            rounds = tuple(_cut_rounds(boxes, (*outer, inner), quanta))
-            demands = [stager.stage(turn).size_bytes for turn in rounds]
+            axes = [_intervals(box, (*outer, inner), quanta) for box in boxes]
+            number = max(prod(map(len, intervals)) for intervals in axes)
+            rounds: list[Round] = []
+            demands: list[int] = []
+            for turn in _turns(axes):
+                rounds.append(turn)
+                demands.append(stager.stage(turn).size_bytes)
+                if demands[-1] > stager.room_bytes or _hardly_better(demands, number, best):
+                    break
             least = min(least or max(demands), max(demands))
             if max(demands) <= stager.room_bytes:
-                key = (sum(demands), len(rounds), rounds)
-                best = key if best is None else min(best, key, key=lambda entry: entry[:2])
+                if len(demands) == number:
+                    key = (sum(demands), number, tuple(rounds))
+                    best = key if best is None else min(best, key, key=lambda entry: entry[:2])
                 break
         if best is not None and best[1] == 1:
             break
@@ -149,8 +160,22 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
     return best[2]
 
 
-def _cut_rounds(boxes: tuple[Box, ...], counts: tuple[int, ...], quanta: tuple[int, ...]) -> Iterator[Round]:
-    cut = [piece_boxes(box, counts, quanta) if box_size(box) else () for box in boxes]
-    rest = tuple((0, 0) for _ in counts)
-    for parts in zip_longest(*cut, fillvalue=rest):
-        yield Round(tuple(parts))
+def _hardly_better(demands: list[int], number: int, best: tuple[int, int, tuple[Round, ...]] | None) -> bool:
+    """Whether more rounds than in the best way so far bring, by the first of them, hardly fewer bytes."""
+    if best is None or number <= best[1]:
+        return False
+    return sum(demands) * number >= best[0] * len(demands) * HARDLY
+
+
+def _intervals(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
+    """The cut axes of a core's box; one without pieces for an empty box."""
+    if not box_size(box):
+        return [()]
+    return [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, counts, quanta, strict=True)]
+
+
+def _turns(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
+    """Each core takes its pieces one after the other; one that has fewer rests at the end."""
+    rest = empty_box(max(map(len, axes)))
+    for parts in zip_longest(*(product(*intervals) for intervals in axes), fillvalue=rest):
+        yield Round(parts)

@@ -34,9 +34,6 @@ __all__ = ["Staging", "in_staging", "run_slots", "with_scopes"]
 PASSES = 3
 """Values that were refused are asked again when others stay: what they cost may have changed."""
 
-ROOM_STEPS = 64
-"""Room for staging is asked for in steps of this part of the memory, so that answers can be remembered."""
-
 
 def in_staging(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
     """Level O1. On a chip without a level between main and local memories this is O0."""
@@ -201,9 +198,7 @@ class Staging:
         here = self.kept.keys() | self.local
         names = activations(self.graph, layer)
         from_main = frozenset(name for name in names if self.names.get(name, name) not in here)
-        if room is None:
-            unit = max(1, self.capacity // ROOM_STEPS)
-            room = (self.capacity - self.used[slot]) // unit * unit
+        room = self.capacity - self.used[slot] if room is None else room
         to_main = layer.output not in here
         return self.traffic.of(layer, self.steps[index], from_main, to_main, room, self.own.get(index, ()))
 

@@ -26,6 +26,10 @@ ROUNDS_COUNTED = 12
 """Of more rounds the first ones are counted, and the last of them stands for the rest."""
 
 
+EVER = 1 << 62
+"""More room than there is."""
+
+
 @dataclass(frozen=True)
 class StagedBytes:
     """Asks for one layer at a time and remembers."""
@@ -35,7 +39,7 @@ class StagedBytes:
     target: PlanTarget
     reads: Reads
     staging: str
-    known: dict[tuple[object, ...], int | None] = field(default_factory=dict)
+    known: dict[tuple[object, ...], list[tuple[int, int, int | None]]] = field(default_factory=dict)
 
     def of(
         self,
@@ -51,13 +55,18 @@ class StagedBytes:
         `in_main` are the values read from there, `to_main` says that the output goes there. Where something lies in the
         cores' memories, each core keeps to its own box, one of `own`.
         """
-        key = (layer.name, step.binding.pieces, in_main, to_main, room_bytes, bool(own))
-        if key not in self.known:
-            try:
-                self.known[key] = self._count(layer, step, in_main, to_main, room_bytes, own)
-            except DoesNotFit:
-                self.known[key] = None
-        return self.known[key]
+        answers = self.known.setdefault((layer.name, step.binding.pieces, in_main, to_main, bool(own)), [])
+        for least, most, moved in answers:
+            if least <= room_bytes <= most:
+                return moved
+        try:
+            needed, rounds, moved = self._count(layer, step, in_main, to_main, room_bytes, own)
+            # With less room, but enough, the same rounds are best; with more, a single one stays so.
+            answers.append((needed, room_bytes if rounds > 1 else EVER, moved))
+            return moved
+        except DoesNotFit:
+            answers.append((0, room_bytes, None))
+            return None
 
     def _count(
         self,
@@ -67,7 +76,8 @@ class StagedBytes:
         to_main: bool,
         room_bytes: int,
         own: tuple[Box, ...],
-    ) -> int:
+    ) -> tuple[int, int, int]:
+        """Room that the rounds need, how many they are, and the bytes that they move."""
         graph = self.graph
 
         def staged(name: str) -> bool:
@@ -79,7 +89,9 @@ class StagedBytes:
         else:
             quanta = cut_quanta(graph, layer, step.box, self.target, self.chip)
             rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
-        return _loaded_bytes(stager, rounds) + (graph.by_name[layer.output].size_bytes if to_main else 0)
+        needed = max(stager.stage(turn).size_bytes for turn in rounds)
+        stored = graph.by_name[layer.output].size_bytes if to_main else 0
+        return needed, len(rounds), _loaded_bytes(stager, rounds) + stored
 
 
 def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
