@@ -8,9 +8,9 @@ Part of the clock (`isched.timing`), which decides when each of these steps happ
 from __future__ import annotations
 
 from isched.contention import Contention, Mover
+from isched.overlap import overlaps
 from isched.program import Region
 from isched.timed import TimedOp
-from isched.verify import overlaps
 
 __all__ = ["TOLERANCE", "Job", "Motion", "conflict"]
 

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from isched.overlap import overlaps
 from isched.program import Instr, Program, Region
 
-__all__ = ["overlaps", "verify_program"]
+__all__ = ["verify_program"]
 
 INITIALISED = ("input", "constant", "probe")
 """Placements that hold data before the program starts."""
@@ -76,31 +77,6 @@ class _Rules:
         if engine not in allowed:
             return f"an engine that may {'write' if write else 'read'} {self.name}: {', '.join(sorted(allowed))}"
         return ""
-
-
-def overlaps(a: Region, b: Region) -> bool:
-    """True when two regions share a byte."""
-    if a.memory != b.memory or a.offset_bytes >= b.end_bytes or b.offset_bytes >= a.end_bytes:
-        return False
-    if a.rows == 1 and b.rows == 1:
-        return True
-    if a.rows == 1 or (b.rows > 1 and a.rows < b.rows):
-        a, b = b, a
-    return any(_row_meets(Region(a.memory, start, a.row_bytes), b) for start in _row_starts(a))
-
-
-def _row_starts(region: Region) -> range:
-    step = region.stride_bytes or 1
-    return range(region.offset_bytes, region.offset_bytes + region.rows * step, step)
-
-
-def _row_meets(row: Region, other: Region) -> bool:
-    """Does one run of bytes meet a strided region?"""
-    if other.rows == 1:
-        return row.offset_bytes < other.end_bytes and other.offset_bytes < row.end_bytes
-    first = max(0, (row.offset_bytes - other.offset_bytes - other.row_bytes) // other.stride_bytes + 1)
-    start = other.offset_bytes + first * other.stride_bytes
-    return first < other.rows and start < row.end_bytes and start + other.row_bytes > row.offset_bytes
 
 
 def _epochs(program: Program, instrs: tuple[Instr, ...]) -> list[list[tuple[int, Instr]]]:

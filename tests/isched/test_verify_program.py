@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hw_models.errors import PlanError
-from isched.program import Instr, Program, Region, Stream
-from isched.verify import overlaps, verify_program
+from isched.program import Instr, Program, Stream
+from isched.verify import verify_program
 from tests.chip_runs import Compiled, compile_graph, small_chip
 from tests.small_graphs import GraphBuilder
 
@@ -126,27 +124,3 @@ def test_reading_what_a_transfer_in_flight_writes(compiled: Compiled) -> None:
 
     with pytest.raises(PlanError, match="to be awaited before"):
         verify_program(edited(compiled.program, 0, late), compiled.chip)
-
-
-regions = st.builds(
-    lambda offset, row, rows, gap: Region("M", offset, row, rows, row + gap if rows > 1 else 0),
-    st.integers(0, 60),
-    st.integers(1, 12),
-    st.integers(1, 6),
-    st.integers(0, 12),
-)
-
-
-def bytes_of(region: Region) -> set[int]:
-    starts = (region.offset_bytes + row * region.stride_bytes for row in range(region.rows))
-    return {start + i for start in starts for i in range(region.row_bytes)}
-
-
-@given(regions, regions)
-def test_overlap_is_what_sets_of_bytes_say(a: Region, b: Region) -> None:
-    assert overlaps(a, b) == bool(bytes_of(a) & bytes_of(b))
-    assert overlaps(b, a) == overlaps(a, b)
-
-
-def test_regions_of_other_memories_never_overlap() -> None:
-    assert not overlaps(Region("A", 0, 8), Region("B", 0, 8))

@@ -14,11 +14,14 @@ from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace import trace_elf
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, TargetError
+from isched.lower import lower_plan
+from isched.overlap import overlaps
 from isched.program import Instr, Program, Stream
 from isched.timed import TimedOp, TimedStream, timed_streams
 from isched.timing import time_streams
-from isched.verify import overlaps, verify_program
+from isched.verify import verify_program
 from partitioner.graph import Constants, Graph
+from partitioner.levels import LEVELS, make_plan
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.codegen.neuralscale.test_corpus import CASES, Case
 from tests.movement_graphs import MovementBuilder
@@ -96,6 +99,14 @@ def compiled(request: pytest.FixtureRequest) -> Compiled:
 def test_the_elf_takes_the_time_of_its_program(name: str, chip: Chip) -> None:
     compiled = compile_graph(*GRAPHS[name](), chip)
     same_time(compiled, compiled.program)
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "O0"])
+def test_every_level_has_one_clock(level: str) -> None:
+    graph, constants = residual()
+    plan = make_plan(graph, constants, SMALL, TARGET, level)
+    program = lower_plan(plan, graph, constants, SMALL, TARGET, TARGET.data_base_bytes)
+    same_time(Compiled(graph, constants, SMALL, plan, program), program)
 
 
 @pytest.mark.parametrize("cluster", [1, 3])

@@ -1,0 +1,42 @@
+"""Whether two regions share a byte. Asked for every pair of accesses in flight: no walking over rows if avoidable."""
+
+from __future__ import annotations
+
+from isched.program import Region
+
+__all__ = ["overlaps"]
+
+
+def overlaps(a: Region, b: Region) -> bool:
+    """True when two regions share a byte."""
+    if a.memory != b.memory or a.offset_bytes >= b.end_bytes or b.offset_bytes >= a.end_bytes:
+        return False
+    a_rows, b_rows = _rows(a), _rows(b)
+    if a_rows == 1:
+        return b_rows == 1 or _run_meets(a.offset_bytes, a.end_bytes, b)
+    if b_rows == 1:
+        return _run_meets(b.offset_bytes, b.end_bytes, a)
+    if a.stride_bytes == b.stride_bytes:
+        return _combs_meet(a, b)
+    if a_rows > b_rows:
+        a, b = b, a
+    starts = range(a.offset_bytes, a.offset_bytes + a.rows * a.stride_bytes, a.stride_bytes)
+    return any(_run_meets(start, start + a.row_bytes, b) for start in starts)
+
+
+def _rows(region: Region) -> int:
+    """1 for what is one run of bytes."""
+    return 1 if region.stride_bytes <= region.row_bytes else region.rows
+
+
+def _run_meets(start: int, end: int, comb: Region) -> bool:
+    """Does the run of bytes [start, end) meet a row? The first row that ends behind `start` decides."""
+    first = max(0, (start - comb.offset_bytes - comb.row_bytes) // comb.stride_bytes + 1)
+    return first < comb.rows and comb.offset_bytes + first * comb.stride_bytes < end
+
+
+def _combs_meet(a: Region, b: Region) -> bool:
+    """Rows of one stride: row i of `a` and row j of `b` meet when (i - j) * stride lies close to the distance."""
+    distance = b.offset_bytes - a.offset_bytes
+    least = max((distance - a.row_bytes) // a.stride_bytes + 1, 1 - b.rows)
+    return least < a.rows and least * a.stride_bytes < distance + b.row_bytes
