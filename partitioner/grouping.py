@@ -70,7 +70,7 @@ class _Merging:
     producers: dict[int, set[int]] = field(default_factory=dict)
     consumers: dict[int, set[int]] = field(default_factory=dict)
     accepted: list[Decision] = field(default_factory=list)
-    refused: dict[tuple[int, ...], Decision] = field(default_factory=dict)
+    refused: dict[tuple[int, ...], dict[str, Decision]] = field(default_factory=dict)
     next_number: int = 0
 
     def start(self, layers: tuple[Layer, ...]) -> None:
@@ -114,7 +114,8 @@ class _Merging:
                 verdict, reason = False, veto
         reason = f"{pattern}, {reason}"
         if not verdict:
-            self.refused[tuple(sorted(numbers))] = Decision(subject, "not merged", reason)
+            # The same groups may be refused by two patterns, and by one of them again after other merges.
+            self.refused.setdefault(tuple(sorted(numbers)), {})[pattern] = Decision(subject, "not merged", reason)
             return None
         self.accepted.append(Decision(subject, "merged", reason))
         return self._replace(numbers, pairs, parts, splitting)
@@ -199,7 +200,8 @@ def group_layers_into_subgraphs(
                                 others.add(changed)
                         break
     order = state.in_order(state.groups)
-    refusals = [decision for key, decision in state.refused.items() if all(n in state.groups for n in key)]
+    final = [list(found.values()) for key, found in state.refused.items() if all(n in state.groups for n in key)]
+    refusals = [Decision(found[0].subject, "not merged", "; ".join(d.reason for d in found)) for found in final]
     return tuple(state.groups[n].layers for n in order), (*state.accepted, *refusals)
 
 
@@ -226,6 +228,8 @@ def _diamond(state: _Merging, exit_number: int) -> Iterator[list[int]]:
         latest = max(frontier, key=lambda n: state.groups[n].places[-1])
         if not state.consumers[latest] <= inside | {exit_number}:
             return  # somebody outside reads it, so it is no part of the paths, and what is before it is no entry
+        if not state.producers[latest]:
+            return  # a path that starts here comes from no entry
         inside.add(latest)
         frontier = (frontier - {latest}) | state.producers[latest]
     if len(frontier) == 1 and inside:

@@ -24,6 +24,9 @@ __all__ = ["SplitOptions", "Splitter", "Splitting", "best_of", "candidates"]
 MOST_UNEVEN_FACTOR = 64
 """Uneven factors are tried up to this; larger ones must divide the extent."""
 
+MOST_PIECES = 4096
+"""No axis is cut into more pieces: each is an instance with instructions of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions:
@@ -52,12 +55,14 @@ class Splitting:
         return f"{cuts if self.instances > 1 else 'uncut'}, {size_text(self.peak_bytes)} at the worst step"
 
 
-def candidates(extent: int, uneven: bool = False) -> tuple[int, ...]:
-    """1, 2, 4, 8 (the cores of a row), then 9, 10, ... `extent`; without `uneven` those that divide it."""
-    counts = (count for count in (1, 2, 4, *range(8, extent + 1)) if count <= extent)
+def candidates(units: int, uneven: bool = False) -> tuple[int, ...]:
+    """1, 2, 4, 8 (the cores of a row), then 9, 10, ... and `units`, the most pieces that there can be; without `uneven`
+    those that divide it. None is above `MOST_PIECES`."""
+    most = min(units, MOST_PIECES)
+    counts = dict.fromkeys(n for n in (1, 2, 4, *range(8, most), most) if n <= most)
     if uneven:
-        return tuple(n for n in counts if n <= MOST_UNEVEN_FACTOR or extent % n == 0)
-    return tuple(n for n in counts if extent % n == 0)
+        return tuple(n for n in counts if n <= MOST_UNEVEN_FACTOR or units % n == 0)
+    return tuple(n for n in counts if units % n == 0)
 
 
 def best_of(info: tuple[Splitting, ...]) -> Splitting | None:
@@ -116,18 +121,18 @@ class Splitter:
         return (1,) * len(self.footprints.graph.by_name[layer.output].shape)
 
     def _least(self, footprint: Footprint) -> int:
-        """No axis can do with fewer pieces: the worst of `n` pieces holds at least an n-th of the whole."""
+        """Fewer pieces of any axis hardly fit: the worst of n holds at least an n-th of the whole (less only where
+        strided reads leave out what lies between pieces)."""
+        shape = self.footprints.graph.by_name[footprint.layers[-1].output].shape
         least = -(-footprint.whole_peak_bytes // self.capacity_bytes)
-        return next((n for n in (1, 2, 4, 8) if n >= least), least)
+        return min(next((n for n in (1, 2, 4, extent) if n >= least), max(8, least)) for extent in shape)
 
     def _along(self, footprint: Footprint, quantum: int) -> Splitting | None:
         """The smallest factor along one axis with which every instance fits."""
         extent = footprint.extent
         if footprint.whole_peak_bytes <= self.capacity_bytes:
             return Splitting(((footprint.axis, 1),), self._ops_split(footprint, 1), footprint.whole_peak_bytes)
-        counts = [n for n in self._counts(extent, quantum) if footprint.whole_peak_bytes <= n * self.capacity_bytes]
-        if not counts:
-            return None
+        counts = self._counts(extent, quantum)
         if footprint.is_linear and quantum == 1:
             peaks = [footprint.whole_peak_bytes // extent * -(-extent // n) for n in counts]
         else:
@@ -161,12 +166,12 @@ class Splitter:
                     ops = min(self._ops_split(f, n) for f, n in zip(axes, factors, strict=True))
                     yield Splitting(tuple((f.axis, n) for f, n in zip(axes, factors, strict=True)), ops, peak)
 
-    def _counts(self, extent: int, quantum: int) -> list[int]:
-        return [n for n in candidates(extent, self.options.uneven) if n <= -(-extent // quantum)]
+    def _counts(self, extent: int, quantum: int) -> tuple[int, ...]:
+        return candidates(-(-extent // quantum), self.options.uneven)
 
 
 def _grid_splits(
-    axes: tuple[Footprint, ...], quanta: tuple[int, ...], counts: list[list[int]], capacity_bytes: int
+    axes: tuple[Footprint, ...], quanta: tuple[int, ...], counts: list[tuple[int, ...]], capacity_bytes: int
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """For each choice of factors of the axes but the last, the smallest factor of the last that fits, by bisection."""
 

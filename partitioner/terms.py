@@ -45,6 +45,10 @@ FAR = 1 << 62
 MOST_POINTS_COMPARED = 1 << 16
 """Up to this extent two terms are compared at every cut point; beyond it, both are kept unless they are equal."""
 
+MOST_GUARDS = 32
+"""Spans and guards of one reach, nested ones counted; a stack of concats cut along its channels would double them with
+each layer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -199,7 +203,18 @@ def compose(outer: Reach, through: Reach, extent: int) -> Reach:
         for span in outer.spans:
             lows, highs = _afters(inner.lows, span.lows), _afters(inner.highs, span.highs)
             spans.append(Span(lows, highs, tuple(dict.fromkeys(span.guards + guards))))
-    return Reach(through.axis, merge_spans(spans, extent))
+    return Reach(through.axis, _bounded(merge_spans(spans, extent), extent))
+
+
+def _bounded(spans: tuple[Span, ...], extent: int) -> tuple[Span, ...]:
+    """Without guards where they have grown too many (concats of concats): more than what is read, never less."""
+    if sum(_size(span) for span in spans) <= MOST_GUARDS:
+        return spans
+    return merge_spans([replace(span, guards=()) for span in spans], extent)
+
+
+def _size(span: Span) -> int:
+    return 1 + sum(_size(inner) for guard in span.guards for inner in guard)
 
 
 def _guard_after(guard: Guard, outer: tuple[Span, ...]) -> Guard:
@@ -223,7 +238,7 @@ def join_reaches(a: Reach, b: Reach, shape: tuple[int, ...], extent: int) -> Rea
         matched, whole = (a, b) if a.matched else (b, a)
         spans = tuple(Span((constant(0),), (constant(shape[matched.axis]),), span.guards) for span in whole.spans)
         a, b = matched, Reach(matched.axis, spans)
-    return Reach(a.axis, merge_spans([*a.spans, *b.spans], extent))
+    return Reach(a.axis, _bounded(merge_spans([*a.spans, *b.spans], extent), extent))
 
 
 def merge_spans(spans: Iterable[Span], extent: int) -> tuple[Span, ...]:

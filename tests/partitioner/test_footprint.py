@@ -170,3 +170,22 @@ def test_many_counts_at_once_are_each_count_alone() -> None:
         alone = cut_pieces(13, (count,))
         assert np.array_equal(together.start[low:high], alone.start)
         assert np.array_equal(together.stop[low:high], alone.stop)
+
+
+def test_a_stack_of_concats_cut_along_its_channels_stays_small() -> None:
+    """Each layer asks whether its piece reads anything of the ones before; the answers must not double every time."""
+    builder = Builder("dense")
+    x = builder.input("x", 1, 4, 4, 2)
+    for _ in range(24):
+        x = builder.concat(3, x, builder.pool("max_pool", x, (3, 3), 1, (1, 1, 1, 1)))
+        x = builder.conv(x, 2, (1, 1), pads=(0, 0, 0, 0)) if builder.shape(x)[3] > 16 else x
+    y = builder.elementwise("relu", builder.concat(3, x, x))
+    graph, _ = builder.build(y)
+    layers = needed_layers(graph, y)
+    footprint = Footprints(graph).along(layers, 3)
+    extent = footprint.extent
+    pieces = cut_pieces(extent, (extent,))
+    exact = piece_boxes((graph, layers), 3, extent, 1)
+    for value in footprint.values:
+        needed = [box_size(boxes[value.tensor]) * 2 for boxes in exact]
+        assert all(found >= least for found, least in zip(value.piece_bytes(pieces).tolist(), needed, strict=True))
