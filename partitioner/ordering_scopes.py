@@ -103,7 +103,7 @@ def _greedy(lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_by
     can_stage = [life.staging_bytes <= staging_bytes and life.staging_cost < life.main_cost for life in lifetimes]
     saved = [life.staging_cost if can else life.main_cost for life, can in zip(lifetimes, can_stage, strict=True)]
     best: tuple[Scope, ...] = (MAIN,) * len(lifetimes)
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if len(lifetimes) <= MANY else 1):
         locals_found = list(_packings(lifetimes, [life.local_bytes for life in lifetimes], saved, free_bytes))
         if len(lifetimes) > MANY:
             locals_found = [max(locals_found, key=lambda kept: sum(saved[i] for i in kept))]
@@ -207,7 +207,8 @@ def _exact(
 ) -> tuple[Scope, ...] | None:
     """Scopes that cost the least if that is less than `bound`; None otherwise, and where it gave up."""
     load = _load(lifetimes, len(free_bytes))
-    crowded = [int(step) for step in np.flatnonzero(load > np.asarray(free_bytes))]
+    room = np.asarray(free_bytes)
+    crowded = [int(step) for step in np.flatnonzero(load > room)]
     starts: dict[int, list[int]] = {}
     for i, life in enumerate(lifetimes):
         starts.setdefault(life.first, []).append(i)
@@ -223,7 +224,7 @@ def _exact(
         for i in starts.get(step, ()):
             alive.append(i)
             life = lifetimes[i]
-            scopes: list[Scope] = [LOCAL] if life.local_bytes <= min(free_bytes[life.first : life.last + 1]) else []
+            scopes: list[Scope] = [LOCAL] if life.local_bytes <= room[life.first : life.last + 1].min() else []
             scopes += [STAGING] if life.staging_cost < life.main_cost else []
             scopes += [MAIN] if scarce or STAGING not in scopes else []
             choices = _with(choices, i, life, scopes, staging_bytes, bound)
