@@ -16,8 +16,10 @@ import numpy.typing as npt
 from dsa_sched.artifact import Artifact, from_device, to_device
 from dsa_sched.driver import Compilation
 from dsa_sched.judge import first_difference, relative_error, sample_points
+from hw_models.routes import main_memory
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
+from partitioner.plan import Plan
 
 __all__ = [
     "Dump",
@@ -32,6 +34,7 @@ __all__ = [
     "onnx_array",
     "probe_loads",
     "stored_values",
+    "values_in_main",
     "worst_error",
 ]
 
@@ -55,10 +58,23 @@ def computing_layers(compilation: Compilation) -> tuple[Layer, ...]:
 
 
 def stored_values(compilation: Compilation) -> tuple[str, ...]:
-    """Values that the run leaves in memory: the inputs, the output of each layer, views of them."""
-    plan, graph = compilation.plan, compilation.model.graph
-    outputs = (layer.output for group in plan.groups for layer in group.layers)
-    return tuple(dict.fromkeys((*graph.inputs, *outputs)))
+    """Values that the run leaves in the main memory: the inputs, outputs of layers, views of them. Sorted as run."""
+    return values_in_main(compilation.plan, compilation.model.graph, main_memory(compilation.chip))
+
+
+def values_in_main(plan: Plan, graph: Graph, main: str) -> tuple[str, ...]:
+    """Values of which a plan leaves the whole in the memory `main`, in order of execution, the inputs first."""
+    scopes: dict[str, set[str]] = {name: {main} for name in graph.inputs}
+    for step in plan.steps:
+        group = plan.group_by_name[step.group]
+        if step.kind == "run":
+            for name, scope in (*step.exports, (group.output, step.scope)):
+                scopes.setdefault(name, set()).add(scope)
+        for layer in group.layers:
+            op = layer.anchor(graph)
+            if op.kind == "view" and op.inputs[0] in scopes:
+                scopes[layer.output] = scopes[op.inputs[0]]
+    return tuple(name for name, kept in scopes.items() if kept == {main})
 
 
 def comparable(graph: Graph, name: str, exact: Feed) -> bool:

@@ -1,0 +1,228 @@
+"""Every level computes what O0 computes, bit for bit: networks of the zoo, random networks on random chips.
+
+    model, chip --O0--> bits          model, chip --level--> the same bits
+
+Each program runs on the hostile simulator with a seed of its own: memories hold NaN patterns at first, data of a DMA
+land only when their completion is observed, cores interleave differently. Values are compared in order of execution,
+all that the level leaves in the main memory, so that the first that differs is where to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from codegen.neuralscale.target import TARGET
+from dsa_sched.driver import Compilation, CompileOptions, compile_graph
+from dsa_sched.evidence import stored_values, values_in_main
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.runner import execute
+from dsa_sched.zoo import seeded_inputs
+from hw_models.chip import Chip
+from hw_models.errors import UserError
+from hw_models.routes import main_memory
+from isched.lower import lower_plan
+from isched.verify import verify_program
+from partitioner.graph import Constants, Graph
+from partitioner.levels import LEVELS, make_plan
+from partitioner.plan import parse_plan
+from tests.chip_runs import Compiled, small_chip, stcp920
+from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph
+from tests.small_networks import save_small_network
+
+KIB = 1024
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+BEYOND_O0 = tuple(level for level in LEVELS if level != "O0")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network for images of `extent`, perhaps only up to a value, on the stcp920 or one with little memory."""
+
+    network: str
+    extent: int
+    batch: int
+    until: str = ""
+    scarce: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.network}-{self.extent}-{self.batch}-{'scarce' if self.scarce else 'stcp920'}"
+
+    @property
+    def chip(self) -> Chip:
+        if not self.scarce:
+            return stcp920()
+        return small_chip(4, data_bytes=96 * KIB, llb_bytes=1024 * KIB)
+
+
+QUICK = (
+    Case("squeezenet", 64, 2),
+    Case("squeezenet", 32, 2, scarce=False),
+    Case("unet", 32, 2),
+    Case("shufflenet", 32, 2),
+    Case("resnet50", 64, 2, until="r47"),
+    Case("inception_v1", 64, 2, until="r37"),
+    Case("densenet121", 64, 2, until="r105"),
+)
+WHOLE = tuple(
+    Case(network, extent, 2, scarce=scarce)
+    for scarce in (True, False)
+    for network, extent in (
+        ("resnet50", 64),
+        ("inception_v1", 64),
+        ("shufflenet", 64),
+        ("densenet121", 64),
+        ("unet", 64),
+        ("nasnet", 32),
+    )
+)
+FULL_SIZE = (
+    Case("squeezenet", 224, 4, scarce=False),
+    Case("unet", 128, 4, scarce=False),
+    Case("shufflenet", 224, 4, scarce=False),
+    Case("inception_v1", 224, 4, scarce=False),
+    Case("resnet50", 224, 16, scarce=False),
+    Case("densenet121", 224, 4, scarce=False),
+)
+
+
+@cache
+def loaded(case: Case) -> Model:
+    with TemporaryDirectory() as folder:
+        return load_model(save_small_network(case.network, case.extent, Path(folder), case.until), {}, case.batch)
+
+
+def compiled(case: Case, level: str) -> Compilation:
+    return compile_graph(loaded(case), case.chip, TARGET, CompileOptions(level=level, batch=case.batch))
+
+
+def run(compilation: Compilation, seed: int) -> dict[str, bytes]:
+    """All that the level leaves in the main memory, for the one input of every test."""
+    artifact = compilation.artifact
+    place = {name: (entry.address, entry.bytes) for name, entry in compilation.tensors.items()}
+    (feed,) = seeded_inputs(compilation.model.source, 1, 0)
+    names = stored_values(compilation)
+    dumps = tuple(dict.fromkeys(place[name] for name in names))
+    memory = execute(artifact, artifact.encode(feed), dumps, None, seed).memory
+    return {name: memory[place[name]] for name in names}
+
+
+@cache
+def bits_at_o0(case: Case) -> dict[str, bytes]:
+    return run(compiled(case, "O0"), 0)
+
+
+def check_equal(outputs: tuple[str, ...], ours: Mapping[str, bytes], plain: Mapping[str, bytes]) -> None:
+    assert set(outputs) <= ours.keys() <= plain.keys()
+    for name, data in ours.items():
+        different = np.flatnonzero(np.frombuffer(data, np.uint16) != np.frombuffer(plain[name], np.uint16))
+        assert not len(different), f"{name}: {len(different)} of {len(data) // 2} differ, first at {different[0]}"
+
+
+def check_network(case: Case, level: str) -> None:
+    found = compiled(case, level)
+    assert found.plan.level == level
+    assert parse_plan(str(found.plan)) == found.plan
+    for seed in (1, 2):
+        check_equal(found.model.graph.outputs, run(found, seed), bits_at_o0(case))
+
+
+def test_there_are_levels_to_compare() -> None:
+    assert LEVELS[0] == "O0"
+    assert BEYOND_O0
+
+
+@pytest.mark.parametrize("case", QUICK, ids=str)
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_small_network_has_the_bits_of_o0(level: str, case: Case) -> None:
+    check_network(case, level)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_whole_network_has_the_bits_of_o0(level: str, case: Case) -> None:
+    check_network(case, level)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FULL_SIZE, ids=str)
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_network_of_full_size_has_the_bits_of_o0(level: str, case: Case) -> None:
+    """Up to four minutes each."""
+    check_network(case, level)
+
+
+def plan_and_lower(graph: Graph, constants: Constants, chip: Chip, level: str) -> Compiled:
+    plan = make_plan(graph, constants, chip, TARGET, level)
+    assert plan.level == level
+    assert parse_plan(str(plan)) == plan
+    covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
+    assert sorted(covered) == sorted(op.name for op in graph.ops)
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    verify_program(program, chip)
+    return Compiled(graph, constants, chip, plan, program)
+
+
+def run_random(compiled: Compiled, seed: int) -> dict[str, bytes]:
+    placed = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in compiled.program.placements}
+    names = values_in_main(compiled.plan, compiled.graph, main_memory(compiled.chip))
+    loads = {placed[name][0]: bits.tobytes() for name, bits in compiled.inputs().items()}
+    dumps = tuple(dict.fromkeys(placed[name] for name in names))
+    memory = TARGET.run(compiled.files, loads, dumps, seed).memory
+    return {name: memory[placed[name]] for name in names}
+
+
+def check_random(graph: Graph, constants: Constants, chip: Chip, level: str, seed: int) -> str:
+    """The bits of O0, or a refusal that says why; returns which."""
+    try:
+        plain = plan_and_lower(graph, constants, chip, "O0")
+    except UserError as error:
+        return f"refused at O0: {type(error).__name__}"
+    return check_against(plain, run_random(plain, seed + 1), level, seed)
+
+
+def check_against(plain: Compiled, bits: Mapping[str, bytes], level: str, seed: int) -> str:
+    try:
+        found = plan_and_lower(plain.graph, plain.constants, plain.chip, level)
+    except UserError as error:
+        return f"refused: {type(error).__name__}"
+    check_equal(plain.graph.outputs, run_random(found, seed), bits)
+    return "runs"
+
+
+@cache
+def random_at_o0(seed: int) -> tuple[Compiled, Mapping[str, bytes]] | None:
+    """None for what does not fit at O0 either."""
+    try:
+        plain = plan_and_lower(*random_graph(Seeded(seed)), random_chip(Seeded(seed + 1000)), "O0")
+    except UserError:
+        return None
+    return plain, run_random(plain, seed + 1)
+
+
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_random_networks_have_the_bits_of_o0(level: str) -> None:
+    """The first few seeds of a long search."""
+    fitting = [(seed, plain) for seed in range(10) if (plain := random_at_o0(seed))]
+    said = [check_against(*plain, level, seed) for seed, plain in fitting]
+    assert len(said) > 5
+    assert said.count("runs") >= len(said) - 1, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", BEYOND_O0)
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(built=graphs(), chip=chips(), seed=st.integers(0, 1 << 30))
+def test_many_random_networks_have_the_bits_of_o0(
+    level: str, built: tuple[Graph, Constants], chip: Chip, seed: int
+) -> None:
+    event(check_random(*built, chip, level, seed))
