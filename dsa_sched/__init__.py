@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dsa_sched.artifact import Artifact
@@ -23,20 +23,19 @@ def compile(
     batch: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     clusters: int = 1,
+    per_pass: int | Literal["auto"] | None = None,
 ) -> Artifact:
     """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
 
-    `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip.
+    `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip. Each works off
+    its share in passes of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
-    from dsa_sched.driver import (  # a plain import of the package stays fast
-        CompileOptions,
-        compile_clusters,
-        gather_artifact,
-    )
+    from dsa_sched.batches import compile_clusters  # a plain import of the package stays fast
+    from dsa_sched.driver import CompileOptions, gather_artifact
 
     options = CompileOptions(level, batch, tuple((shapes or {}).items()))
-    return gather_artifact(compile_clusters(model, chip, clusters, options))
+    return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))
 
 
 def load(folder: str | Path) -> Artifact:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -25,10 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from codegen.target import ClusterFiles
 from hw_models.errors import ModelError, TargetError
+from partitioner.batching import pass_count
 
 __all__ = ["FORMAT", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
 
-FORMAT: Literal["dsa-sched-artifact/1"] = "dsa-sched-artifact/1"
+FORMAT: Literal["dsa-sched-artifact/2"] = "dsa-sched-artifact/2"
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILE_BYTES = 4 << 30
@@ -74,7 +75,8 @@ class ProgramEntry(_Entry):
     """One executable and the cluster and cores that run it.
 
     It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
-    `inputs` and `outputs` say where they lie there.
+    `inputs` and `outputs` say where they lie there. It runs `passes` times, each time on as many rows as `inputs` have;
+    what the last pass has too many is filled with zeros, and its results are dropped.
     """
 
     cluster: int = Field(ge=0)
@@ -82,9 +84,16 @@ class ProgramEntry(_Entry):
     cores: int = Field(ge=1)
     batch_start: int = Field(ge=0)
     batch: int = Field(ge=0)
+    passes: int = Field(default=1, ge=1, lt=1 << 40)
+    """Format 1 has no such field: one pass."""
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     files: tuple[FileEntry, ...]
+
+    @property
+    def batch_per_pass(self) -> int:
+        """Rows that one run computes."""
+        return self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else self.batch
 
 
 class ChipId(_Entry):
@@ -96,7 +105,7 @@ class ChipId(_Entry):
 class Manifest(_Entry):
     """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
 
-    format: Literal["dsa-sched-artifact/1"]
+    format: Literal["dsa-sched-artifact/1", "dsa-sched-artifact/2"]
     model: str
     model_sha256: str
     graph_hash: str
@@ -109,6 +118,11 @@ class Manifest(_Entry):
     outputs: tuple[TensorEntry, ...]
     tensors: tuple[TensorEntry, ...]
     files: tuple[FileEntry, ...]
+
+    @property
+    def divided(self) -> bool:
+        """Whether the batch is divided among programs or passes."""
+        return len(self.programs) > 1 or any(program.passes > 1 for program in self.programs)
 
     def text(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=False) + "\n"
@@ -184,30 +198,49 @@ class Artifact:
         entries = self.manifest.programs[program].outputs
         return {entry.name: from_device(entry, memory[entry.address, entry.bytes]) for entry in entries}
 
-    def run(self, inputs: Mapping[str, Array], runner: str | None = None, seed: int = 0) -> dict[str, Array]:
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        runner: str | None = None,
+        seed: int = 0,
+        progress: Callable[[str], None] = lambda _step: None,
+    ) -> dict[str, Array]:
         """Run the network on `inputs` (ONNX layout and dtype) and return its outputs, likewise.
 
         `runner` is the command of another simulator or a board, see `dsa_sched.runner`. Raises ModelError for wrong
         inputs, TargetError when the run fails.
         """
-        from dsa_sched.runner import execute
-
-        parts = []
-        for number, (program, share) in enumerate(zip(self.manifest.programs, self._shares(inputs), strict=True)):
-            dumps = tuple((entry.address, entry.bytes) for entry in program.outputs)
-            done = execute(self, self.encode(share, number), dumps, runner, seed, number)
-            parts.append(self.decode(done.memory, number))
-        return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-
-    def _shares(self, inputs: Mapping[str, Array]) -> list[Mapping[str, Array]]:
-        """Each program's rows of the leading axis; one program takes everything as it is."""
-        programs = self.manifest.programs
-        if len(programs) == 1:
-            return [inputs]
-        for name, array in inputs.items():
+        if not self.manifest.divided:
+            return self._pass(inputs, 0, runner, seed)
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        for name, array in arrays.items():
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
-        return [{name: a[p.batch_start : p.batch_start + p.batch] for name, a in inputs.items()} for p in programs]
+        parts: list[dict[str, Array]] = []
+        for number, program in enumerate(self.manifest.programs):
+            rows, end = program.batch_per_pass, program.batch_start + program.batch
+            for turn in range(program.passes):
+                progress(f"running cluster {program.cluster}, pass {turn + 1} of {program.passes}")
+                first = program.batch_start + turn * rows
+                last = min(first + rows, end)
+                part = {name: _filled(array[first:last], rows) for name, array in arrays.items()}
+                done = self._pass(part, number, runner, seed)
+                parts.append({name: array[: last - first] for name, array in done.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _pass(self, inputs: Mapping[str, Array], number: int, runner: str | None, seed: int) -> dict[str, Array]:
+        """One run of one program."""
+        from dsa_sched.runner import execute
+
+        dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.programs[number].outputs)
+        done = execute(self, self.encode(inputs, number), dumps, runner, seed, number)
+        return self.decode(done.memory, number)
+
+
+def _filled(array: Array, rows: int) -> Array:
+    """The array with rows of zeros behind it, `rows` in all."""
+    missing = rows - len(array)
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array
 
 
 def require_place(folder: Path) -> None:
@@ -279,7 +312,34 @@ def _read_manifest(path: Path) -> Manifest:
         size = prod(entry.shape) * np.dtype(entry.device_dtype).itemsize
         if size != entry.bytes:
             raise TargetError(str(path), needs=f"{size} bytes of {entry.name}", has=str(entry.bytes))
+    if manifest.divided:
+        _require_division(path, manifest)
     return manifest
+
+
+def _require_division(path: Path, manifest: Manifest) -> None:
+    """Programs that take all rows of the batch, one after the other, in as many passes as their tensors need."""
+    start = 0
+    for number, program in enumerate(manifest.programs):
+        rows = program.batch_per_pass
+        for entry in program.inputs + program.outputs:
+            if not entry.shape or entry.shape[0] != rows:
+                raise TargetError(str(path), needs=f"{rows} rows of {entry.name} a pass", has=str(list(entry.shape)))
+        if program.batch_start != start or program.batch < 1:
+            raise TargetError(
+                str(path),
+                needs=f"rows of program {number} from {start} on",
+                has=f"{program.batch} from {program.batch_start} on",
+            )
+        start += program.batch
+        if program.passes != pass_count(program.batch, rows):
+            raise TargetError(
+                str(path),
+                needs=f"{pass_count(program.batch, rows)} passes of {rows} for {program.batch} rows",
+                has=str(program.passes),
+            )
+    if start != manifest.batch:
+        raise TargetError(str(path), needs=f"programs for {manifest.batch} rows", has=str(start))
 
 
 def _read_file(root: Path, entry: FileEntry) -> bytes:

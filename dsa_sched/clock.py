@@ -29,6 +29,8 @@ class TimedProgram:
     elf: str
     cluster: int
     timeline: Timeline
+    passes: int = 1
+    """How often it runs, each time from its launch on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class RunTime:
 
     @property
     def cycles(self) -> float:
-        """Until the last cluster is done."""
-        return max(program.timeline.cycles for program in self.programs)
+        """Until the last cluster is done, all passes one after the other."""
+        return max(program.passes * program.timeline.cycles for program in self.programs)
 
     @property
     def seconds(self) -> float:
@@ -94,6 +96,6 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         streams = target.trace(files.files[files.executable], entry.cores, chip, entry.cluster)
         timeline = time_streams(streams, chip, len(artifact.manifest.programs))
-        programs.append(TimedProgram(entry.elf, entry.cluster, timeline))
+        programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes))
     batch = artifact.manifest.batch
     return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings)

@@ -8,7 +8,7 @@ Every stage is verified as it ends. Equal input gives equal bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -23,15 +23,16 @@ from hw_models.loading import load_chip
 from isched.lower import lower_plan
 from isched.program import Placement, Program
 from isched.verify import verify_program
+from partitioner.batching import pass_count
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import Plan
 
 __all__ = [
     "Compilation",
     "CompileOptions",
-    "compile_clusters",
     "compile_graph",
     "compile_model",
+    "compile_plan",
     "gather_artifact",
     "plan_model",
     "target_of",
@@ -53,7 +54,8 @@ class CompileOptions:
 
 @dataclass(frozen=True)
 class Compilation:
-    """Everything that compiling made, stage by stage."""
+    """Everything that compiling made, stage by stage. `items` are the rows of the batch that the program works off, in
+    passes of the plan's batch; None for one pass."""
 
     model: Model
     chip: Chip
@@ -61,6 +63,16 @@ class Compilation:
     options: CompileOptions
     plan: Plan
     program: Program
+    items: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch that the program works off, in all passes."""
+        return self.plan.batch_per_cluster if self.items is None else self.items
+
+    @property
+    def passes(self) -> int:
+        return pass_count(self.rows, self.plan.batch_per_cluster)
 
     @cached_property
     def artifact(self) -> Artifact:
@@ -85,7 +97,8 @@ class Compilation:
             elf=f"{folder}/{self.files.executable}",
             cores=self.files.cores,
             batch_start=batch_start,
-            batch=self.plan.batch_per_cluster,
+            batch=self.rows,
+            passes=self.passes,
             inputs=tuple(self.tensors[name] for name in graph.inputs),
             outputs=tuple(self.tensors[name] for name in graph.outputs),
             files=tuple(file_entry(f"{folder}/{name}", data) for name, data in self.files.files.items()),
@@ -114,7 +127,7 @@ def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
     first, programs, start = parts[0], [], 0
     for part in parts:
         programs.append(part.entry(start))
-        start += part.plan.batch_per_cluster
+        start += part.rows
     texts = {"plan.txt": str(first.plan).encode()}
     manifest = Manifest(
         format=FORMAT,
@@ -189,33 +202,6 @@ def compile_model(
     return compile_graph(model, described, target, options, progress)
 
 
-def compile_clusters(
-    source: str | Path,
-    chip: str | Path | Chip,
-    clusters: int,
-    options: CompileOptions = CompileOptions(),
-    progress: Callable[[str], None] = lambda _step: None,
-) -> tuple[Compilation, ...]:
-    """Compile for several clusters, which divide `options.batch` among them; `gather_artifact` makes one of the parts.
-
-    The first clusters take one row more where the batch does not divide evenly. Raises as `compile_model` does.
-    """
-    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    batch = options.batch
-    if not 1 <= clusters <= described.clusters:
-        raise ModelError("--clusters", needs=f"1 to {described.clusters}, as {described.name} has", has=str(clusters))
-    if clusters > 1 and (batch is None or batch < clusters):
-        raise ModelError("--clusters", needs=f"a --batch of at least {clusters} to divide", has=str(batch or "none"))
-    if batch is None or clusters == 1:
-        return (compile_model(source, described, options, progress),)
-    sizes = [batch // clusters + (cluster < batch % clusters) for cluster in range(clusters)]
-    by_size = {n: compile_model(source, described, replace(options, batch=n), progress) for n in sorted(set(sizes))}
-    return tuple(
-        replace(by_size[size], program=replace(by_size[size].program, cluster=cluster))
-        for cluster, size in enumerate(sizes)
-    )
-
-
 def compile_graph(
     model: Model,
     chip: Chip,
@@ -226,6 +212,18 @@ def compile_graph(
     """The steps after the frontend, for callers that load a model once and compile it more than once."""
     progress("partitioning")
     plan = make_plan(model.graph, model.constants, chip, target, options.level)
+    return compile_plan(plan, model, chip, target, options, progress)
+
+
+def compile_plan(
+    plan: Plan,
+    model: Model,
+    chip: Chip,
+    target: Target,
+    options: CompileOptions,
+    progress: Callable[[str], None] = lambda _step: None,
+) -> Compilation:
+    """The steps after partitioning, for callers that choose among plans."""
     progress("lowering")
     program = lower_plan(plan, model.graph, model.constants, chip, target, target.data_base_bytes, options.isolated)
     progress("verifying the program")

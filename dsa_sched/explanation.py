@@ -15,7 +15,8 @@ from string import ascii_lowercase
 
 from codegen.generic import GenericTarget
 from codegen.target import find_target
-from dsa_sched.driver import CompileOptions, plan_model
+from dsa_sched.batches import PerPass, plan_clusters
+from dsa_sched.driver import CompileOptions
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.bounds import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -78,8 +79,8 @@ class GroupFacts:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
-    by memory, one for each output of a layer in each instance; `order` holds run steps and moves; `serial_cycles` is the
-    work of all engines when each waits for the others."""
+    by memory, one for each output of a layer in each instance; `order` holds run steps and moves; `serial_cycles` is
+    the work of all engines when each waits for the others."""
 
     model: str
     chip: str
@@ -130,10 +131,15 @@ def explain_model(
     chip: str | Path | Chip,
     options: CompileOptions,
     progress: Callable[[str], None] = lambda _step: None,
+    clusters: int = 1,
+    per_pass: PerPass = None,
 ) -> Explained:
-    """Plan a model for a chip and explain the plan. Raises ModelError, ChipError, PlanError or DoesNotFit."""
+    """Plan a model for a chip and explain the plan: one pass of the cluster with the largest share of the batch.
+
+    Raises ModelError, ChipError, PlanError or DoesNotFit.
+    """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    model, plan = plan_model(source, described, options, progress)
+    model, plan = plan_clusters(source, described, clusters, options, progress, per_pass)
     progress("laying out")
     target = find_target(described.isa) or GenericTarget(described.isa)
     return explain_plan(plan, model.graph, described, target)
@@ -208,7 +214,7 @@ def _groups(
             local=_fullest(runs, layout, graph, chip, tiler),
             moved_bytes={way_text(way): size for way, size in traffic.ways(own).items()},
             macs=sum(part.macs for part in own),
-            recompute_share=traffic.group_recompute(names),
+            recompute_share=traffic.recompute_of(own),
             floors=plan_floors(traffic, chip, own),
         )
 

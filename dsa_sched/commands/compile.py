@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options
+from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options
 
 if TYPE_CHECKING:
     from dsa_sched.driver import Compilation, CompileOptions
@@ -21,9 +21,7 @@ EARLY_STAGES = ("graph", "plan")
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
 @click.argument("model", metavar="MODEL")
 @compile_options
-@click.option(
-    "--clusters", type=click.IntRange(1), default=1, metavar="N", help="Divide the batch among N clusters of the chip."
-)
+@division_options
 @click.option(
     "--print",
     "stage",
@@ -38,6 +36,7 @@ def compile_command(
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
+    per_pass: PerPass,
     stage: str | None,
     folder: Path | None,
 ) -> None:
@@ -46,7 +45,7 @@ def compile_command(
     \b
     dsa-sched compile resnet50 --chip stcp920 -o resnet50.out
     dsa-sched compile mine.onnx --chip ./mine.yaml --shape x=1,3,64,64 --print plan
-    dsa-sched compile resnet50 --chip stcp920 --batch 16 --clusters 4 -o resnet50.out
+    dsa-sched compile resnet50 --chip stcp920 --batch 64 --clusters 4 --per-pass auto -o resnet50.out
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
@@ -55,7 +54,8 @@ def compile_command(
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
-    from dsa_sched.driver import CompileOptions, compile_clusters, gather_artifact
+    from dsa_sched.batches import compile_clusters
+    from dsa_sched.driver import CompileOptions, gather_artifact
     from dsa_sched.report.progress import Steps
 
     if folder is not None:
@@ -63,11 +63,11 @@ def compile_command(
 
         require_place(folder)
     options = CompileOptions(level, batch, shapes)
-    if folder is None and clusters == 1 and stage in EARLY_STAGES:
-        _print_early(model, chip, options, stage)
+    if folder is None and stage in EARLY_STAGES:
+        _print_early(model, chip, options, stage, clusters, per_pass)
         return
     with Steps() as steps:
-        parts = compile_clusters(model, chip, clusters, options, steps.say)
+        parts = compile_clusters(model, chip, clusters, options, steps.say, per_pass)
         if folder is not None:
             steps.say("writing the artifact")
             gather_artifact(parts).save(folder)
@@ -80,22 +80,22 @@ def compile_command(
         click.echo(_summary(parts, folder), err=stage is not None)
 
 
-def _print_early(model: str, chip: str, options: CompileOptions, stage: str) -> None:
+def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
-    from dsa_sched.driver import plan_model
+    from dsa_sched.batches import plan_clusters
     from dsa_sched.frontend import load_model
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
 
     with Steps() as steps:
-        if stage == "graph":
-            load_chip(chip)
+        described = load_chip(chip)
+        if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
             read = load_model(model, dict(options.shapes), options.batch)
             text = str(read.graph)
         else:
-            read, plan = plan_model(model, chip, options, steps.say)
-            text = str(plan)
+            read, plan = plan_clusters(model, described, clusters, options, steps.say, per_pass)
+            text = str(read.graph if stage == "graph" else plan)
     for warning in read.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     click.echo(text, nl=False)
@@ -114,6 +114,11 @@ def _text(done: Compilation, stage: str) -> str:
     return next((data.decode() for name, data in files.items() if name.endswith(".s")), "")
 
 
+def _batch(part: Compilation) -> str:
+    once = f"batch {part.plan.batch_per_cluster}"
+    return once if part.passes == 1 else f"{part.rows} items in {part.passes} passes of {once}"
+
+
 def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
     from hw_models.errors import size_text
 
@@ -123,7 +128,7 @@ def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
         size = len(part.files.files[part.files.executable])
         instructions = sum(len(stream.instrs) for stream in part.program.streams)
         lines.append(
-            f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, batch {part.plan.batch_per_cluster}: "
+            f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, {_batch(part)}: "
             f"{len(part.plan.steps)} steps, {instructions} instructions on {part.files.cores} cores, {size_text(size)} "
             f"in {folder / part.entry(0).elf}"
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options
+from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options
 
 __all__ = ["explain"]
 
@@ -14,6 +14,7 @@ __all__ = ["explain"]
 @click.command(short_help="Say what a plan does, why, and what makes it slow.")
 @click.argument("model", metavar="MODEL")
 @compile_options
+@division_options
 @click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
@@ -24,6 +25,8 @@ def explain(
     level: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    clusters: int,
+    per_pass: PerPass,
     group: str | None,
     json_file: Path | None,
 ) -> None:
@@ -32,6 +35,7 @@ def explain(
     \b
     dsa-sched explain resnet50 --chip stcp920 --batch 16
     dsa-sched explain mine.onnx --chip ./mine.yaml --group conv1 --json plan.json
+    dsa-sched explain resnet50 --chip stcp920 --level O3 --batch 64 --clusters 4 --per-pass auto
 
     \b
     What is printed
@@ -39,6 +43,8 @@ def explain(
       a row a group: layers, cut, cores, where outputs lie, bytes by way, share computed again, what binds it
       the order of instances, each as the group's letter and the instance's number
       every decision, under the operator, layer, group or value that it is about
+
+    With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
     With --group: layers and the box of each core, constants, steps, what was decided about it and about merging it with
     its neighbours. Works for chips without a code generator. docs/partitioning.md says how to read it, and what the
@@ -54,7 +60,8 @@ def explain(
     if json_file is not None:
         require_folder(json_file)
     with Steps() as steps:
-        explained = explain_model(model, chip, CompileOptions(level, batch, shapes), steps.say)
+        options = CompileOptions(level, batch, shapes)
+        explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     detail = detail_of(explained, group) if group is not None else None
     if json_file is not None:
         write_explanation(explained.explanation, explained.chip, detail, json_file)

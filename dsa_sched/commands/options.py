@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
-__all__ = ["CHIP", "Shape", "compile_options", "runner_option"]
+__all__ = ["CHIP", "PerPass", "Shape", "compile_options", "division_options", "runner_option"]
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
+PerPass = int | Literal["auto"] | None
 
 LEVELS = ("O0", "O1", "O2", "O3", "astitch")
 """Those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
@@ -50,6 +51,19 @@ class ShapeOption(click.ParamType[Shape]):
         return name, tuple(int(dim) for dim in dims.split(","))
 
 
+class PerPassOption(click.ParamType[PerPass]):
+    """`--per-pass`: a number, or `auto`."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> PerPass:
+        if value == "auto":
+            return "auto"
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", str(value)):
+            self.fail(f"{value!r} is neither a number from 1 on nor auto", param, ctx)
+        return int(value)
+
+
 CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a built-in name or a chip file.")
 
 
@@ -72,6 +86,27 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             help="How much is optimised. O0: one kernel a layer, every output in the main memory.",
         ),
         CHIP,
+    ):
+        command = option(command)
+    return command
+
+
+def division_options(command: AnyFunction) -> AnyFunction:
+    """How a batch is divided: among clusters, and into passes."""
+    for option in (
+        click.option(
+            "--per-pass",
+            type=PerPassOption(),
+            help="Items that a cluster works on at once; it works off its share in passes. auto: what the cost model "
+            "finds fastest. All at once when not said.",
+        ),
+        click.option(
+            "--clusters",
+            type=click.IntRange(1),
+            default=1,
+            metavar="N",
+            help="Divide the batch among N clusters of the chip.",
+        ),
     ):
         command = option(command)
     return command

@@ -38,11 +38,12 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     from dsa_sched.report.progress import Steps
 
     artifact = Artifact.load(folder)
-    bound = sum(prod(entry.shape) * LARGEST_ITEM_BYTES for entry in artifact.manifest.inputs)
+    programs = artifact.manifest.programs
+    bound = sum(prod(entry.shape) * LARGEST_ITEM_BYTES * p.passes for p in programs for entry in p.inputs)
     arrays = read_arrays(source, bound)
     with Steps() as steps:
         steps.say("running")
-        outputs = artifact.run(arrays, runner, seed)
+        outputs = artifact.run(arrays, runner, seed, steps.say)
     write_arrays(target, outputs)
     for name, array in outputs.items():
         click.echo(f"{name}: {array.dtype} {list(array.shape)} in {target}")

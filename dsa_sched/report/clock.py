@@ -35,10 +35,13 @@ def print_times(run: RunTime) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     launch = run.programs[0].timeline.launch_cycles
+    passes = max(program.passes for program in run.programs)
+    if passes > 1:
+        launched = f"{launch:,.0f} for the launch of each of {passes} passes"
+    else:
+        launched = f"{launch:,.0f} for the launch"
     say(f"{run.name} on {run.chip}" + (f", batch {run.batch}" if run.batch else ""))
-    say(
-        f"{_time(run.seconds)}: {run.cycles:,.0f} cycles at {run.clock_hz / 1e6:,.0f} MHz, {launch:,.0f} for the launch"
-    )
+    say(f"{_time(run.seconds)}: {run.cycles:,.0f} cycles at {run.clock_hz / 1e6:,.0f} MHz, {launched}")
     if run.items_per_second is not None:
         say(f"{run.items_per_second:,.1f} items/s")
     for warning in run.warnings:
@@ -109,6 +112,7 @@ def _program(program: TimedProgram) -> dict[str, object]:
         "cluster": program.cluster,
         "cores": len(timeline.cores),
         "instructions": len(timeline.spans),
+        "passes": program.passes,
         "cycles": timeline.cycles,
         "launch_cycles": timeline.launch_cycles,
         "engines": [

@@ -105,7 +105,7 @@ def negative_shape(manifest: Manifest) -> None:
 
 
 def other_format(manifest: Manifest) -> None:
-    manifest["format"] = "dsa-sched-artifact/2"
+    manifest["format"] = "dsa-sched-artifact/3"
 
 
 def object_dtype(manifest: Manifest) -> None:
@@ -140,7 +140,7 @@ def missing_field(manifest: Manifest) -> None:
         (bad_layout, "needs a layout of y that permutes its axes"),
         (negative_layout, "needs a layout of y that permutes its axes"),
         (negative_shape, "inputs.0.shape.1"),
-        (other_format, "needs a manifest of format dsa-sched-artifact/1"),
+        (other_format, "needs a manifest of format dsa-sched-artifact/2"),
         (object_dtype, "inputs.0.dtype"),
         (unknown_field, "run_this"),
         (no_programs, "programs"),

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dsa_sched.artifact import Artifact
+from dsa_sched.batches import compile_clusters
 from dsa_sched.cli import cli
 from dsa_sched.clock import time_path
-from dsa_sched.driver import CompileOptions, compile_clusters, gather_artifact
+from dsa_sched.driver import CompileOptions, gather_artifact
 from hw_models.errors import TargetError
 from isched.timed import timed_streams
 from isched.timing import time_streams

@@ -1,0 +1,225 @@
+"""Dividing a batch: among the clusters of a chip, and each cluster's share into passes of one program.
+
+    batch --clusters--> shares --passes--> one program a cluster, run again and again
+
+Without passes each share is one run. `auto` asks the cost model which batch a pass is best; a number says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from codegen.generic import GenericTarget
+from codegen.target import Target, find_target
+from dsa_sched.driver import Compilation, CompileOptions, compile_model, compile_plan, plan_model, target_of
+from dsa_sched.frontend import Model, load_model
+from hw_models.chip import Chip
+from hw_models.errors import ModelError, PlanError
+from hw_models.loading import load_chip
+from partitioner.batch_axis import batch_problem
+from partitioner.batching import Batching, candidate_batches, choose_batch, pass_count, shares_of
+from partitioner.levels import LEVELS, make_plan
+from partitioner.plan import Plan
+from partitioner.plan_cost import PlanCost, plan_cycles
+from partitioner.target import PlanTarget
+
+__all__ = ["PerPass", "compile_clusters", "plan_clusters"]
+
+PerPass = int | Literal["auto"] | None
+"""Items of one pass: a number, the cost model's choice, or the whole share of a cluster."""
+
+Progress = Callable[[str], None]
+
+
+def compile_clusters(
+    source: str | Path,
+    chip: str | Path | Chip,
+    clusters: int = 1,
+    options: CompileOptions | None = None,
+    progress: Progress = lambda _step: None,
+    per_pass: PerPass = None,
+) -> tuple[Compilation, ...]:
+    """Compile for several clusters, which divide `options.batch` among them; `gather_artifact` makes one of the parts.
+
+    The first clusters take one row more where the batch does not divide evenly. Raises as `compile_model` does, and
+    ModelError for a batch that cannot be divided so.
+    """
+    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    options = options or CompileOptions()
+    shares = _shares(described, clusters, options, per_pass)
+    if options.batch is None or (clusters == 1 and per_pass is None):
+        return (compile_model(source, described, options, progress),)
+    target = target_of(described)
+    if per_pass == "auto":
+        return _compile_chosen(_Search(source, described, target, options, shares, progress), target)
+    batch = per_pass or shares[0]
+    _require_apart(source, options, batch, shares, progress)
+    sizes = shares if per_pass is None or pass_count(shares[0], batch) == 1 else (batch,) * clusters
+    by_size = {n: compile_model(source, described, replace(options, batch=n), progress) for n in sorted(set(sizes))}
+    return tuple(
+        replace(by_size[size], program=replace(by_size[size].program, cluster=cluster), items=share)
+        for cluster, (size, share) in enumerate(zip(sizes, shares, strict=True))
+    )
+
+
+def plan_clusters(
+    source: str | Path,
+    chip: Chip,
+    clusters: int,
+    options: CompileOptions,
+    progress: Progress = lambda _step: None,
+    per_pass: PerPass = None,
+) -> tuple[Model, Plan]:
+    """The plan of one pass on the cluster with the largest share. A chip without a code generator will do."""
+    shares = _shares(chip, clusters, options, per_pass)
+    if per_pass == "auto":
+        target = find_target(chip.isa) or GenericTarget(chip.isa)
+        search = _Search(source, chip, target, options, shares, progress)
+        return search.planned(search.choose())
+    batch = options.batch and (per_pass or shares[0])
+    if batch is not None:
+        _require_apart(source, options, batch, shares, progress)
+    return plan_model(source, chip, replace(options, batch=batch), progress)
+
+
+def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPass) -> tuple[int, ...]:
+    """Items of each cluster. Raises ModelError naming the option that cannot be."""
+    batch = options.batch
+    if options.level not in LEVELS:
+        raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=options.level)
+    if not 1 <= clusters <= chip.clusters:
+        raise ModelError("--clusters", needs=f"1 to {chip.clusters}, as {chip.name} has", has=str(clusters))
+    if clusters > 1 and (batch is None or batch < clusters):
+        raise ModelError("--clusters", needs=f"a --batch of at least {clusters} to divide", has=str(batch or "none"))
+    if per_pass is not None and batch is None:
+        raise ModelError("--per-pass", needs="a --batch to work off in passes", has="none")
+    shares = shares_of(batch or 1, clusters)
+    if isinstance(per_pass, int) and not 1 <= per_pass <= shares[0]:
+        needs = f"1 to {shares[0]}, what a cluster has of the batch, or auto"
+        raise ModelError("--per-pass", needs=needs, has=str(per_pass))
+    return shares
+
+
+def _require_apart(
+    source: str | Path, options: CompileOptions, batch: int, shares: tuple[int, ...], progress: Progress
+) -> None:
+    """Refuse to divide a batch whose items meet; that can be seen in a graph of two items or more."""
+    if len(shares) > 1 or pass_count(shares[0], batch) > 1:
+        progress("checking that items of the batch stay apart")
+        _refuse_meeting(load_model(source, dict(options.shapes), max(2, batch)), options)
+
+
+def _refuse_meeting(model: Model, options: CompileOptions) -> None:
+    if problem := batch_problem(model.graph):
+        raise ModelError(
+            f"model {model.graph.name}",
+            needs="inputs and outputs whose outermost axis counts items that are computed by themselves",
+            has=problem,
+            change=f"compile the batch of {options.batch} as one, without --clusters and --per-pass",
+        )
+
+
+@dataclass
+class _Search:
+    """Plans for all candidates and what they cost; of the models and plans only the best is kept."""
+
+    source: str | Path
+    chip: Chip
+    target: PlanTarget
+    options: CompileOptions
+    shares: tuple[int, ...]
+    progress: Progress
+    costs: dict[int, PlanCost | str] = field(default_factory=dict)
+    errors: dict[int, PlanError] = field(default_factory=dict)
+    base_cycles_per_item: float | None = None
+    kept: tuple[int, Model, Plan] | None = None
+
+    def choose(self) -> Batching:
+        """The best of what was not refused yet; raises the refusal of the smallest batch where nothing is left."""
+        if not self.costs:
+            self._try_all()
+        if len(self.errors) == len(self.costs):
+            raise self.errors[min(self.errors)]
+        return choose_batch(self.costs, sum(self.shares), len(self.shares), self.base_cycles_per_item)
+
+    def refuse(self, batch: int, error: PlanError) -> None:
+        """A candidate that has a plan but no program."""
+        self.errors[batch] = error
+        self.costs[batch] = _one_line(error)
+
+    def planned(self, batching: Batching) -> tuple[Model, Plan]:
+        """Model and plan of one pass, with the decisions about the batch in front."""
+        if self.kept is None or self.kept[0] != batching.batch_per_pass:
+            self.progress(f"batch {batching.batch_per_pass} a pass")
+            model = self._load(batching.batch_per_pass)
+            self.kept = (batching.batch_per_pass, model, self._plan(model, self.options.level))
+        _, model, plan = self.kept
+        return model, replace(plan, decisions=(*batching.decisions, *plan.decisions))
+
+    def _try_all(self) -> None:
+        candidates = candidate_batches(self.shares[0])
+        if candidates[-1] == 1 and len(self.shares) > 1:
+            _refuse_meeting(self._load(2), self.options)
+        best: tuple[float, int] | None = None
+        checked = False
+        for number, batch in enumerate(candidates, 1):
+            self.progress(f"trying batch {batch} a pass ({number} of {len(candidates)})")
+            model = self._load(batch)
+            if batch > 1 and not checked:
+                _refuse_meeting(model, self.options)
+                checked = True
+            try:
+                plan = self._plan(model, self.options.level)
+                cost = self.costs[batch] = plan_cycles(plan, model.graph, self.chip, self.target)
+            except PlanError as error:
+                self.refuse(batch, error)
+                continue
+            if self.base_cycles_per_item is None:
+                self.base_cycles_per_item = self._base(model, cost) / batch
+            rank = (pass_count(self.shares[0], batch) * cost.cycles, -batch)
+            if best is None or rank < best:
+                best, self.kept = rank, (batch, model, plan)
+
+    def _base(self, model: Model, cost: PlanCost) -> float:
+        """Cycles of level O0 for the same graph."""
+        if self.options.level == "O0":
+            return cost.cycles
+        return plan_cycles(self._plan(model, "O0"), model.graph, self.chip, self.target).cycles
+
+    def _load(self, batch: int) -> Model:
+        return load_model(self.source, dict(self.options.shapes), batch)
+
+    def _plan(self, model: Model, level: str) -> Plan:
+        return make_plan(model.graph, model.constants, self.chip, self.target, level)
+
+
+def _compile_chosen(search: _Search, target: Target) -> tuple[Compilation, ...]:
+    """The best candidate that becomes machine code: what cannot be lowered or emitted gives way to the next one."""
+    while True:
+        batching = search.choose()
+        model, plan = search.planned(batching)
+        batch, shares = batching.batch_per_pass, search.shares
+        sizes = shares if batching.passes == 1 else (batch,) * len(shares)
+        try:
+            options = replace(search.options, batch=batch)
+            made = {batch: compile_plan(plan, model, search.chip, target, options, search.progress)}
+            for size in set(sizes) - set(made):
+                made[size] = compile_model(search.source, search.chip, replace(options, batch=size), search.progress)
+            first = replace(made[batch], items=shares[0])
+            _ = first.files
+        except PlanError as error:
+            search.progress(f"batch {batch} a pass has no program: {_one_line(error)}")
+            search.refuse(batch, error)
+            continue
+        rest = [
+            replace(made[size], program=replace(made[size].program, cluster=cluster), items=share)
+            for cluster, (size, share) in enumerate(zip(sizes, shares, strict=True))
+        ]
+        return (first, *rest[1:])
+
+
+def _one_line(error: PlanError) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,51 @@
+"""Whether a batch may be divided: each item of the outputs must come from the same item of the inputs alone.
+
+outputs, one item --boxes backward through all operators--> that item of every input, or a sentence why not
+"""
+
+from __future__ import annotations
+
+from partitioner.graph import Graph
+from partitioner.regions import Box, box_size, full_box, input_boxes, join
+
+__all__ = ["batch_problem"]
+
+
+def batch_problem(graph: Graph) -> str | None:
+    """None when the outermost ONNX axis of all inputs and outputs counts items that do not meet; else what is wrong.
+
+    The graph must hold two items at least, or nothing could be seen to meet. Boxes may be larger than what is read, so
+    a network may be refused that could be divided, never the other way.
+    """
+    extents = {}
+    for name in (*graph.inputs, *graph.outputs):
+        tensor = graph.by_name[name]
+        if not tensor.shape:
+            return f"{name} has no axis for items"
+        extents[name] = tensor.shape[_item_axis(graph, name)]
+    items = extents[graph.inputs[0]] if graph.inputs else 1
+    if odd := [name for name, extent in extents.items() if extent != items]:
+        return f"{odd[0]} has {extents[odd[0]]} items and {graph.inputs[0]} {items}"
+    for item in (0, items - 1):
+        needed: dict[str, Box] = {name: _one_item(graph, name, item) for name in graph.outputs}
+        for op in reversed(graph.ops):
+            written = {name: needed[name] for name in op.outputs if name in needed}
+            for name, box in input_boxes(graph, op, written).items() if written else ():
+                needed[name] = join(needed[name], box) if name in needed else box
+        for name in graph.inputs:
+            low, high = needed.get(name, ((0, 0),))[_item_axis(graph, name) if name in needed else 0]
+            if name in needed and box_size(needed[name]) and (low, high) != (item, item + 1):
+                return f"item {item} of the outputs reads items {low} to {high - 1} of {name}"
+    return None
+
+
+def _item_axis(graph: Graph, name: str) -> int:
+    """The device axis that holds the outermost ONNX axis."""
+    axes = graph.by_name[name].axes
+    return axes.index(0) if axes else 0
+
+
+def _one_item(graph: Graph, name: str, item: int) -> Box:
+    box = list(full_box(graph.by_name[name].shape))
+    box[_item_axis(graph, name)] = (item, item + 1)
+    return tuple(box)
