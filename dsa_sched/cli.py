@@ -19,6 +19,7 @@ from dsa_sched.commands.models import models
 from dsa_sched.commands.ops import ops
 from dsa_sched.commands.run import run
 from dsa_sched.commands.time import time
+from dsa_sched.commands.timeline import timeline
 from dsa_sched.commands.verify import verify
 from hw_models.errors import UserError
 
@@ -76,7 +77,7 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, explain, time, models, ops, chips, chip, disasm, iss):
+for command in (compile_command, run, verify, explain, time, timeline, models, ops, chips, chip, disasm, iss):
     cli.add_command(command)
 
 
