@@ -79,7 +79,7 @@ class GroupFacts:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
-    by memory, one for each output of a layer in each instance; `order` holds run steps and moves; `serial_cycles` is
+    by memory, one for each output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are
     the work of all engines when each waits for the others."""
 
     model: str

@@ -195,7 +195,7 @@ def test_recomputed_macs_are_those_of_the_overlaps() -> None:
     assert whole.recompute_share == 0
     assert halves.total_macs - whole.total_macs == 2 * row_macs
     assert halves.recompute_share == pytest.approx(2 / 24)
-    assert halves.group_recompute(["conv0"]) == pytest.approx(2 / 12)
+    assert halves.recompute_of(part for part in halves.parts if part.layer == "conv0") == pytest.approx(2 / 12)
 
 
 def test_a_core_gives_several_boxes_each_from_its_own_place() -> None:
