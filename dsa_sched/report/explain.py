@@ -72,12 +72,13 @@ def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
     )
     yield f"computed again where instances or cores overlap: {found.recompute_share:.2%} of all multiply-accumulates"
     floor, plan = binding_floor(found.network_floors), binding_floor(found.plan_floors)
-    yield f"floor of the network: {_floors(found.network_floors)}; {_rate(found, chip, floor.cycles)} at most"
+    most = f"{_rate(found, chip, floor.cycles)} at most on {_count(chip.clusters, 'cluster')}"
+    yield f"floor of the network: {_floors(found.network_floors)}; {most}"
     yield f"floor of this plan: {_floors(found.plan_floors)}; {_rate(found, chip, plan.cycles)} at most"
     yield (
-        f"  {_rate(found, chip, found.phase_cycles)} where no group overlaps another, "
-        f"{_rate(found, chip, found.serial_cycles)} where nothing overlaps; {plan.name} binds, "
-        f"{plan.cycles / floor.cycles:.2f} times the network's floor"
+        f"  {plan.name} binds, {plan.cycles / floor.cycles:.2f} times the network's floor; "
+        f"{_rate(found, chip, found.phase_cycles)} where no group overlaps another, "
+        f"{_rate(found, chip, found.serial_cycles)} where nothing overlaps"
     )
     slowest = sorted(found.groups, key=lambda group: -group.binding.cycles)[:SLOWEST]
     yield "slowest groups: " + ", ".join(
@@ -110,7 +111,7 @@ def _floors(floors: Iterable[Floor]) -> str:
 
 
 def _rate(found: Explanation, chip: Chip, cycles: float) -> str:
-    return f"{items_per_second(chip, cycles, found.batch_per_cluster):,.0f} items/s on {chip.clusters} clusters"
+    return f"{items_per_second(chip, cycles, found.batch_per_cluster):,.0f} items/s"
 
 
 def _groups(found: Explanation) -> Table:
@@ -242,7 +243,8 @@ def _box(box: Box) -> str:
 
 def _constant(constant: Constant) -> str:
     kept = ", kept in the staging memory" if constant.pinned else ""
-    return f"  {constant.name}: {size_text(constant.size_bytes)}, loaded {constant.loads:.3g} times{kept}"
+    times = "once" if constant.loads == 1 else f"{constant.loads:.3g} times"
+    return f"  {constant.name}: {size_text(constant.size_bytes)}, loaded {times}{kept}"
 
 
 def _step(step: Step) -> str:
@@ -256,8 +258,9 @@ def _step(step: Step) -> str:
 def _neighbour(found: Explanation, neighbour: Neighbour) -> Iterator[str]:
     way = "makes" if neighbour.side == "before" else "reads"
     yield f"  {neighbour.name} {way} {', '.join(neighbour.values)}"
-    if not neighbour.reasons and found.level in LAYER_LEVELS:
-        yield f"    at {found.level} {LAYER_LEVELS[found.level]}"
+    if not neighbour.reasons:
+        rule = LAYER_LEVELS.get(found.level)
+        yield f"    at {found.level} {rule}" if rule else "    no decision names the two together"
     yield from (f"    {decision.verdict}: {decision.reason}" for decision in neighbour.reasons)
 
 

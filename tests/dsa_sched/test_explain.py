@@ -122,6 +122,27 @@ def test_a_group_in_detail(explained: Explained, capsys: pytest.CaptureFixture[s
     assert "  cut along axis 0 at 0, 1, 2, 3, 4" in text
 
 
+def test_moves_are_counted_and_listed(explained: Explained, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same plan with outputs of the first group in L1, gathered there for the second."""
+    steps: list[Step] = []
+    for step in explained.plan.steps:
+        if step.group == "tail":
+            box = (step.box[0], (0, 8), (0, 8), (0, 16))
+            value = explained.plan.groups[0].output
+            steps.append(Step("concat", "tail", step.instance, box, "L1", step.binding, value))
+        steps.append(replace(step, scope="L1") if step.group == "head" else step)
+    plan = replace(explained.plan, steps=tuple(steps), decisions=())
+    moved = explain_plan(plan, explained.graph, explained.chip, TARGET)
+    print_explanation(moved.explanation, moved.chip)
+    print_detail(moved.explanation, detail_of(moved, "tail"))
+    text = capsys.readouterr().out
+    assert "6 instances: 6 kernels and 2 moves into cores' memories" in text
+    assert re.search(r"\n  2: concat \S+ \[2:4, 0:8, 0:8, 0:16\] into L1 for instance 1\n", text)
+    assert "    no decision names the two together" in text
+    assert moved.explanation.peak_bytes["L1"] > explained.explanation.peak_bytes["L1"]
+    assert dict(moved.explanation.tensors) == {"L1": 10, "DDR": 2}
+
+
 def test_a_group_is_found_by_what_it_holds(explained: Explained) -> None:
     names = {"head", "a", explained.plan.groups[0].layers[1].name, explained.plan.groups[0].layers[1].ops[-1]}
     assert {detail_of(explained, name).facts.name for name in names} == {"head"}
