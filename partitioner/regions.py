@@ -8,6 +8,7 @@ whole fused group, because operators carry their access maps.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 from partitioner.access import Access, Full, Grouped, Linear, Scaled, View
@@ -23,6 +24,7 @@ __all__ = [
     "holds",
     "input_boxes",
     "join",
+    "joined",
     "matching_runs",
     "run_count",
     "view_box",
@@ -76,6 +78,14 @@ def common(a: Box, b: Box) -> Box:
 def holds(outer: Box, inner: Box) -> bool:
     """True when every element of `inner` is in `outer`."""
     return box_size(inner) == 0 or all(a <= c and d <= b for (a, b), (c, d) in zip(outer, inner, strict=True))
+
+
+def joined(boxes: Iterable[Box]) -> Box:
+    """The smallest box that holds all of at least one; empty ones add nothing."""
+    first, *rest = boxes
+    for box in rest:
+        first = join(first, box)
+    return first
 
 
 def input_boxes(graph: Graph, op: Op, output_boxes: dict[str, Box]) -> dict[str, Box]:
