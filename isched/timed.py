@@ -8,7 +8,7 @@ The timing model (`isched.timing`) takes nothing else, so that a program and its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip, Link, ScalarEngine, TransferEngine
 from hw_models.cost import link_bytes
@@ -29,11 +29,13 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Issue:
     """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or
-    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them."""
+    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them.
+    `meets`: the cores (a bit each) whose engines do the instruction together, each its own; 0 for none."""
 
     before: int
     after: int = 0
     period: int = 0
+    meets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,16 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
     for stream, issue in zip(program.streams, issues, strict=True):
         ops: list[TimedOp] = []
         numbers: dict[str, int] = {}
-        barriers, lead = 0, issue.start
+        met: dict[str, int] = {}
+        lead = issue.start
         for instr, cost in zip(stream.instrs, issue.issues, strict=True):
-            cost = Issue(cost.before + lead, cost.after, cost.period) if lead else cost
+            cost = replace(cost, before=cost.before + lead) if lead else cost
             lead, rendezvous, starts = 0, "", ""
             awaits: tuple[str, ...] = ()
-            if instr.opcode == program.barrier:
-                rendezvous, barriers = f"{program.barrier}{barriers}", barriers + 1
+            if instr.opcode == program.barrier or cost.meets:
+                kind = program.barrier if instr.opcode == program.barrier else f"{cost.meets:#x}."
+                met[kind] = met.get(kind, 0) + 1
+                rendezvous = f"{kind}{met[kind]}"
             if instr.awaits:
                 if instr.awaits not in numbers:
                     who = (
@@ -131,7 +136,7 @@ def timed_op(
         cycles, flows = _transfer(instr, chip)
         cycles += len(instr.reads) * chip.assumed.dma_descriptor_cycles
         unit = starts.partition("#")[0]
-    elif not rendezvous and not awaits:
+    elif not awaits and (issue.meets or not rendezvous):
         worker = chip.engine(instr.engine)
         if isinstance(worker, TransferEngine) and instr.writes:
             cycles, flows = _transfer(instr, chip)

@@ -130,7 +130,8 @@ def _issue_cost(instr: Instr, body: _Body) -> Issue:
         return Issue(body.count_dma(dict(instr.operands)))
     code = list(body.expand(instr))
     if instr.opcode != "dma.wait":
-        return Issue(len(code))
+        meets = dict(instr.operands)["mte_coremap"] if instr.opcode == "pld" else 0
+        return Issue(len(code), meets=meets)
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
     return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)
 

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codegen.neuralscale.issue import Issue as Maker
+from codegen.neuralscale.issue import Matrix
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace import trace_elf
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, TargetError
 from isched.lower import lower_plan
 from isched.overlap import overlaps
-from isched.program import Instr, Program, Stream
+from isched.program import Instr, Program, Region, Stream
 from isched.timed import TimedOp, TimedStream, timed_streams
 from isched.timing import time_streams
 from isched.verify import verify_program
@@ -189,6 +191,31 @@ def test_order_matters_to_the_clock(compiled: Compiled) -> None:
         for seed in range(6)
     }
     assert len(times) > 1
+
+
+def broadcast(late: int) -> tuple[Instr, ...]:
+    """A load of 4 KiB for all eight cores, which this core comes to `late`, and one for two of them."""
+    region, place = Region("LLB", 8192, 4096), Region("L1", 0, 4096)
+    shape = (("mte_shape", 64 << 16 | 32), ("mte_stride_llb", 0))
+    ends = (("rd", TARGET.address("L1", 0)), ("rs1", TARGET.address("LLB", 8192)))
+    loads = tuple(
+        Instr("transfer", "pld", (*ends, *shape, ("mte_coremap", cores)), (region,), (place,), source="weights")
+        for cores in (0xFF, *((0x3,) if late < 2 else ()))
+    )
+    store = Matrix("L1", 65536, 64, 64)
+    return (*(fill for _ in range(late) for fill in Maker(CHIP, "late").fill(store, 1.0)), *loads)
+
+
+def test_loads_for_several_cores_have_one_clock(compiled: Compiled) -> None:
+    streams = tuple(
+        Stream(stream.core, (*broadcast(stream.core), *stream.instrs)) for stream in compiled.program.streams
+    )
+    program = replace(compiled.program, streams=streams)
+    same_time(compiled, program)
+    spans = [s for s in time_streams(from_program(program, CHIP), CHIP).spans if s.opcode == "pld"]
+    every, pair = spans[0], spans[1]
+    assert {(span.start, span.end) for span in spans} == {(every.start, every.end), (pair.start, pair.end)}
+    assert every.end - every.start == 65 + 4096 / 64, "one read serves all"
 
 
 # Programs of others
