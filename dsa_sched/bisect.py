@@ -20,7 +20,7 @@ import onnx
 from codegen.target import Execution
 from dsa_sched.arrays import write_arrays
 from dsa_sched.artifact import Artifact
-from dsa_sched.driver import CompileOptions, compile_graph, compile_model
+from dsa_sched.driver import CompileOptions, compile_model
 from dsa_sched.evidence import Loads
 from dsa_sched.feeds import seeded_or_given
 from dsa_sched.frontend import load_model
@@ -29,7 +29,7 @@ from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
 from dsa_sched.subgraph import Part, cut
 from dsa_sched.verdict import LayerResult, VerifyReport
-from dsa_sched.verify import VerifyOptions, verify_compiled
+from dsa_sched.verify import VerifyOptions, judged_twins, verify_compiled
 from dsa_sched.whole_file import write_whole
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
@@ -63,8 +63,9 @@ class Bisection:
 
 
 def failing_check(report: VerifyReport) -> tuple[str, str]:
-    """The most local check that a report fails (samples, layer, constants, logits) and its sentence; ("", "") for none.
+    """The most local check that a report fails and its sentence; ("", "") for none.
 
+    From the most local on: samples, layer, constants, level, logits.
     The most local one comes first, because a part that fails it says more than one that fails at its end.
     """
     if report.passed:
@@ -75,8 +76,11 @@ def failing_check(report: VerifyReport) -> tuple[str, str]:
     for layer in report.layers:
         if _imprecise(layer):
             return "layer", _sentence(report, f"layer {layer.name}: relative error ")
-    constants = [failure for failure in report.failures if failure.startswith("constant ")]
-    return ("constants", constants[0]) if constants else ("logits", report.failures[0])
+    for check, start in (("constants", "constant "), ("level", "level ")):
+        found = [failure for failure in report.failures if failure.startswith(start)]
+        if found:
+            return check, found[0]
+    return "logits", report.failures[0]
 
 
 def _imprecise(layer: LayerResult) -> bool:
@@ -177,11 +181,11 @@ def _judge_part(
     file.write_bytes(part.model.SerializeToString())
     try:
         whole = compile_model(file, chip, compile_options)
-        isolated = compile_graph(whole.model, whole.chip, whole.target, replace(compile_options, isolated=True))
+        isolated, plain = judged_twins(whole)
     except UserError:
         return "", ""
     try:
-        return failing_check(verify_compiled(whole, isolated, part.feeds, options, run))
+        return failing_check(verify_compiled(whole, isolated, part.feeds, options, run, plain=plain))
     except TargetError as fault:
         return "fault", str(fault)
     except UserError:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dsa_sched.artifact import Artifact, from_device, to_device
 from dsa_sched.driver import Compilation
 from dsa_sched.judge import first_difference, relative_error, sample_points
+from dsa_sched.verdict import LevelResult
 from hw_models.routes import main_memory
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
@@ -28,6 +29,7 @@ __all__ = [
     "Samples",
     "changed_constants",
     "check_samples",
+    "compare_levels",
     "comparable",
     "computing_layers",
     "logits_names",
@@ -180,3 +182,22 @@ def changed_constants(whole: Compilation, dump: Dump) -> Iterator[str]:
             count, first = first_difference(dump[tensor.name], expected)
             if count:
                 yield f"constant {tensor.name}: {count} of {len(expected)} bytes changed in memory, first at {first}"
+
+
+def compare_levels(whole: Compilation, ours: tuple[Dump, ...], plain: tuple[Dump, ...]) -> LevelResult:
+    """All that a level leaves in the main memory, against the same values of level O0, for every input."""
+    graph = whole.model.graph
+    names = tuple(name for name in stored_values(whole) if name not in graph.inputs)
+    different = []
+    for number, (mine, expected) in enumerate(zip(ours, plain, strict=True)):
+        for name in names:
+            count, first = first_difference(mine[name], expected[name])
+            if count:
+                different.append((name, number, count, first))
+    return LevelResult(
+        level=whole.plan.level,
+        values=len(names),
+        bytes=sum(graph.by_name[name].size_bytes for name in names),
+        outputs=sum(name in graph.outputs for name in names),
+        different=tuple(different),
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND, LogitsResult
 from dsa_sched.work import LayerWork
 
-__all__ = ["LayerResult", "VerifyReport", "failures"]
+__all__ = ["LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,25 @@ class LayerResult:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelResult:
+    """What a level other than O0 leaves in the main memory, compared with O0 bit for bit on every input: how many
+    values (the inputs not counted) of how many bytes, how many of them are outputs of the network.
+
+    `different` has one entry a value and input that differ, in order of execution: (value, input, bytes that differ,
+    the first of them).
+    """
+
+    level: str
+    values: int
+    bytes: int
+    outputs: int
+    different: tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The verdict and what led to it. It passed when `failures` is empty."""
+    """The verdict and what led to it. It passed when `failures` is empty. `against_o0` is None at level O0; at others
+    errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's."""
 
     model: str
     chip: str
@@ -44,6 +61,7 @@ class VerifyReport:
     failures: tuple[str, ...]
     warnings: tuple[str, ...]
     seconds: tuple[tuple[str, float], ...]
+    against_o0: LevelResult | None = None
 
     @property
     def passed(self) -> bool:
@@ -71,3 +89,15 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...]) 
             )
         if result.top1_wrong:
             yield f"{where}: {result.top1_wrong} of {result.rows} rows have another top-1 although the margin is clear"
+
+
+def level_failures(result: LevelResult) -> Iterator[str]:
+    """The first value that differs for each input: those behind it differ because of it."""
+    seen: set[int] = set()
+    for name, number, count, first in result.different:
+        if number not in seen:
+            seen.add(number)
+            yield (
+                f"level {result.level}: {name} for input {number} is the first value in the main memory that is not as "
+                f"at level O0, {count} bytes differ, first at {first}"
+            )

@@ -7,11 +7,16 @@ Values are read from the main memory of the very run being judged. The two progr
 its inputs from: in the isolated one from copies (placements of kind `probe`), which are filled with the reference's
 values before the run. Bit for bit: the target's slow emulation of its arithmetic recomputes samples of every layer from
 the inputs that the run left in memory.
+
+Levels beyond O0 do not store every value. There a third program, the network at O0, is judged as above, and all that
+the level stores must be what O0 stores, bit for bit.
+
+    level O2 --run--> DDR: the outputs and some more    ==    the same values of O0
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +32,7 @@ from dsa_sched.evidence import (
     Samples,
     changed_constants,
     check_samples,
+    compare_levels,
     computing_layers,
     logits_names,
     onnx_array,
@@ -38,13 +44,14 @@ from dsa_sched.feeds import seeded_or_given
 from dsa_sched.judge import LogitsResult, judge_logits
 from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
-from dsa_sched.verdict import LayerResult, VerifyReport, failures
+from dsa_sched.verdict import LayerResult, VerifyReport, failures, level_failures
 from dsa_sched.work import LayerWork, add_work, layer_work
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.layers import Layer
+from partitioner.levels import LEVELS
 
-__all__ = ["Runner", "VerifyOptions", "simulator", "verify_compiled", "verify_model"]
+__all__ = ["Runner", "VerifyOptions", "judged_twins", "simulator", "verify_compiled", "verify_model"]
 
 Progress = Callable[[str], None]
 Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution]
@@ -86,16 +93,30 @@ def verify_model(
     """
     started = perf_counter()
     whole = compile_model(source, chip, compile_options, progress)
-    progress("compiling each layer by itself")
-    isolated = compile_graph(whole.model, whole.chip, whole.target, replace(compile_options, isolated=True))
+    isolated, plain = judged_twins(whole, progress)
     feeds = seeded_or_given(whole.model.source, options)
     seconds = perf_counter() - started
 
     def command(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
         return execute(artifact, loads, dumps, runner, seed)
 
-    report = verify_compiled(whole, isolated, feeds, options, command, progress)
+    report = verify_compiled(whole, isolated, feeds, options, command, progress, plain)
     return replace(report, seconds=(("compile", seconds), *report.seconds))
+
+
+def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) -> tuple[Compilation, Compilation | None]:
+    """The same network with each layer by itself, and, for a level that does not store every value, at level O0."""
+
+    def twin(options: CompileOptions) -> Compilation:
+        return compile_graph(whole.model, whole.chip, whole.target, options)
+
+    at_o0 = replace(whole.options, level=LEVELS[0])
+    progress("compiling each layer by itself")
+    isolated = twin(replace(at_o0, isolated=True))
+    if whole.plan.level == LEVELS[0]:
+        return isolated, None
+    progress(f"compiling at level {LEVELS[0]}")
+    return isolated, twin(at_o0)
 
 
 def verify_compiled(
@@ -105,8 +126,12 @@ def verify_compiled(
     options: VerifyOptions = DEFAULTS,
     run: Runner = simulator,
     progress: Progress = lambda _step: None,
+    plain: Compilation | None = None,
 ) -> VerifyReport:
-    """Judge a compiled network and its isolated twin on at least two inputs. Raises UserError for a run that fails."""
+    """Judge a compiled network and its isolated twin on at least two inputs. Raises UserError for a run that fails.
+
+    With `plain`, the same network at level O0, layers are judged in its run, and what `whole` stores is compared to it.
+    """
     if len(feeds) < 2:
         raise ModelError("--inputs", needs="at least 2: the bound of the logits is a distance", has=str(len(feeds)))
     clock = _Clock()
@@ -116,38 +141,49 @@ def verify_compiled(
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
         start = _Starter(pool, run, options.seed, progress)
-        values = stored_values(whole)
         # Constants are read back once: they are the same for every input.
-        names = [(*values, *(() if number else _constants(whole))) for number in range(len(feeds))]
+        names = [(*stored_values(whole), *(() if number else _constants(whole))) for number in range(len(feeds))]
         loads = [whole.artifact.encode(feed) for feed in feeds]
-        stored = start(whole.artifact, loads, names, "ran the network on input")()
+        ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
         clock.lap("network")
+        judged = plain or whole
+        values = stored_values(judged)
+        if plain:
+            loads = [plain.artifact.encode(feed) for feed in feeds]
+            stored = start(plain.artifact, loads, [values] * len(feeds), f"ran level {LEVELS[0]} on input")()
+            clock.lap(f"level {LEVELS[0]}")
         probes = [probe_loads(isolated, *of_input) for of_input in zip(feeds, stored, exact, strict=True)]
         finish = start(isolated.artifact, probes, [values] * len(feeds), "ran each layer by itself on input")
         checks = [
-            pool.submit(check_samples, whole, layer, stored, options.samples, options.seed)
-            for layer in computing_layers(whole)
+            pool.submit(check_samples, judged, layer, stored, options.samples, options.seed)
+            for layer in computing_layers(judged)
         ]
         alone = finish()
         progress("comparing samples bit for bit")
         samples = tuple(check.result() for check in checks)
         clock.lap("layers and samples")
-    return _report(whole, _Findings(exact, stored, alone, samples), clock.laps)
+    return _report(whole, judged, _Findings(exact, ours, stored, alone, samples), clock.laps)
 
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """One entry an input: what the reference computed, what the network stored, what the isolated layers stored; one
-    entry a layer: its samples."""
+    """One entry an input: what the reference computed, what the network stored, what it stored at level O0, what the
+    isolated layers stored; one entry a layer: its samples."""
 
     exact: tuple[Feed, ...]
+    ours: tuple[Dump, ...]
     stored: tuple[Dump, ...]
     alone: tuple[Dump, ...]
     samples: tuple[Samples, ...]
 
 
-def _report(whole: Compilation, found: _Findings, seconds: tuple[tuple[str, float], ...]) -> VerifyReport:
-    layers, logits, constants = _layer_results(whole, found), _logits(whole, found), _constants(whole)
+def _report(
+    whole: Compilation, judged: Compilation, found: _Findings, seconds: tuple[tuple[str, float], ...]
+) -> VerifyReport:
+    """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
+    work = layer_work(whole.program, whole.chip, whole.plan)
+    layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
+    levels = None if judged is whole else compare_levels(whole, found.ours, found.stored)
     return VerifyReport(
         model=whole.model.graph.name,
         chip=whole.chip.name,
@@ -157,12 +193,17 @@ def _report(whole: Compilation, found: _Findings, seconds: tuple[tuple[str, floa
         layers=layers,
         logits=logits,
         constants=len(constants),
-        constant_bytes=sum(len(found.stored[0][name]) for name in constants),
+        constant_bytes=sum(len(found.ours[0][name]) for name in constants),
         program_bytes=sum(len(files.files[files.executable]) for files in whole.artifact.clusters),
-        total=add_work(layer.work for layer in layers),
-        failures=(*failures(layers, logits), *changed_constants(whole, found.stored[0])),
+        total=add_work(work.values()),
+        failures=(
+            *failures(layers, logits),
+            *changed_constants(whole, found.ours[0]),
+            *(level_failures(levels) if levels else ()),
+        ),
         warnings=whole.model.warnings,
         seconds=seconds,
+        against_o0=levels,
     )
 
 
@@ -170,8 +211,8 @@ def _constants(compilation: Compilation) -> tuple[str, ...]:
     return tuple(entry.name for entry in compilation.artifact.manifest.tensors if entry.kind == "constant")
 
 
-def _layer_results(whole: Compilation, found: _Findings) -> tuple[LayerResult, ...]:
-    graph, work = whole.model.graph, layer_work(whole.program, whole.chip, whole.plan)
+def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, LayerWork]) -> tuple[LayerResult, ...]:
+    graph = judged.model.graph
 
     def result(layer: Layer, samples: Samples) -> LayerResult:
         return LayerResult(
@@ -179,24 +220,28 @@ def _layer_results(whole: Compilation, found: _Findings) -> tuple[LayerResult, .
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
             output=layer.output,
             work=work.get(layer.name, LayerWork({}, {}, {}, {})),
-            isolated_error=worst_error(whole, layer.output, found.alone, found.exact),
-            whole_error=worst_error(whole, layer.output, found.stored, found.exact),
+            isolated_error=worst_error(judged, layer.output, found.alone, found.exact),
+            whole_error=worst_error(judged, layer.output, found.stored, found.exact),
             samples=samples.count,
             samples_wrong=samples.wrong,
             first_wrong=samples.first,
         )
 
-    return tuple(result(*pair) for pair in zip(computing_layers(whole), found.samples, strict=True))
+    return tuple(result(*pair) for pair in zip(computing_layers(judged), found.samples, strict=True))
 
 
-def _logits(whole: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
-    graph = whole.model.graph
+def _logits(judged: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
+    """Those of level O0 where the level does not store the value before a softmax: the outputs behind it are equal."""
+    graph = judged.model.graph
     return tuple(
         result
         for name in logits_names(graph, found.exact[0])
         for result in judge_logits(
             name,
-            tuple(onnx_array(whole.artifact, name, dump) for dump in found.stored),
+            tuple(
+                onnx_array(judged.artifact, name, ours if name in ours else stored)
+                for ours, stored in zip(found.ours, found.stored, strict=True)
+            ),
             tuple(values[name] for values in found.exact),
         )
     )

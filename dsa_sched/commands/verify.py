@@ -79,6 +79,7 @@ def verify(
         outputs for two inputs, and the same winner wherever the margin is larger than the error
       about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic
       every constant: unchanged in memory after the run
+      at levels beyond O0: all that is stored, bit for bit as at O0, where layers and samples are judged
 
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """

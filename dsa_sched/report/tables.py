@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
-from dsa_sched.verdict import LayerResult, VerifyReport
+from dsa_sched.verdict import LayerResult, LevelResult, VerifyReport
 from dsa_sched.work import LayerWork
 from hw_models.errors import size_text
 
@@ -93,7 +93,7 @@ def _mark(text: str, good: bool) -> Text:
 
 def _facts(report: VerifyReport) -> list[str]:
     """Logits, constants, size and time, a line each."""
-    lines = []
+    lines = [_levels(report.against_o0)] if report.against_o0 else []
     for result in report.logits:
         lines.append(
             f"logits {result.tensor}, input {result.input}: error {result.error:.4g}, {result.share:.2%} of the "
@@ -110,3 +110,15 @@ def _facts(report: VerifyReport) -> list[str]:
     lines.append(f"program: {size_text(report.program_bytes)}, {instructions:,} instructions")
     lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
     return lines
+
+
+def _levels(result: LevelResult) -> str:
+    values, outputs = (
+        f"{count} {word}" + "s" * (count != 1) for count, word in ((result.values, "value"), (result.outputs, "output"))
+    )
+    stay = "stays" if result.values == 1 else "stay"
+    equal = f"{len({name for name, *_ in result.different})} of them not as" if result.different else "bit for bit as"
+    return (
+        f"level {result.level}: {values} ({outputs}), {size_text(result.bytes)}, {stay} in the main memory, "
+        f"{equal} at level O0 for every input; errors and samples are those of the run at level O0"
+    )

@@ -15,7 +15,7 @@ from dsa_sched.judge import LogitsResult
 from dsa_sched.report.json_form import report_json, write_report
 from dsa_sched.report.progress import Steps
 from dsa_sched.report.tables import print_report
-from dsa_sched.verdict import LayerResult, VerifyReport, failures
+from dsa_sched.verdict import LayerResult, LevelResult, VerifyReport, failures, level_failures
 from dsa_sched.work import LayerWork, add_work
 from hw_models.errors import UserError
 
@@ -138,3 +138,18 @@ def test_steps_are_one_changing_line_on_a_terminal() -> None:
     assert "lowering" in stream.getvalue()
     erase_line = "\x1b[2K"
     assert stream.getvalue().endswith(erase_line)
+
+
+def test_a_level_says_what_it_was_compared_with() -> None:
+    found = LevelResult("O2", 1, 2048, 1, ())
+    said = "level O2: 1 value (1 output), 2 KiB, stays in the main memory, bit for bit as at level O0 for every input"
+    assert said in shown(replace(report(GOOD), against_o0=found), 200)
+    assert "as at level O0" not in shown(report(GOOD), 200)
+    different = replace(found, values=3, different=(("s", 0, 2, 7), ("s", 1, 1, 7), ("t", 1, 1, 0)))
+    assert "3 values (1 output), 2 KiB, stay in the main memory, 2 of them not as at level O0" in shown(
+        replace(report(GOOD), against_o0=different), 200
+    )
+    assert [failure.split(" is ")[0] for failure in level_failures(different)] == [
+        "level O2: s for input 0",
+        "level O2: s for input 1",
+    ]

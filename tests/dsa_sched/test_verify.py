@@ -13,6 +13,7 @@ import pytest
 
 from codegen.target import ClusterFiles, Execution
 from dsa_sched.artifact import Artifact
+from dsa_sched.bisect import failing_check
 from dsa_sched.driver import Compilation, CompileOptions, compile_graph, compile_model
 from dsa_sched.report.json_form import FORMAT, report_json
 from dsa_sched.verdict import VerifyReport
@@ -21,6 +22,7 @@ from dsa_sched.zoo import seeded_inputs, zoo_names
 from hw_models.errors import ModelError, PlanError, TargetError
 from isched.program import Instr, Program
 from isched.verify import verify_program
+from partitioner.levels import LEVELS
 from tests.small_models import classifier, save
 
 Operands = dict[str, int]
@@ -152,6 +154,49 @@ def test_a_fault_in_one_program_only_is_caught_by_the_samples(whole: Compilation
     report = judge(planted(whole, edit(whole.program, "conv2", "meconv.mm", pad_other_side)), isolated)
     assert any(f.startswith("layer conv2: ") and "samples differ" in f for f in report.failures)
     assert not any("by itself" in f for f in report.failures)
+
+
+@pytest.fixture(scope="module")
+def at_o2(whole: Compilation) -> Compilation:
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(level="O2"))
+
+
+def judge_level(at_o2: Compilation, whole: Compilation, isolated: Compilation) -> VerifyReport:
+    feeds = tuple(seeded_inputs(whole.model.source, 2, 0))
+    return verify_compiled(at_o2, isolated, feeds, OPTIONS, simulator, plain=whole)
+
+
+def test_a_level_is_judged_by_what_it_stores(at_o2: Compilation, whole: Compilation, isolated: Compilation) -> None:
+    """Layers are those of O0; work, constants and logits those of the level."""
+    report, plain = judge_level(at_o2, whole, isolated), judge(whole, isolated)
+    assert report.failures == ()
+    assert plain.against_o0 is None
+    assert report.against_o0 is not None
+    assert (report.level, report.against_o0.outputs, report.against_o0.different) == ("O2", 1, ())
+    assert 0 < report.against_o0.values < len(report.layers)
+    assert [layer.isolated_error for layer in report.layers] == [layer.isolated_error for layer in plain.layers]
+    assert report.logits == plain.logits
+    assert report.total.moved_bytes["LLB->DDR"] < plain.total.moved_bytes["LLB->DDR"]
+
+
+def test_a_fault_in_the_program_of_a_level_is_caught(
+    at_o2: Compilation, whole: Compilation, isolated: Compilation
+) -> None:
+    """All of O0 is right; the first value that is stored behind the fault is named, once for each input."""
+    report = judge_level(planted(at_o2, edit(at_o2.program, "sub", "vesub.mm", swap)), whole, isolated)
+    assert [failure.split(" is the first")[0] for failure in report.failures] == [
+        "level O2: y for input 0",
+        "level O2: y for input 1",
+    ]
+    assert failing_check(report) == ("level", report.failures[0])
+
+
+def test_every_level_is_compiled_with_the_twins_that_judge_it(model_file: Path) -> None:
+    for level in LEVELS:
+        report = verify_model(model_file, "stcp920", CompileOptions(level=level), OPTIONS)
+        assert report.failures == ()
+        assert report.level == level
+        assert (report.against_o0 is None) == (level == "O0")
 
 
 def without_wait(program: Program, layer: str) -> Program:
