@@ -168,7 +168,7 @@ class Binder:
         sides, as long as that saves cycles."""
         bound: dict[int, Bound] = {}
         for index in self._backward():
-            bound[index] = self._best(index, self._ways(index), bound)
+            bound[index] = self._best(index, self.choices(index), bound)
         self._sweep(bound, set(bound))
         return bound
 
@@ -187,7 +187,7 @@ class Binder:
     def _near(self, index: int, bound: Mapping[int, Bound]) -> dict[tuple[int, ...], float]:
         """Cuts of the neighbours, the layer's own and the fastest."""
         near = {bound[other].pieces for other in self._neighbours(index)} | {bound[index].pieces}
-        found = self._ways(index)
+        found = self.choices(index)
         return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
 
     def _backward(self) -> list[int]:
@@ -333,7 +333,7 @@ class Binder:
 
     def _decision(self, index: int, bound: Mapping[int, Bound]) -> Decision:
         layer, best = self.layers[index], bound[index]
-        fastest = next(iter(self._ways(index).values()))
+        fastest = next(iter(self.choices(index).values()))
         if best.cycles <= fastest:
             reason = f"the slowest core needs about {best.cycles:.0f} cycles, fewest of all cuts"
         else:
@@ -343,7 +343,7 @@ class Binder:
             )
         return Decision(layer.name, f"bound to {len(best.boxes)} cores as {list(best.pieces)}", reason)
 
-    def _ways(self, index: int) -> dict[tuple[int, ...], float]:
+    def choices(self, index: int) -> dict[tuple[int, ...], float]:
         """Fewest cycles first; ties go to fewer pieces, to outer axes."""
         if index not in self.known:
             layer = self.layers[index]
