@@ -31,6 +31,7 @@ __all__ = [
     "Value",
     "cut_pieces",
     "grid_sizes",
+    "largest_sizes",
     "recomputed_elements",
     "peak_bytes",
     "totals",
@@ -185,6 +186,24 @@ def grid_sizes(
         for along in lengths[value.tensor].values():
             size = size * along
         sizes[value.tensor] = np.broadcast_to(size, counts).reshape(-1)
+    return sizes
+
+
+def largest_sizes(
+    footprints: Sequence[Footprint], counts: Sequence[int], quanta: Sequence[int] | None = None
+) -> dict[str, int]:
+    """As `grid_sizes`, for an instance that is the largest in every value: a bound, reached by most inner instances."""
+    sizes: dict[str, int] = {}
+    cuts = [
+        cut_pieces(f.extent, (count,), quanta[position] if quanta else 1)
+        for position, (f, count) in enumerate(zip(footprints, counts, strict=True))
+    ]
+    for values in zip(*(footprint.values for footprint in footprints), strict=True):
+        extents = [high - low for low, high in values[0].box]
+        for value, pieces in zip(values, cuts, strict=True):
+            if extents:
+                extents[value.reach.axis] = min(extents[value.reach.axis], int(value.lengths(pieces).max()))
+        sizes[values[0].tensor] = prod(extents) * values[0].item_bytes
     return sizes
 
 

@@ -16,8 +16,9 @@ from itertools import combinations, product
 from math import prod
 
 from hw_models.errors import size_text
-from partitioner.footprint import Footprint, Footprints, cut_pieces, grid_sizes, peak_bytes
+from partitioner.footprint import Footprint, Footprints, cut_pieces, largest_sizes
 from partitioner.layers import Layer
+from partitioner.lifetimes import peak_of_places
 
 __all__ = ["SplitOptions", "Splitter", "Splitting", "best_of", "candidates"]
 
@@ -26,6 +27,9 @@ MOST_UNEVEN_FACTOR = 64
 
 MOST_PIECES = 4096
 """No axis is cut into more pieces: each is an instance with instructions of its own."""
+
+COUNTS_AT_ONCE = 16
+"""Piece counts evaluated together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +138,24 @@ class Splitter:
             return Splitting(((footprint.axis, 1),), self._ops_split(footprint, 1), footprint.whole_peak_bytes)
         counts = self._counts(extent, quantum)
         if footprint.is_linear and quantum == 1:
-            peaks = [footprint.whole_peak_bytes // extent * -(-extent // n) for n in counts]
+            unit_bytes = footprint.whole_peak_bytes // extent
+            fitting = (n for n in counts if unit_bytes * -(-extent // n) <= self.capacity_bytes)
         else:
-            peaks = footprint.peak(cut_pieces(extent, counts, quantum)).tolist()
-        for count, peak in zip(counts, peaks, strict=True):
-            if peak <= self.capacity_bytes:
-                return Splitting(((footprint.axis, count),), self._ops_split(footprint, count), int(peak))
+            fitting = self._fitting(footprint, quantum, counts)
+        for count in fitting:
+            peak = int(footprint.peak(cut_pieces(extent, (count,), quantum))[0])
+            return Splitting(((footprint.axis, count),), self._ops_split(footprint, count), peak)
         return None
+
+    def _fitting(self, footprint: Footprint, quantum: int, counts: tuple[int, ...]) -> Iterator[int]:
+        """Counts that fit, a few at a time: small ones have few pieces and are the ones wanted."""
+        finest = footprint.peak(cut_pieces(footprint.extent, counts[-1:], quantum))[0]
+        if finest > self.capacity_bytes and counts[-1] * quantum >= footprint.extent:
+            return  # every other piece holds one of the finest
+        for start in range(0, len(counts), COUNTS_AT_ONCE):
+            some = counts[start : start + COUNTS_AT_ONCE]
+            peaks = footprint.peak(cut_pieces(footprint.extent, some, quantum))
+            yield from (n for n, peak in zip(some, peaks.tolist(), strict=True) if peak <= self.capacity_bytes)
 
     def _ops_split(self, footprint: Footprint, factor: int) -> int:
         """Operators whose value the axis cuts (evenly, unless uneven pieces are allowed)."""
@@ -178,10 +193,10 @@ def _grid_splits(
     def peak(factors: tuple[int, ...]) -> int:
         if axes[0].whole_peak_bytes > prod(factors) * capacity_bytes:
             return axes[0].whole_peak_bytes  # the worst of n pieces holds at least an n-th
-        return int(peak_bytes(axes[0].places, grid_sizes(axes, factors, quanta)).max())
+        return peak_of_places(axes[0].places, largest_sizes(axes, factors, quanta))
 
     for outer in product(*counts[:-1]):
-        if peak((*outer, counts[-1][-1])) > capacity_bytes:
+        if prod(outer) > MOST_PIECES or peak((*outer, counts[-1][-1])) > capacity_bytes:
             continue
         low, high = 0, len(counts[-1]) - 1  # the factor at `high` fits
         while low < high:
