@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from isched.timeline import Span, Timeline
 
-__all__ = ["GANTT_LEVELS", "KINDS", "busy_shares", "gantt_lines", "share_rows"]
+__all__ = ["GANTT_LEVELS", "KINDS", "busy_shares", "gantt_lines", "operator_rows", "share_rows"]
 
 GANTT_LEVELS = " .:-=+*#%@"
 """From idle to all the time at work."""
@@ -50,6 +50,25 @@ def share_rows(timeline: Timeline, parts: int) -> list[tuple[str, ...]]:
     return [
         (f"{part * width:,.0f}", f"{(part + 1) * width:,.0f}", *(f"{column[part]:.1%}" for column in columns))
         for part in range(parts)
+    ]
+
+
+def operator_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+    """For each operator, in the order of their first work: first and last cycle, instructions, cycles at work of each
+    kind of engine (all cores) and of DMA channels."""
+    rows: dict[str, list[float]] = {}
+    places = {kind: place for place, kind in enumerate((*KINDS, "dma"), 3)}
+    for span in sorted((span for span in timeline.spans if span.unit), key=lambda span: span.start):
+        row = rows.setdefault(span.source or "-", [span.start, span.end, 0.0, *(0.0 for _ in places)])
+        row[1] = max(row[1], span.end)
+        row[2] += 1
+        kind = timeline.engine_kinds.get(span.engine, "")
+        if kind in places:
+            row[places[kind]] += span.end - span.start
+    begin = timeline.launch_cycles
+    return [
+        (name, f"{first - begin:,.0f}", f"{last - begin:,.0f}", *(f"{number:,.0f}" for number in rest))
+        for name, (first, last, *rest) in rows.items()
     ]
 
 

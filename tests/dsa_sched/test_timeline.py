@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dsa_sched.cli import cli
 from dsa_sched.clock import RunTime, TimedProgram, time_path
 from dsa_sched.driver import CompileOptions, compile_model
-from dsa_sched.report.gantt import GANTT_LEVELS, busy_shares, gantt_lines, share_rows
+from dsa_sched.report.gantt import GANTT_LEVELS, busy_shares, gantt_lines, operator_rows, share_rows
 from dsa_sched.report.trace_events import trace_events
 from isched.timed import Flow, Issue, TimedOp, TimedStream
 from isched.timeline import Timeline
@@ -126,6 +126,19 @@ def test_shares_of_stretches_add_up(run: RunTime) -> None:
     assert len(rows) == 7
     assert rows[0][0] == "0"
     assert rows[-1][1] == f"{timeline.cycles - timeline.launch_cycles:,.0f}"
+
+
+def test_operators_in_the_order_of_their_work(folder: Path, run: RunTime) -> None:
+    timeline = run.programs[0].timeline
+    rows = operator_rows(timeline)
+    starts = [int(row[1].replace(",", "")) for row in rows]
+    assert starts == sorted(starts)
+    for place, unit in ((4, "matrix"), (5, "vector"), (6, "transfer")):
+        total = sum(int(row[place].replace(",", "")) for row in rows)
+        assert total == pytest.approx(timeline.busy_cycles[unit], abs=len(rows))
+    assert sum(int(row[3].replace(",", "")) for row in rows) == sum(1 for span in timeline.spans if span.unit)
+    said = CliRunner().invoke(cli, ["timeline", str(folder), "--chip", "stcp920", "--operators"]).stdout
+    assert all(row[0] in said for row in rows)
 
 
 def test_channels_that_work_together_count_once() -> None:
