@@ -139,7 +139,7 @@ class Splitter:
         counts = self._counts(extent, quantum)
         if footprint.is_linear and quantum == 1:
             unit_bytes = footprint.whole_peak_bytes // extent
-            fitting = (n for n in counts if unit_bytes * -(-extent // n) <= self.capacity_bytes)
+            fitting: Iterator[int] = (n for n in counts if unit_bytes * -(-extent // n) <= self.capacity_bytes)
         else:
             fitting = self._fitting(footprint, quantum, counts)
         for count in fitting:
