@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
+from math import isqrt, log
 
 from hw_models.errors import PlanError
 from partitioner.decisions import Decision
@@ -37,7 +37,8 @@ def pass_count(share: int, batch_per_pass: int) -> int:
 def candidate_batches(share: int, most: int = MOST_CANDIDATES) -> tuple[int, ...]:
     """Batches to try for a cluster's share, rising: powers of two and divisors. Where there are more than `most`, those
     nearest to a geometric ladder from 1 to the share, divisors first: they leave no pass half empty."""
-    divisors = {n for n in range(1, share + 1) if share % n == 0}
+    small = [n for n in range(1, isqrt(share) + 1) if share % n == 0]
+    divisors = {*small, *(share // n for n in small)}
     found = divisors | {1 << n for n in range(share.bit_length())}
     if len(found) <= most:
         return tuple(sorted(found))

@@ -1,0 +1,72 @@
+"""The cost of a plan: barriers as lowering puts them, sums that bracket the clock, a launch a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen.neuralscale.target import TARGET
+from isched.lower import lower_plan
+from isched.timed import timed_streams
+from isched.timing import time_streams
+from partitioner.graph import Constants, Graph
+from partitioner.levels import LEVELS, make_plan
+from partitioner.plan_cost import PlanCost, StepCost, plan_cycles
+from tests.chip_runs import small_chip, stcp920
+from tests.small_graphs import GraphBuilder
+
+
+def residual(batch: int, size: int = 16) -> tuple[Graph, Constants]:
+    builder = GraphBuilder("residual")
+    x = builder.input("x", batch, size, size, 16)
+    first = builder.elementwise("relu", builder.conv(x, 32))
+    second = builder.elementwise("relu", builder.conv(first, 32))
+    third = builder.elementwise("relu", builder.elementwise("add", builder.conv(second, 32), first))
+    return builder.build(builder.conv(third, 16))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("llb_bytes", [1 << 23, 1 << 16])
+def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -> None:
+    """With a small LLB layers need several rounds, each with two barriers."""
+    graph, constants = residual(4)
+    chip = small_chip(4, data_bytes=1 << 16, llb_bytes=llb_bytes)
+    plan = make_plan(graph, constants, chip, TARGET, level)
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    counts = {sum(instr.opcode == program.barrier for instr in stream.instrs) for stream in program.streams}
+    assert counts == {plan_cycles(plan, graph, chip, TARGET).barriers}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_two_sums_bracket_the_clock(level: str) -> None:
+    """The serial sum is what decides: it must be near the clock, not only above it."""
+    graph, constants = residual(8, 32)
+    chip = stcp920()
+    plan = make_plan(graph, constants, chip, TARGET, level)
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    clock = time_streams(timed_streams(program, chip, TARGET.issue_costs(program)), chip).cycles
+    cost = plan_cycles(plan, graph, chip, TARGET)
+    launch = chip.assumed.launch_cycles
+    assert cost.overlapped_cycles - launch < clock - launch
+    assert cost.serial_cycles - launch == pytest.approx(clock - launch, rel=0.25)
+    assert cost.cycles == cost.serial_cycles
+
+
+def test_launch_and_barriers_count_once_a_run() -> None:
+    steps = (
+        StepCost("run", "a", 0, {"dma": 100.0, "matrix": 40.0}, 2),
+        StepCost("copy", "b", 0, {"transfer": 10.0}, 3),
+        StepCost("run", "b", 0, {"matrix": 5.0}, 0),
+        StepCost("view", "c", 0, {}, 0),
+    )
+    cost = PlanCost(steps, launch_cycles=1000.0, sync_cycles=7.0)
+    assert (cost.kernels, cost.barriers) == (2, 5)
+    assert cost.serial_cycles == 1000 + 5 * 7 + 155
+    assert cost.overlapped_cycles == 1000 + 5 * 7 + 115
+    assert cost.by_kernel_cycles == cost.serial_cycles + 1000
+
+
+def test_values_that_stay_on_the_chip_make_a_plan_cheaper() -> None:
+    graph, constants = residual(4)
+    costs = {level: plan_cycles(make_plan(graph, constants, stcp920(), TARGET, level), graph, stcp920(), TARGET)
+             for level in ("O0", "O1")}  # fmt: skip
+    assert costs["O1"].cycles < costs["O0"].cycles
