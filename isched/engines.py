@@ -21,7 +21,7 @@ _Touch = tuple[str, int, int, bool, Region]
 
 
 class Job:
-    """One op of one core on its way. `blocker` is what its issue waited for last; `together` are the jobs that one
+    """One op of one core on its way. `blocker` is what its issue waited for last; `together` are further jobs that its
     transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason."""
 
     __slots__ = (
@@ -37,8 +37,8 @@ class Job:
         self.blocker: Job | None = None
         self.flow = 0
         self.moved_since = 0.0
-        self.together: list[Job] = [self]
-        self.waiters: list[tuple[int, str]] = []
+        self.together: tuple[Job, ...] = ()
+        self.waiters: tuple[tuple[int, str], ...] = ()
         self._touched: list[_Touch] | None = None
 
     @property

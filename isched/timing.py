@@ -129,7 +129,7 @@ class _Run:
         assert job is not None  # a core is ready for an op
         blockers = self._asked(number, job.op) if job.op.awaits else self._blockers(core, job)
         for other, reason in blockers.items():
-            other.waiters.append((number, reason))
+            other.waiters += ((number, reason),)
         core.blockers += len(blockers)
         if not core.blockers:
             self._issue(core, job)
@@ -191,7 +191,7 @@ class _Run:
             queue.append(job)
             if op.starts:
                 self.started[op.starts] = job
-                job.waiters += [(number, "transfer") for number in self.expected.pop(op.starts, ())]
+                job.waiters += tuple((number, "transfer") for number in self.expected.pop(op.starts, ()))
             if len(queue) == 1:
                 self._begin(job)
             self._walk(job.core, self.now)
@@ -238,7 +238,7 @@ class _Run:
         if job.flow == 0:
             job.moved_since = self.now
         flow = job.op.flows[job.flow]
-        cores = () if job.op.starts else tuple(other.core for other in job.together)
+        cores = () if job.op.starts else (job.core, *(other.core for other in job.together))
         self.motion.start(self.now, Mover(flow.link, cores), flow.size_bytes, job)
 
     def _moved(self, job: Job) -> None:
@@ -251,7 +251,7 @@ class _Run:
             self._at(max(self.now, end), _WORK_OVER, job, 0)
 
     def _finish(self, leader: Job) -> None:
-        for job in leader.together:
+        for job in (leader, *leader.together):
             job.over, job.end = True, self.now
             queue = self.channels[job.op.unit] if job.op.starts else self.cores[job.core].queues[job.op.unit]
             queue.popleft()
@@ -306,5 +306,5 @@ def _served_together(here: list[Job], broadcasts: frozenset[str]) -> list[Job]:
         alone = len(job.op.flows) != 1 or job.op.flows[0].link not in broadcasts
         leader = leaders.setdefault(id(job) if alone else (job.op.reads, job.op.flows), job)
         if leader is not job:
-            leader.together.append(job)
+            leader.together += (job,)
     return list(leaders.values())

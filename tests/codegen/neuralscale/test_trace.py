@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.issue import Issue as Maker
@@ -15,7 +15,7 @@ from codegen.neuralscale.issue import Matrix
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace import trace_elf
 from hw_models.chip import Chip
-from hw_models.errors import ChipError, TargetError
+from hw_models.errors import ChipError, PlanError, TargetError
 from isched.lower import lower_plan
 from isched.overlap import overlaps
 from isched.program import Instr, Program, Region, Stream
@@ -191,6 +191,61 @@ def test_order_matters_to_the_clock(compiled: Compiled) -> None:
         for seed in range(6)
     }
     assert len(times) > 1
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[Graph, Constants]:
+    """A chain of one to four layers of random kinds and extents, with a branch now and then."""
+    b = GraphBuilder("random", draw(st.integers(0, 99)))
+    channels = st.sampled_from([1, 3, 8, 17, 32])
+    x = b.input("x", draw(st.integers(1, 3)), draw(st.integers(3, 12)), draw(st.integers(3, 12)), draw(channels))
+    for _ in range(draw(st.integers(1, 4))):
+        match draw(st.sampled_from(["conv", "pointwise", "depthwise", "pool", "relu", "add", "softmax"])):
+            case "conv":
+                x = b.conv(x, draw(channels), stride=draw(st.integers(1, 2)))
+            case "pointwise":
+                x = b.conv(x, draw(channels), (1, 1), pads=(0, 0, 0, 0))
+            case "depthwise":
+                x = b.conv(x, b.shape(x)[-1], groups=b.shape(x)[-1])
+            case "pool":
+                x = b.pool("max_pool", x, (2, 2), 1, (1, 1, 0, 0))
+            case "relu":
+                x = b.elementwise("relu", x)
+            case "add":
+                x = b.elementwise("add", x, b.elementwise("tanh", x))
+            case "softmax":
+                x = b.softmax(x)
+    return b.build(x)
+
+
+@st.composite
+def chips(draw: st.DrawFn) -> Chip:
+    """Other cores, memories and costs; whole numbers and fractions."""
+    size = draw(st.sampled_from([16, 64, 256])) * KIB
+    chip = small_chip(draw(st.integers(1, 8)), size, size // 4, size // 4, 8 * size)
+    values = {
+        "matrix_tile_cycles": draw(st.sampled_from([0.0, 64.0])),
+        "vector_pass_cycles": draw(st.sampled_from([0.0, 3.0])),
+        "dma_descriptor_cycles": draw(st.sampled_from([0.0, 5.5])),
+        "sync_cycles": draw(st.sampled_from([0.0, 100.0])),
+        "scalar_instruction_cycles": draw(st.sampled_from([0.0, 1.0, 1.3, 18.0])),
+        "queue_depth": draw(st.integers(1, 4)),
+    }
+    return chip.model_copy(update={"assumed": chip.assumed.model_copy(update=values)})
+
+
+@settings(max_examples=15)
+@given(made=networks(), chip=chips(), level=st.sampled_from(["O0", "O2", "O3"]), cluster=st.integers(0, 3))
+def test_random_networks_on_random_chips_have_one_clock(
+    made: tuple[Graph, Constants], chip: Chip, level: str, cluster: int
+) -> None:
+    graph, constants = made
+    try:
+        plan = make_plan(graph, constants, chip, TARGET, level)
+        program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    except PlanError:
+        reject()
+    same_time(Compiled(graph, constants, chip, plan, program), replace(program, cluster=cluster))
 
 
 def broadcast(late: int) -> tuple[Instr, ...]:
