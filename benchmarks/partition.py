@@ -38,7 +38,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,16 +148,14 @@ def with_gains(rows: Sequence[Row]) -> list[Row]:
     return done
 
 
-def measure_levels(networks: Iterable[str], chip: Chip) -> list[Row]:
-    rows = []
+def measure_levels(networks: Iterable[str], chip: Chip) -> Iterator[Row]:
     for name in networks:
         for batch in NETWORKS[name]:
             model = load_model(name, {}, batch)
             for level in LEVELS:
                 row = level_row(name, model, chip, level, batch)
                 print(f"{name} {level} batch {batch}: {row['refusal'] or round(row['seconds'], 2)}", flush=True)
-                rows.append(row)
-    return with_gains(rows)
+                yield row
 
 
 def bytes_if_it_fits(plan: Plan, graph: Graph) -> int:
@@ -175,12 +173,11 @@ def clock_cycles(plan: Plan, model: Model, chip: Chip) -> float:
     return time_streams(timed_streams(program, chip, TARGET.issue_costs(program)), chip).cycles
 
 
-def measure_hand(chip: Chip) -> list[Row]:
+def measure_hand(chip: Chip) -> Iterator[Row]:
     """Readings of the published schedule, and our own plan."""
     model = load_model(HAND_NETWORK, {}, HAND_BATCH)
     variants = [(v.name, v.plan, v.refusal) for v in hand_plans(model.graph, chip, TARGET)]
     variants.append(("O3", planned(model, chip, "O3")[0], ""))
-    rows = []
     for name, plan, refusal in variants:
         row: Row = {"name": name, "refusal": refusal}
         row["main_bytes_if_it_fits"] = bytes_if_it_fits(plan, model.graph)
@@ -190,14 +187,12 @@ def measure_hand(chip: Chip) -> list[Row]:
             row["plan_floor_cycles"] = binding_floor(found.plan_floors).cycles
             row["serial_cycles"] = found.serial_cycles
             row["clock_cycles"] = clock_cycles(plan, model, chip)
-        rows.append(row)
         print(f"hand schedule {name}: {refusal or row['main_bytes']}", flush=True)
-    return rows
+        yield row
 
 
-def measure_scaling(sizes: Iterable[int], chip: Chip) -> list[Row]:
+def measure_scaling(sizes: Iterable[int], chip: Chip) -> Iterator[Row]:
     """Planning time of chains and residual chains: four images of 32x32 pixels and 64 channels, so that groups end."""
-    rows = []
     for size in sizes:
         for name, build in (("chain", chain_graph), ("residual chain", residual_chain)):
             graph, constants = build(size, 32, 64, 4)
@@ -205,10 +200,9 @@ def measure_scaling(sizes: Iterable[int], chip: Chip) -> list[Row]:
                 start = time.perf_counter()
                 plan = make_plan(graph, constants, chip, TARGET, level)
                 seconds = time.perf_counter() - start
-                row = {"graph": name, "operators": len(graph.ops), "level": level}
-                rows.append({**row, "groups": len(plan.groups), "seconds": seconds})
                 print(f"{name} of {len(graph.ops)} operators, {level}: {seconds:.2f} s", flush=True)
-    return rows
+                row = {"graph": name, "operators": len(graph.ops), "level": level}
+                yield {**row, "groups": len(plan.groups), "seconds": seconds}
 
 
 LEGEND = """Cycles are for one item on one cluster. Floor: no plan is faster. Overlapped: the plan's largest floor.
@@ -334,9 +328,19 @@ def main() -> None:
     chip = load_chip("stcp920")
     figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
     figures |= {"cpus": os.cpu_count() or 0, "load_average": os.getloadavg()[0]}
-    figures["rows"] = measure_levels(options.network or NETWORKS, chip)
-    figures["hand"] = measure_hand(chip)
-    figures["scaling"] = measure_scaling(QUICK_SCALING if options.quick else SCALING, chip)
+    sizes = QUICK_SCALING if options.quick else SCALING
+    sections: dict[str, Callable[[], Iterator[Row]]] = {
+        "rows": lambda: measure_levels(options.network or NETWORKS, chip),
+        "hand": lambda: measure_hand(chip),
+        "scaling": lambda: measure_scaling(sizes, chip),
+    }
+    for name, measure in sections.items():
+        figures[name] = []
+        for row in measure():
+            figures[name].append(row)
+            if options.json:  # after every row, so that a run that is stopped leaves what it had
+                options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    figures["rows"] = with_gains(figures["rows"])
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
