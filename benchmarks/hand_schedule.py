@@ -48,7 +48,7 @@ def hand_plans(graph: Graph, chip: Chip, target: PlanTarget) -> tuple[Variant, .
     with groups that end with the stages or behind the first block of the next."""
     workshop = Workshop.of(graph, chip, target)
     variants = []
-    for ends, blocks in (("stage ends", 0), ("behind the first block of the next stage", 1)):
+    for ends, blocks in (("at stage ends", 0), ("behind the first block of the next stage", 1)):
         stages = _stages(graph, tuple(group_layers(graph, target.can_trail)[0]), blocks)
         for factors in (PUBLISHED, FINER):
             for where, scopes in (
@@ -56,7 +56,7 @@ def hand_plans(graph: Graph, chip: Chip, target: PlanTarget) -> tuple[Variant, .
                 ("all waiting in LLB", ("LLB", "LLB")),
                 ("all waiting in DDR", ("DDR", "DDR")),
             ):
-                name = f"{'/'.join(map(str, factors))} at {ends}, {where}"
+                name = f"{'/'.join(map(str, factors))} {ends}, {where}"
                 plan = _plan(workshop, stages, factors, scopes)
                 variants.append(Variant(name, plan, _refusal(plan, workshop)))
     return tuple(variants)
