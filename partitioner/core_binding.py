@@ -22,6 +22,7 @@ from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.instance import Reads
 from partitioner.layers import Layer
+from partitioner.likeness import likeness
 from partitioner.plan import Binding
 from partitioner.regions import (
     Box,
@@ -156,6 +157,7 @@ class Binder:
     values: dict[str, Waiting] = field(init=False)
     own: dict[str, str] = field(init=False)
     known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
+    alike: dict[tuple[object, ...], dict[tuple[int, ...], float]] = field(default_factory=dict)
     needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
     banned: frozenset[str] = frozenset()
 
@@ -348,9 +350,12 @@ class Binder:
         if index not in self.known:
             layer = self.layers[index]
             box = full_box(self.graph.by_name[layer.output].shape)
-            found = ways(self.graph, layer, box, self.target, self.chip)
-            entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)
-            self.known[index] = {tuple(-n for n in negated): cycles for cycles, _, negated in entries}
+            alike = likeness(self.graph, layer)
+            if alike not in self.alike:
+                found = ways(self.graph, layer, box, self.target, self.chip)
+                entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)
+                self.alike[alike] = {tuple(-n for n in negated): cycles for cycles, _, negated in entries}
+            self.known[index] = self.alike[alike]
         return self.known[index]
 
     def _saved(self, value: Waiting, boxes: Mapping[int, Box], needs: Sequence[Need]) -> float:

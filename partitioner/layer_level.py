@@ -13,6 +13,7 @@ from partitioner.binding import bind
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.layers import Layer, group_layers
+from partitioner.likeness import likeness
 from partitioner.plan import Binding, Group, Plan, Step
 from partitioner.regions import full_box
 from partitioner.target import PlanTarget
@@ -26,11 +27,12 @@ def in_main(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
     main = main_memory(chip)
     reasons = list(decisions)
     steps: list[Step] = []
+    known: dict[tuple[object, ...], tuple[Binding, float]] = {}
     for layer in layers:
         if layer.anchor(graph).kind == "view":
             steps.append(view_step(graph, layer, main))
             continue
-        step, reason = bound_step(graph, layer, main, target, chip)
+        step, reason = bound_step(graph, layer, main, target, chip, known)
         steps.append(step)
         reasons.append(reason)
     return layer_plan(graph, chip, "O0", layers, steps, reasons)
@@ -60,10 +62,20 @@ def view_step(graph: Graph, layer: Layer, scope: str) -> Step:
     return Step("view", layer.name, 0, box, scope, Binding((1,) * len(box), (0,)))
 
 
-def bound_step(graph: Graph, layer: Layer, scope: str, target: PlanTarget, chip: Chip) -> tuple[Step, Decision]:
-    """A layer as its own kernel on the cores that are done soonest."""
+def bound_step(
+    graph: Graph,
+    layer: Layer,
+    scope: str,
+    target: PlanTarget,
+    chip: Chip,
+    known: dict[tuple[object, ...], tuple[Binding, float]],
+) -> tuple[Step, Decision]:
+    """A layer as its own kernel on the cores that are done soonest; `known` remembers how layers like it were bound."""
     box = full_box(graph.by_name[layer.output].shape)
-    binding, cycles = bind(graph, layer, box, target, chip)
+    alike = likeness(graph, layer)
+    if alike not in known:
+        known[alike] = bind(graph, layer, box, target, chip)
+    binding, cycles = known[alike]
     decision = Decision(layer.name, f"bound to {len(binding.cores)} cores as {list(binding.pieces)}",
                         f"the slowest core needs about {cycles:.0f} cycles, fewest of all cuts")  # fmt: skip
     return Step("run", layer.name, 0, box, scope, binding), decision

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, size_text
@@ -152,6 +152,7 @@ class _Stitcher:
     layers: Sequence[Layer]
     tiler: Tiler
     decisions: list[Decision]
+    known: dict[tuple[object, ...], tuple[Binding, float]] = field(default_factory=dict)
 
     def parts(self, members: tuple[int, ...]) -> list[Part]:
         """One group, or several where it does not fit or has views whose names leave it."""
@@ -194,7 +195,7 @@ class _Stitcher:
         group = Group(layer.name, (layer,))
         if layer.anchor(self.graph).kind == "view":
             return (index,), group, view_step(self.graph, layer, main)
-        step, reason = bound_step(self.graph, layer, main, self.target, self.chip)
+        step, reason = bound_step(self.graph, layer, main, self.target, self.chip, self.known)
         self.decisions.append(reason)
         return (index,), group, step
 

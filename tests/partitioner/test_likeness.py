@@ -1,0 +1,42 @@
+"""Layers that differ in names only are alike; those that differ in anything that costs are not."""
+
+from __future__ import annotations
+
+from codegen.neuralscale.target import TARGET
+from partitioner.binding import bind
+from partitioner.layers import group_layers
+from partitioner.levels import make_plan
+from partitioner.likeness import likeness
+from partitioner.regions import full_box
+from tests.chip_runs import stcp920
+from tests.small_graphs import GraphBuilder
+
+
+def test_only_names_may_differ() -> None:
+    b = GraphBuilder("alike")
+    x = b.input("x", 1, 8, 8, 16)
+    same = [b.conv(b.conv(x, 16), 16)]
+    b.conv(x, 16, stride=2)
+    b.conv(x, 16, (1, 1), pads=(0, 0, 0, 0))
+    b.conv(x, 8)
+    b.conv(x, 16, bias=False)
+    both = b.elementwise("add", same[0], x)
+    twice = b.elementwise("add", both, both)
+    read = {name for op in b.ops for name in op.inputs}
+    graph, _ = b.build(twice, *(op.outputs[0] for op in b.ops if op.outputs[0] not in read and op.outputs[0] != twice))
+    layers, _ = group_layers(graph)
+    keys = [likeness(graph, layer) for layer in layers]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == len(keys) - 1
+
+
+def test_a_plan_binds_alike_layers_as_it_would_bind_each() -> None:
+    b = GraphBuilder("repeated")
+    x = b.conv(b.input("x", 2, 14, 14, 16), 32)
+    for _ in range(3):
+        x = b.elementwise("add", b.conv(b.elementwise("relu", b.conv(x, 16)), 32), x)
+    graph, constants = b.build(b.pool("max_pool", x, (2, 2), 2))
+    for step in make_plan(graph, constants, stcp920(), TARGET).steps:
+        layer = next(layer for layer in group_layers(graph, TARGET.can_trail)[0] if layer.name == step.group)
+        box = full_box(graph.by_name[layer.output].shape)
+        assert step.binding == bind(graph, layer, box, TARGET, stcp920())[0]
