@@ -14,16 +14,18 @@ from tests.small_graphs import GraphBuilder
 
 def test_only_names_may_differ() -> None:
     b = GraphBuilder("alike")
-    x = b.input("x", 1, 8, 8, 16)
-    same = [b.conv(b.conv(x, 16), 16)]
-    b.conv(x, 16, stride=2)
-    b.conv(x, 16, (1, 1), pads=(0, 0, 0, 0))
-    b.conv(x, 8)
-    b.conv(x, 16, bias=False)
-    both = b.elementwise("add", same[0], x)
-    twice = b.elementwise("add", both, both)
-    read = {name for op in b.ops for name in op.inputs}
-    graph, _ = b.build(twice, *(op.outputs[0] for op in b.ops if op.outputs[0] not in read and op.outputs[0] != twice))
+    x, y = b.input("x", 1, 8, 8, 16), b.input("y", 1, 8, 8, 16)
+    values = [
+        b.conv(x, 16),
+        b.conv(y, 16),
+        b.conv(x, 16, stride=2),
+        b.conv(x, 16, (1, 1), pads=(0, 0, 0, 0)),
+        b.conv(x, 8),
+        b.conv(x, 16, bias=False),
+        b.elementwise("add", x, y),
+        b.elementwise("add", x, x),
+    ]
+    graph, _ = b.build(*values)
     layers, _ = group_layers(graph)
     keys = [likeness(graph, layer) for layer in layers]
     assert keys[0] == keys[1]
