@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from codegen.neuralscale.assembly_text import render
 from codegen.neuralscale.elf_format import ElfError
 from codegen.neuralscale.elf_writer import elf_bytes
-from codegen.neuralscale.emit import SourceRange, emit_image, issue_costs
+from codegen.neuralscale.emit import SourceRange, emit_image
+from codegen.neuralscale.issue_costs import issue_costs
 from codegen.neuralscale.kernels import NeuralScaleKernels
 from codegen.neuralscale.limits import unsuited
 from codegen.neuralscale.memory_map import DATA_BASE, address_of

@@ -1,0 +1,92 @@
+"""The code around the cores' own: entry, trap handler, end.
+
+Every core is sent to its own code; those beyond the program's sleep. Core 0 ends the run by a store to `tohost`; a trap
+ends it with the cause as exit code and leaves cause, pc, value and core in `trap_record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from codegen.neuralscale.assembler import (
+    Branch,
+    Far,
+    Item,
+    Label,
+    branch,
+    far_jump,
+    item_bytes,
+    load_address,
+    load_immediate,
+)
+from codegen.neuralscale.expansion import A0, S10, T0, ZERO
+from codegen.neuralscale.isa import instruction
+from codegen.neuralscale.isa_csr import csr
+from codegen.neuralscale.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER
+
+__all__ = ["TRAP_RECORD", "code_bytes", "ending", "ending_count", "start_up", "start_up_count"]
+
+MSTATUS_FS = 0x6000
+TRAP_RECORD = CONTROL_BASE + 64
+
+
+def code_bytes(items: Sequence[Item]) -> int:
+    """Bytes of machine code of these items."""
+    return sum(item_bytes(item) for item in items)
+
+
+def start_up(cluster: int, cores: int) -> Iterator[Item]:
+    """Trap vector, floating point on, each core to its code; cores beyond the program's sleep."""
+    yield load_address(T0, "trap")
+    yield instruction("csrrw", ZERO, csr("mtvec").number, T0)
+    yield from load_immediate(T0, MSTATUS_FS)
+    yield instruction("csrrs", ZERO, csr("mstatus").number, T0)
+    for core in range(cores):
+        yield from load_immediate(T0, HARTS_PER_CLUSTER * cluster + core)
+        yield branch("bne", A0, T0, f"not{core}")
+        yield far_jump(f"core{core}", T0)
+        yield Label(f"not{core}")
+    yield Label("sleep")
+    yield instruction("wfi")
+    yield branch("jal", ZERO, "sleep")
+    yield Label("trap")
+    yield from load_immediate(S10, TRAP_RECORD)
+    for position, name in enumerate(("mcause", "mepc", "mtval", "mhartid")):
+        yield instruction("csrrs", A0 + position, csr(name).number, ZERO)
+        yield instruction("sw", A0 + position, 4 * position, S10)
+    yield Label("exit")
+    yield instruction("slli", A0, A0, 1)
+    yield instruction("ori", A0, A0, 1)
+    yield from load_immediate(T0, CONTROL_BASE)
+    yield instruction("sw", ZERO, 4, T0)
+    yield instruction("sw", A0, 0, T0)
+    yield branch("jal", ZERO, "sleep")
+
+
+def ending(core: int, label: str) -> list[Item]:
+    """Core 0 reports success; the others sleep until it does."""
+    items: list[Item] = [Label(label)] if label else []
+    if core == 0:
+        items += [instruction("addi", A0, ZERO, 0), far_jump("exit", T0)]
+    else:
+        items.append(far_jump("sleep", T0))
+    return items
+
+
+def start_up_count(cluster: int, core: int) -> int:
+    """Instructions from the entry to the code of the core at this place among the program's."""
+    items = list(start_up(cluster, core + 1))
+    jumps = [place for place, item in enumerate(items) if isinstance(item, Far) and item.mnemonic == "jalr"]
+    skipped = len(jumps) - 1  # far jumps of the cores before, which the branch goes around
+    return sum(item_bytes(item) for item in items[: jumps[-1] + 1]) // 4 - 2 * skipped
+
+
+def ending_count(core: int) -> int:
+    """Core 0 runs from its end to the store to `tohost`; the others go to sleep."""
+    own = code_bytes(ending(core, "")) // 4
+    if core:
+        return own + 1
+    items = list(start_up(0, 0))
+    exit_code = items[next(place for place, item in enumerate(items) if item == Label("exit")) :]
+    stored = next(place for place, item in enumerate(exit_code) if isinstance(item, Branch))
+    return own + code_bytes(exit_code[:stored]) // 4

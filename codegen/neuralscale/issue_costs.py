@@ -1,0 +1,32 @@
+"""How many scalar instructions a program becomes, for the clock: the same expansion as emission, only counted."""
+
+from __future__ import annotations
+
+from codegen.neuralscale.expansion import POLL_INSTRUCTIONS, Body
+from codegen.neuralscale.frame import ending_count, start_up_count
+from isched.program import Instr, Program
+from isched.timed import CoreIssue, Issue
+
+__all__ = ["issue_costs"]
+
+
+def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
+    """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
+    costs = []
+    for number, stream in enumerate(program.streams):
+        body = Body(program.cluster)
+        issues = tuple(_issue_cost(instr, body) for instr in stream.instrs)
+        costs.append(CoreIssue(start_up_count(program.cluster, number), issues, ending_count(stream.core)))
+    return tuple(costs)
+
+
+def _issue_cost(instr: Instr, body: Body) -> Issue:
+    """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
+    if instr.opcode == "dma.start":
+        return Issue(body.count_dma(dict(instr.operands)))
+    code = list(body.expand(instr))
+    if instr.opcode != "dma.wait":
+        meets = dict(instr.operands)["mte_coremap"] if instr.opcode == "pld" else 0
+        return Issue(len(code), meets=meets)
+    asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
+    return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)
