@@ -118,7 +118,7 @@ class Machine:
                 code = self._loop()
             except Finished as finished:
                 code = finished.code
-            except _Stop as stop:
+            except Stopped as stop:
                 code, fault = stop.fault.exit_code, stop.fault
         if fault is None:
             self._cluster.settle()
@@ -138,12 +138,12 @@ class Machine:
         while True:
             ready = [hart for hart in self._harts if hart.waiting is None]
             if not ready:
-                raise _Stop(Fault("deadlock", f"no core can go on: {self._everyone()}"))
+                raise Stopped(Fault("deadlock", f"no core can go on: {self._everyone()}"))
             alone = len(ready) == 1
             hart = ready[0] if alone else self._random.choice(ready)
             self._slice(hart, _LONG_SLICE if alone else self._random.choice(_SLICES), alone)
             if self._executed >= self._options.max_instructions:
-                raise _Stop(Fault("limit", f"no end after {self._executed} instructions: {self._everyone()}"))
+                raise Stopped(Fault("limit", f"no end after {self._executed} instructions: {self._everyone()}"))
 
     def _slice(self, hart: Hart, length: int, alone: bool) -> None:
         """Lets one core run for about `length` instructions, or until it waits."""
@@ -178,7 +178,7 @@ class Machine:
                 self._enter_handler(hart, trap)
         except SimulationFault as fault:
             message = f"core {hart.hart_id} at {self._place(hart.pc)}: {self._text(hart)}: {fault.message}"
-            raise _Stop(Fault(fault.kind, message)) from None
+            raise Stopped(Fault(fault.kind, message)) from None
 
     def _enter_handler(self, hart: Hart, trap: Trap) -> None:
         handler = int(hart.csr[csr.MTVEC]) & ~1
@@ -264,7 +264,7 @@ class Machine:
         return self._memory.read(core or 0, address, size_bytes)
 
 
-class _Stop(Exception):
+class Stopped(Exception):
     """Ends the run with a fault."""
 
     def __init__(self, fault: Fault) -> None:
