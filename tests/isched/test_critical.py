@@ -1,0 +1,77 @@
+"""The chain of causes: known chains of small streams; on random ones, no gaps and nothing invented."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+
+from hw_models.chip import Chip
+from isched.critical import critical_cycles, critical_path
+from isched.timed import TimedOp, TimedStream
+from isched.timeline import Timeline
+from isched.timing import time_streams
+from tests.isched.test_timing import assumed, barrier, load, matrix, run, start, together, vector, wait, work
+from tests.isched.test_timing_properties import chips, streams
+
+
+def causes(timeline: Timeline) -> list[tuple[str, float]]:
+    return [(stretch.cause, stretch.end - stretch.start) for stretch in critical_path(timeline)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "expected"),
+    [
+        ((matrix(100), vector(5)), [("scalar", 1), ("matrix", 100)]),
+        ((matrix(100), matrix(50)), [("scalar", 1), ("matrix", 100), ("matrix", 50)]),
+        (
+            (work("matrix", 100, writes=(1,)), work("vector", 20, reads=(1,))),
+            [("scalar", 1), ("matrix", 100), ("vector", 20)],
+        ),
+        ((vector(1), vector(1, before=50), load(64)), [("scalar", 1), ("scalar", 50), ("scalar", 1), ("transfer", 66)]),
+        ((start(2960), wait(), vector(7)), [("scalar", 10), ("dma", 165), ("asking", 1), ("scalar", 5), ("vector", 7)]),
+    ],
+)
+def test_chains_of_one_core(ops: tuple[TimedOp, ...], expected: list[tuple[str, float]]) -> None:
+    assert causes(run(ops)) == expected
+
+
+def test_a_barrier_leads_to_the_core_that_came_last() -> None:
+    timeline = run((barrier(), vector(9)), (matrix(80), barrier()), chip=assumed(sync_cycles=6))
+    assert causes(timeline) == [("scalar", 1), ("matrix", 80), ("barrier", 6), ("scalar", 1), ("vector", 9)]
+    assert [timeline.spans[stretch.span].core for stretch in critical_path(timeline)] == [1, 1, 1, 0, 0]
+    assert critical_cycles(timeline) == {"matrix": 80, "vector": 9, "barrier": 6, "scalar": 2}
+
+
+def test_the_end_of_a_core_counts() -> None:
+    timeline = time_streams((TimedStream(0, (vector(1),), end=30),), assumed())
+    assert causes(timeline) == [("scalar", 1), ("scalar", 30)]
+
+
+def test_loads_that_wait_for_other_cores_say_so() -> None:
+    timeline = run((together(0),), (together(0, before=41),))
+    assert critical_cycles(timeline)["transfer"] == 65 + 100
+    assert timeline.cycles - timeline.launch_cycles == 41 + 165
+
+
+@settings(max_examples=80)
+@given(streams(), chips())
+def test_the_chain_has_no_gaps_and_its_stretches_are_what_they_say(made: tuple[TimedStream, ...], chip: Chip) -> None:
+    timeline = time_streams(made, chip)
+    path = critical_path(timeline)
+    if timeline.cycles > timeline.launch_cycles:
+        assert path[0].start == timeline.launch_cycles
+        assert path[-1].end == timeline.cycles
+    assert all(earlier.end == later.start for earlier, later in pairwise(path))
+    assert sum(critical_cycles(timeline).values()) == pytest.approx(timeline.cycles - timeline.launch_cycles)
+    for stretch in path:
+        if stretch.cause in ("matrix", "vector", "transfer", "dma"):
+            span = timeline.spans[stretch.span]
+            assert (span.start, span.end) == (stretch.start, stretch.end)
+        elif stretch.cause == "asking":
+            assert stretch.end - stretch.start <= 3 * chip.assumed.scalar_instruction_cycles + 1e-6
+        elif stretch.cause == "barrier":
+            assert stretch.end - stretch.start == pytest.approx(chip.assumed.sync_cycles)
+        else:
+            assert stretch.cause == "scalar"
