@@ -12,20 +12,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hw_models.chip import Chip
+from hw_models.chip import Chip, MatrixEngine
 from hw_models.errors import DoesNotFit, PlanError
 from hw_models.routes import main_memory
 from isched.movement import copies, packed_copies
+from isched.pipeline import TileCode, pipelined, tile_code
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
-from partitioner.fetches import relay, tile_fetches
+from isched.turns import Turn, turns_of
+from partitioner.fetches import TileFetch, relay, tile_fetches
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
 from partitioner.plan import Plan, Step
 from partitioner.regions import Box, box_size, common, full_box, holds
 from partitioner.residency import Fit, Residents
-from partitioner.rounds import Round, Stage, Staged
+from partitioner.rounds import Staged
 from partitioner.target import Load
 from partitioner.tiling import Tiler
 
@@ -52,24 +54,30 @@ class _Lowering:
     reads: dict[str, Placement]
     main: str
     streams: list[list[Instr]]
+    overlap: bool
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
             stream.append(self.target.synchronise(source))
 
+    def copies(self, wanted: list[Copy], source: str) -> tuple[Instr, ...]:
+        """Instructions that move what is wanted."""
+        return self.target.copy(tuple(wanted), source, self.chip) if wanted else ()
+
     def copy(self, core: int, wanted: list[Copy], source: str) -> None:
-        if wanted:
-            self.streams[core].extend(self.target.copy(tuple(wanted), source, self.chip))
+        self.streams[core].extend(self.copies(wanted, source))
 
     def item_bytes(self, tensor: str) -> int:
         return self.graph.by_name[tensor].item_bytes
 
+    @property
+    def matrix(self) -> str:
+        """The matrix engine, or nothing on a chip without one."""
+        return next((engine.name for engine in self.chip.engines if isinstance(engine, MatrixEngine)), "")
+
     def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
         """The whole of a value in the main memory."""
         return Place(self.main, placements[tensor].offset_bytes, full_box(self.graph.by_name[tensor].shape))
-
-    def staging_place(self, entry: LayerLayout, staged: Staged) -> Place:
-        return Place(self.layout.staging, entry.staging[0] + staged.offset_bytes, staged.box)
 
 
 def lower_plan(
@@ -80,6 +88,7 @@ def lower_plan(
     target: LowerTarget,
     base_bytes: int,
     isolated: bool = False,
+    overlap: bool = False,
 ) -> Program:
     """The program of one cluster; tensors lie in the main memory from `base_bytes` on.
 
@@ -94,13 +103,15 @@ def lower_plan(
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(chip.cores_per_cluster)]
-    state = _Lowering(graph, constants, chip, target, layout, tiler, by_name, reads, main_memory(chip), streams)
-    for step, laid in zip(plan.steps, layout.steps, strict=True):
-        if isinstance(laid, MoveLayout):
-            _lower_move(state, step, laid)
+    state = _Lowering(
+        graph, constants, chip, target, layout, tiler, by_name, reads, main_memory(chip), streams, overlap
+    )
+    turns = turns_of(plan, layout, graph, chip, overlap)
+    for turn, following in zip(turns, (*turns[1:], None), strict=True):
+        if isinstance(turn, Turn):
+            _lower_turn(state, turn, following if isinstance(following, Turn) and following.early else None)
         else:
-            for entry in laid:
-                _lower_layer(state, step, entry)
+            _lower_move(state, *turn)
     streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
     return Program(plan.name, chip.name, 0, target.barrier, placements, streams_of)
 
@@ -147,29 +158,30 @@ def place_tensors(graph: Graph, chip: Chip, base_bytes: int, isolated: bool) -> 
     return tuple(placements)
 
 
-def _lower_layer(state: _Lowering, step: Step, entry: LayerLayout) -> None:
-    """Rounds that fit the staging memory; in each, all cores work on their boxes."""
-    layer = entry.layer
+def _lower_turn(state: _Lowering, turn: Turn, following: Turn | None) -> None:
+    """All cores work on their boxes; the core that issues the DMA brings the constants of the `following` turn."""
+    layer, entry, stage = turn.entry.layer, turn.entry, turn.stage
     pins = [name for name in layer.inputs(state.graph) if name in state.layout.pinned]
-    _load_pins(state, entry, pins)
-    before: tuple[Staged, ...] = ()
-    for turn, stage in entry.rounds:
-        shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
-        _stage_inputs(state, entry, stage, before)
-        before = stage.inputs
-        if shared:
-            state.barrier(layer.name)
-        for number, core in enumerate(step.binding.cores):
-            if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                _lower_piece(state, entry, number, core, turn, stage)
-                _require_size(state, layer)
-        if shared:
-            state.barrier(layer.name)
-        _store_outputs(state, entry, stage)
-    if entry.exchange is not None:
-        _exchange(state, step, entry, entry.exchange)
-    for store in entry.stores:
-        _store_resident(state, step, entry, store)
+    if turn.number == 0:
+        _load_pins(state, entry, pins)
+    shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
+    _bring(state, turn, tuple(staged for staged in stage.inputs if staged not in (*turn.early, *turn.kept)))
+    early = _early(state, following) if following is not None else ((), ())
+    if shared:
+        state.barrier(layer.name)
+    state.streams[0].extend(early[0])
+    for number, core in enumerate(turn.step.binding.cores):
+        if number < len(turn.round.boxes) and box_size(turn.round.boxes[number]):
+            _lower_piece(state, turn, number, core)
+            _require_size(state, layer)
+    state.streams[0].extend(early[1])
+    if shared:
+        state.barrier(layer.name)
+    _store_outputs(state, turn)
+    if turn.last and entry.exchange is not None:
+        _exchange(state, turn.step, entry, entry.exchange)
+    for store in entry.stores if turn.last else ():
+        _store_resident(state, turn.step, entry, store)
 
 
 def _load_pins(state: _Lowering, entry: LayerLayout, pins: list[str]) -> None:
@@ -193,51 +205,80 @@ def _require_size(state: _Lowering, layer: Layer) -> None:
         )
 
 
-def _stage_inputs(state: _Lowering, entry: LayerLayout, stage: Stage, before: tuple[Staged, ...]) -> None:
-    """Bring what a round reads from the main memory, except what the round `before` left at the same place."""
-    wanted: list[Copy] = []
-    for staged in stage.inputs:
-        if staged not in before:
-            source = state.in_main(staged.tensor, state.reads)
-            place = state.staging_place(entry, staged)
-            wanted += packed_copies(source, place, staged.box, state.item_bytes(staged.tensor), at_source=False)
-    state.copy(0, wanted, entry.layer.name)
+def _staging_copies(state: _Lowering, turn: Turn, wanted: tuple[Staged, ...]) -> list[Copy]:
+    """Copies from the main memory into the staging area of a turn."""
+    return [
+        copy
+        for staged in wanted
+        for copy in packed_copies(
+            state.in_main(staged.tensor, state.reads),
+            turn.place(staged),
+            staged.box,
+            state.item_bytes(staged.tensor),
+            at_source=False,
+        )
+    ]
 
 
-def _store_outputs(state: _Lowering, entry: LayerLayout, stage: Stage) -> None:
+def _bring(state: _Lowering, turn: Turn, wanted: tuple[Staged, ...]) -> None:
+    """Stage what a turn reads and nothing brought before."""
+    state.copy(0, _staging_copies(state, turn, wanted), turn.entry.layer.name)
+
+
+def _early(state: _Lowering, turn: Turn) -> tuple[tuple[Instr, ...], tuple[Instr, ...]]:
+    """Instructions that start, and that await, what is brought a turn early. Where one transfer must be awaited before
+    another starts, all of it is done at the end, before the barrier."""
+    instrs = state.copies(_staging_copies(state, turn, turn.early), turn.entry.layer.name)
+    first_wait = next((n for n, instr in enumerate(instrs) if instr.awaits), len(instrs))
+    if any(instr.starts for instr in instrs[first_wait:]):
+        return (), instrs
+    return instrs[:first_wait], instrs[first_wait:]
+
+
+def _store_outputs(state: _Lowering, turn: Turn) -> None:
     """What the round computed, from the staging area to the main memory."""
-    name = entry.layer.output
-    wanted: list[Copy] = []
-    for staged in stage.outputs:
-        place = state.staging_place(entry, staged)
-        main = state.in_main(name, state.placement)
-        wanted += packed_copies(place, main, staged.box, state.item_bytes(name), at_source=True)
-    state.copy(0, wanted, entry.layer.name)
+    name = turn.entry.layer.output
+    main = state.in_main(name, state.placement)
+    wanted = [
+        copy
+        for staged in turn.stage.outputs
+        for copy in packed_copies(turn.place(staged), main, staged.box, state.item_bytes(name), at_source=True)
+    ]
+    state.copy(0, wanted, turn.entry.layer.name)
 
 
-def _lower_piece(state: _Lowering, entry: LayerLayout, number: int, core: int, turn: Round, stage: Stage) -> None:
-    """The tiles of one core's box in one round: loads, instructions, store."""
+def _lower_piece(state: _Lowering, turn: Turn, number: int, core: int) -> None:
+    """The tiles of one core's box in one round: loads, instructions, store; in a pipeline where engines may overlap."""
+    entry = turn.entry
     layer, here = entry.layer, entry.residents[number]
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
-    tiles = state.tiler.tiles(layer, turn.boxes[number], residents, entry.room)
-    for tile in tile_fetches(state.chip, layer, tiles, entry.room):
-        work = tile.work
-        offsets, pitches = _offsets(state, tile.offsets, tile.used, here)
-        memory = {buffer.name: buffer.memory for buffer in work.buffers}
-        passes = state.target.lower(state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches)
-        for loads, instrs in zip(tile.loads, passes, strict=True):
-            wanted = [
-                copy
-                for load in loads
-                for copy in _load(
-                    state, entry, stage, load, Place(memory[load.buffer], offsets[load.buffer], load.box), here
-                )
-            ]
-            state.copy(core, wanted, layer.name)
-            state.streams[core].extend(instrs)
-        if tile.stored:
-            source = Place(work.local, offsets[work.output], tile.box)
-            state.copy(core, _back(state, entry, stage, source, here), layer.name)
+    tiles = state.tiler.tiles(layer, turn.round.boxes[number], residents, entry.room, state.overlap)
+    fetches = tile_fetches(state.chip, layer, tiles, entry.room, state.overlap)
+    codes = [_tile(state, turn, fetch, here) for fetch in fetches]
+    if state.overlap:
+        state.streams[core].extend(pipelined(codes))
+    else:
+        state.streams[core].extend(instr for code in codes for instr in (*code.load, *code.multiply, *code.finish))
+
+
+def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Place]) -> TileCode:
+    """The instructions of one tile. Where a reduction is cut into passes, all but the first load are a part of its
+    work."""
+    layer, work = turn.entry.layer, tile.work
+    offsets, pitches = _offsets(state, tile.offsets, tile.used, here)
+    memory = {buffer.name: buffer.memory for buffer in work.buffers}
+    passes = state.target.lower(state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches)
+    loads: list[Instr] = []
+    instrs: list[Instr] = []
+    for number, (wanted, computed) in enumerate(zip(tile.loads, passes, strict=True)):
+        places = [(load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted]
+        moves = [copy for load, place in places for copy in _load(state, turn, load, place, here)]
+        (instrs if number else loads).extend(state.copies(moves, layer.name))
+        instrs += computed
+    if tile.stored:
+        source = Place(work.local, offsets[work.output], tile.box)
+        instrs += state.copies(_back(state, turn, source, here), layer.name)
+    return tile_code(loads, instrs, state.matrix)
 
 
 def _offsets(
@@ -253,37 +294,35 @@ def _offsets(
     return offsets, pitches
 
 
-def _load(
-    state: _Lowering, entry: LayerLayout, stage: Stage, load: Load, to: Place, here: Mapping[str, Place]
-) -> list[Copy]:
+def _load(state: _Lowering, turn: Turn, load: Load, to: Place, here: Mapping[str, Place]) -> list[Copy]:
     """Copies that fill a buffer: from a resident value, the staging area, a pinned constant or a value kept there."""
     item_bytes = state.item_bytes(load.tensor)
     if load.tensor in here:
         return packed_copies(here[load.tensor], to, load.box, item_bytes, at_source=False)
     if load.tensor in state.layout.pinned:
         return packed_copies(state.layout.pinned[load.tensor][0], to, load.box, item_bytes, at_source=False)
-    for staged in stage.inputs:
+    for staged in turn.stage.inputs:
         if staged.tensor == load.tensor and holds(staged.box, load.box):
-            return packed_copies(state.staging_place(entry, staged), to, load.box, item_bytes, at_source=False)
+            return packed_copies(turn.place(staged), to, load.box, item_bytes, at_source=False)
     return [
         copy
-        for place in entry.sources[load.tensor]
+        for place in turn.entry.sources[load.tensor]
         if box_size(part := common(place.box, load.box))
         for copy in packed_copies(place, to, part, item_bytes, at_source=False)
     ]
 
 
-def _back(state: _Lowering, entry: LayerLayout, stage: Stage, source: Place, here: Mapping[str, Place]) -> list[Copy]:
+def _back(state: _Lowering, turn: Turn, source: Place, here: Mapping[str, Place]) -> list[Copy]:
     """Copies of a finished tile: to the resident output, to the staging area, or to where the value is kept."""
-    name = entry.layer.output
+    name = turn.entry.layer.output
     item_bytes = state.item_bytes(name)
     if name in here:
         return packed_copies(source, here[name], source.box, item_bytes, at_source=True)
-    for staged in stage.outputs:
+    for staged in turn.stage.outputs:
         if holds(staged.box, source.box):
-            return packed_copies(source, state.staging_place(entry, staged), source.box, item_bytes, at_source=True)
-    assert entry.destination is not None  # an output that stays nowhere local goes somewhere
-    return packed_copies(source, entry.destination, source.box, item_bytes, at_source=True)
+            return packed_copies(source, turn.place(staged), source.box, item_bytes, at_source=True)
+    assert turn.entry.destination is not None  # an output that stays nowhere local goes somewhere
+    return packed_copies(source, turn.entry.destination, source.box, item_bytes, at_source=True)
 
 
 def _exchange(state: _Lowering, step: Step, entry: LayerLayout, buffer: Place) -> None:

@@ -17,7 +17,7 @@ from partitioner.layers import Layer
 from partitioner.regions import Box, box_size, common, holds
 from partitioner.residency import Fit, Room
 from partitioner.target import Load, Work
-from partitioner.tiling import Tiles, buffer_sizes, overflow, place_buffers
+from partitioner.tiling import Tiles, buffer_sizes, overflow, place_buffers, second_place
 
 __all__ = ["Relay", "TileFetch", "relay", "tile_fetches"]
 
@@ -41,9 +41,13 @@ class TileFetch:
         return self.work.output not in self.used.aliases
 
 
-def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
-    """The tiles in order. A buffer that holds a box already is not loaded with it again. Raises DoesNotFit."""
+def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room, twice: bool = False) -> Iterator[TileFetch]:
+    """The tiles in order. A buffer that holds a box already is not loaded with it again. With `twice`, buffers have two
+    places where there is room and change place when their contents do. Raises DoesNotFit."""
     places = _spare_places(chip, layer, tiles, room)
+    if twice and len(tiles.boxes) > 1 and all(place == places[0] for place in places):
+        yield from _alternating(chip, tiles, room)
+        return
     held: dict[str, tuple[str, Box]] = {}
     before = places[0]
     for tile, work, used, spare in zip(tiles.boxes, tiles.works, tiles.fits, places, strict=True):
@@ -60,6 +64,39 @@ def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> Iterator
             held.update({load.buffer: (load.tensor, load.box) for load in loads})
             passes.append(loads)
         yield TileFetch(tile, work, used, spare, tuple(passes))
+
+
+def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
+    """The tiles in order, buffers in alternation: those that are loaded change place with each load, the others with
+    each tile. What finds no second place stays where it is."""
+    sizes = buffer_sizes(used.spare for used in tiles.fits)
+    loaded = {load.buffer for work in tiles.works for step in work.passes for load in step.loads}
+    for (name, memory, part), size in tuple(sizes.items()):
+        more = {**sizes, (second_place(name), memory, part): size}
+        if overflow(chip, more, room) is None:
+            sizes = more
+    offsets = place_buffers(chip, sizes, room)
+    now: dict[str, int] = {}
+    held: dict[str, tuple[str, Box]] = {}
+    for number, (tile, work, used) in enumerate(zip(tiles.boxes, tiles.works, tiles.fits, strict=True)):
+        passes: list[tuple[Load, ...]] = []
+        for position, step in enumerate(work.passes):
+            loads = tuple(
+                load
+                for load in step.loads
+                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
+            )
+            held.update({load.buffer: (load.tensor, load.box) for load in loads})
+            if position == 0:  # the passes of one tile share a place
+                for load in loads:
+                    now[load.buffer] = now.get(load.buffer, -1) + 1
+            passes.append(loads)
+        places = {}
+        for buffer in used.spare:
+            turn = now.get(buffer.name, 0) if buffer.name in loaded else number
+            second = second_place(buffer.name)
+            places[buffer.name] = offsets[second if turn % 2 and second in offsets else buffer.name]
+        yield TileFetch(tile, work, used, places, tuple(passes))
 
 
 def _spare_places(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> list[dict[str, int]]:

@@ -43,6 +43,7 @@ __all__ = [
     "part_start",
     "place_buffers",
     "place_of",
+    "second_place",
     "tile_boxes",
 ]
 
@@ -117,9 +118,13 @@ def choose_tiles(
     residents: Residents = NOTHING,
     room: Room = EVERYWHERE,
     cheapest: bool = True,
+    twice: bool = False,
 ) -> tuple[Tiling, float]:
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
     and no number where `cheapest` is not asked for, which is many times faster.
+
+    With `twice`, every buffer has two places, so that one tile is loaded while another is worked on, and the cycles are
+    those of the busiest engine, with one tile's load and finish before and after.
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
@@ -128,8 +133,8 @@ def choose_tiles(
     best: tuple[float, int, Tiling] | None = None
     closest: tuple[int, str, int, int] | None = None
     for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
-        for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room):
-            if over := overflow(chip, buffer_sizes((used.spare,)), room):
+        for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room, twice):
+            if over := overflow(chip, _spare_sizes(used, twice and prod(counts) > 1), room):
                 where, demand, bound = over
                 if closest is None or demand - bound < closest[0]:
                     closest = (demand - bound, where, demand, bound)
@@ -139,7 +144,10 @@ def choose_tiles(
             options = zip(
                 (False, True), _cycles(graph, layer, piece, counts, quanta, work, target, chip, used), strict=True
             )
-            for channels_outer, cycles in options:
+            for channels_outer, (engines, moving) in options:
+                cycles = sum(engines) + moving
+                if twice:
+                    cycles = max(*engines, moving) + cycles / prod(counts)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
         if best is not None:
@@ -158,6 +166,7 @@ def _candidates(
     quanta: tuple[int, ...],
     residents: Residents,
     room: Room,
+    twice: bool,
 ) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
     """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
     for inner in cut_counts(piece[-1], quanta[-1]):
@@ -167,8 +176,21 @@ def _candidates(
             work = target.work(graph, layer, tile, chip)
             used = fit(graph, layer, tile, work, residents, chip)
             yield counts, work, used
-            if overflow(chip, buffer_sizes((used.spare,)), room) is None:
+            if overflow(chip, _spare_sizes(used, twice and prod(counts) > 1), room) is None:
                 break
+
+
+def _spare_sizes(used: Fit, twice: bool) -> Sizes:
+    """What the buffers that are no part of a resident tensor need, each with a second place if `twice`."""
+    sizes = buffer_sizes((used.spare,))
+    if twice:
+        sizes.update({(second_place(name), memory, part): size for (name, memory, part), size in tuple(sizes.items())})
+    return sizes
+
+
+def second_place(buffer: str) -> str:
+    """The name of a buffer's second place."""
+    return f"{buffer}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +236,21 @@ class Tiler:
         if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
             self._known(layer, piece, residents, room, False)
 
-    def tiles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiles:
-        """The tiles of a piece, each of which fits. Raises DoesNotFit."""
+    def tiles(
+        self,
+        layer: Layer,
+        piece: Box,
+        residents: Residents = NOTHING,
+        room: Room = EVERYWHERE,
+        twice: bool = False,
+    ) -> Tiles:
+        """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
+        possible. Raises DoesNotFit."""
+        if twice:
+            try:
+                return self._cut(layer, piece, residents, self._known(layer, piece, residents, room, True, True)[0])
+            except DoesNotFit:
+                pass
         tiles = self._cut(layer, piece, residents, self.choose(layer, piece, residents, room))
         if all(overflow(self.chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits):
             return tiles
@@ -238,13 +273,15 @@ class Tiler:
         return self._known(layer, piece, residents, room, True)
 
     def _known(
-        self, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool
+        self, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
     ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
         held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
         bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
-        key = (layer.name, box_shape(piece), held, bounds, cheapest)
+        key = (layer.name, box_shape(piece), held, bounds, cheapest, twice)
         if key not in self.known:
-            tiling, cycles = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room, cheapest)
+            tiling, cycles = choose_tiles(
+                self.graph, layer, piece, self.target, self.chip, residents, room, cheapest, twice
+            )
             tile = middle(piece, tiling.counts, tiling.quanta)
             work = self.target.work(self.graph, layer, tile, self.chip)
             used = fit(self.graph, layer, tile, work, residents, self.chip)
@@ -269,10 +306,10 @@ def _cycles(
     target: PlanTarget,
     chip: Chip,
     used: Fit,
-) -> tuple[float, float]:
-    """Engine work of all tiles, their stores, and each load as often as its box changes: with the channels as the inner
-    loop and as the outer one. What is resident costs nothing where a buffer is a part of it, else a move inside the
-    core."""
+) -> tuple[tuple[tuple[float, ...], float], tuple[tuple[float, ...], float]]:
+    """Engine work of all tiles by engine, and cycles of moving: their stores, and each load as often as its box
+    changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
+    a part of it, else a move inside the core."""
     intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, quanta, strict=True)]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
@@ -283,8 +320,8 @@ def _cycles(
         store = vector_cycles(chip, box_size(sample))
     else:
         store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
-    always = inner * outer * (sum(c for _, c in work.engine_cycles) + store)
-    rows_outer = channels_outer = always
+    engines = tuple(inner * outer * cycles for _, cycles in work.engine_cycles)
+    rows_outer = channels_outer = inner * outer * store
     first = tuple(axis[0] for axis in intervals)
     start = _load_boxes(target.work(graph, layer, first, chip))
     last_channels = (*first[:-1], intervals[-1][-1])
@@ -303,7 +340,7 @@ def _cycles(
         always_again = len(work.passes) > 1
         rows_outer += once * _times(outer, by_rows, inner, by_channels, always_again)
         channels_outer += once * _times(inner, by_channels, outer, by_rows, always_again)
-    return rows_outer, channels_outer
+    return (engines, rows_outer), (engines, channels_outer)
 
 
 def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> int:
