@@ -12,6 +12,7 @@ from dsa_sched.clock import RunTime, TimedProgram
 from dsa_sched.report.listing import output_console, print_listing
 from dsa_sched.whole_file import write_whole
 from hw_models.errors import size_text
+from isched.critical import critical_cycles
 
 __all__ = ["FORMAT", "print_times", "times_json", "write_times"]
 
@@ -63,6 +64,9 @@ def print_times(run: RunTime) -> None:
         )
         both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
         say(f"at work together, of the time that any engine of a core works: {both}")
+        whole = max(1.0, timeline.cycles - timeline.launch_cycles)
+        chain = ", ".join(f"{cause} {cycles / whole:.1%}" for cause, cycles in critical_cycles(timeline).items())
+        say(f"the chain of causes from the launch to the end: {chain or 'nothing'}")
 
 
 def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
@@ -127,6 +131,7 @@ def _program(program: TimedProgram) -> dict[str, object]:
         "scalar_cycles": list(timeline.scalar_cycles),
         "core_end_cycles": list(timeline.core_end_cycles),
         "stall_cycles": timeline.stall_cycles,
+        "critical_cycles": critical_cycles(timeline),
         "overlaps": {
             name: {"cycles": overlap.cycles, "share": overlap.share} for name, overlap in timeline.overlaps.items()
         },

@@ -70,6 +70,7 @@ def test_what_is_printed(folder: Path) -> None:
     assert sum("cycles at work" in line for line in rest) == 2
     assert sum(line.startswith("cluster0/program.elf: cluster 0, 8 cores, ") for line in rest) == 1
     assert sum(line.startswith("at work together, ") and "vector/matrix" in line for line in rest) == 2
+    assert sum(line.startswith("the chain of causes from the launch to the end: ") for line in rest) == 2
     engines = {line.split()[0] for line in rest if line}
     assert {"scalar", "matrix", "vector", "transfer", "dma0.0", "other"} <= engines
 
@@ -87,6 +88,7 @@ def test_what_is_written(folder: Path, tmp_path: Path) -> None:
         assert {engine["name"]: engine["busy_cycles"] for engine in said["engines"]} == timeline.busy_cycles
         assert {engine["name"]: engine["utilisation"] for engine in said["engines"]} == timeline.utilisation
         assert said["stall_cycles"] == timeline.stall_cycles
+        assert sum(said["critical_cycles"].values()) == pytest.approx(timeline.cycles - timeline.launch_cycles)
         assert set(said["overlaps"]) == {"all", "transfer/matrix", "transfer/vector", "vector/matrix"}
 
 
