@@ -20,10 +20,14 @@ from codegen.neuralscale.simulator.memory import Memory
 from codegen.neuralscale.simulator.transfer import Transfer
 from codegen.neuralscale.traced import Issued, region_at, traced_instr
 from hw_models.chip import Chip
+from hw_models.errors import TargetError
 from isched.program import Instr, Region
 from isched.timed import Issue, TimedOp, timed_op
 
-__all__ = ["BUSY", "DONE", "Channels", "Log", "Recorder"]
+__all__ = ["BUSY", "DONE", "MOST_OPS", "Channels", "Log", "Recorder"]
+
+MOST_OPS = 10_000_000
+"""A program that asks more of its engines is refused: its timeline would fill the memory."""
 
 BUSY, DONE = 0x010, 0x014
 """Registers of a DMA engine that say whether a channel works, and whether it has ended."""
@@ -47,6 +51,7 @@ class Log:
         self.streams = {hart.hart_id: CoreTrace() for hart in harts}
         self.barriers = 0
         self.transfers = 0
+        self.count = 0
         self.open: dict[str, str] = {}  # channel -> its transfer
         self.current: Hart | None = None
 
@@ -58,6 +63,9 @@ class Log:
         return Issue(before, 0, period)
 
     def add(self, hart: Hart, op: TimedOp) -> None:
+        self.count += 1
+        if self.count > MOST_OPS:
+            raise TargetError("program", needs=f"at most {MOST_OPS:,} instructions for engines", has="more")
         at = bisect_right(self._addresses, hart.pc) - 1
         named = replace(op, source=self._names[at]) if at >= 0 and self._names[at] else op
         self.streams[hart.hart_id].ops.append(named)

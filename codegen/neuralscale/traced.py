@@ -16,6 +16,7 @@ from codegen.neuralscale.isa_row import Direction, Engine, Kind, Row
 from codegen.neuralscale.issue import Matrix
 from codegen.neuralscale.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
 from codegen.neuralscale.simulator.hart import Hart
+from codegen.neuralscale.simulator.operands import check_shape
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
@@ -75,6 +76,8 @@ class Issued:
         return region_at(memory, address, self.cluster)
 
     def matrix(self, address: int, rows: int, columns: int, stride: int = 0, item_bytes: int = 2) -> Region:
+        """Raises Trap for an empty one, as the chip does."""
+        check_shape(rows, columns)
         return Matrix(*self.place(address), rows, columns, stride if rows > 1 else 0, item_bytes).region
 
     def has(self, name: str) -> bool:

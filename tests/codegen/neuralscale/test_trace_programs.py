@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +21,7 @@ from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.syntax import parse_instruction
 from codegen.neuralscale.trace import trace_elf
 from codegen.neuralscale.traced import Issued, traced_instr
-from hw_models.errors import TargetError
+from hw_models.errors import TargetError, UserError
 from isched.program import Instr, Region
 from isched.timed import TimedOp
 from isched.timing import time_streams
@@ -240,6 +241,46 @@ def test_a_transfer_is_read_from_its_descriptors() -> None:
 def test_a_loop_that_no_transfer_ends_is_an_error() -> None:
     with pytest.raises(TargetError, match="core 0 asks for the end of a transfer for ever"):
         traced(started(0, 2990), SECOND_BIT.replace("bne", "beq"))
+
+
+def damaged(case: Case, seed: int) -> bytes:
+    """A program with some bits of its code changed, words replaced, or words copied over others."""
+    rng, elf = random.Random(seed), bytearray(case.elf)
+    text = next(segment.data for segment in read_elf(case.elf).segments if segment.executable)
+    start, words = case.elf.find(bytes(text)), len(text) // 4
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at, other = (start + 4 * rng.randrange(words) for _ in range(2))
+        match rng.randrange(3):
+            case 0:
+                elf[at + rng.randrange(4)] ^= 1 << rng.randrange(8)
+            case 1:
+                elf[at : at + 4] = rng.randbytes(4)
+            case _:
+                elf[at : at + 4] = elf[other : other + 4]
+    return bytes(elf)
+
+
+def test_damaged_programs_are_timed_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codegen.neuralscale.trace.MOST_INSTRUCTIONS", 100_000)
+    refused = 0
+    for seed in range(150):
+        case = CASES[seed * 7 % len(CASES)]
+        try:
+            time_streams(trace_elf(damaged(case, seed), case.cores, CHIP), CHIP)
+        except UserError:
+            refused += 1
+    assert 10 < refused < 140
+
+
+def test_too_many_instructions_for_engines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codegen.neuralscale.trace_recorder.MOST_OPS", 2)
+    with pytest.raises(TargetError, match="at most 2 instructions for engines"):
+        traced(started(0, 64), BUSY_BIT, started(0, 64), BUSY_BIT)
+
+
+def test_an_empty_matrix_is_a_trap_as_on_the_chip() -> None:
+    with pytest.raises(TargetError, match=r"mov\.m .*: trap 0x33"):
+        traced("lui a0, 0xc0000\nmov.m a0, a0")
 
 
 def test_a_program_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
