@@ -22,13 +22,20 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from isched.contention import Contention, Mover
 from isched.engines import TOLERANCE, Job, Motion, conflict
-from isched.timed import TimedOp, TimedStream
+from isched.program import Program
+from isched.target import LowerTarget
+from isched.timed import TimedOp, TimedStream, timed_streams
 from isched.timeline import Span, Timeline
 
-__all__ = ["time_streams"]
+__all__ = ["time_program", "time_streams"]
 
 # Events. At one moment, what ends comes before what goes on.
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
+
+
+def time_program(program: Program, chip: Chip, target: LowerTarget, clusters: int = 1) -> Timeline:
+    """The program of one cluster under the clock; it must have been lowered for this chip."""
+    return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters)
 
 
 def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1) -> Timeline:

@@ -14,8 +14,7 @@ from dsa_sched.cli import cli
 from dsa_sched.clock import time_path
 from dsa_sched.driver import CompileOptions, gather_artifact
 from hw_models.errors import TargetError
-from isched.timed import timed_streams
-from isched.timing import time_streams
+from isched.timing import time_program
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -44,8 +43,7 @@ def test_the_cycles_are_those_of_the_compiled_programs(model: Path, folder: Path
     run = time_path(folder, "stcp920")
     expected = []
     for part in compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3)):
-        costs = part.target.issue_costs(part.program)
-        expected.append(time_streams(timed_streams(part.program, part.chip, costs), part.chip).cycles)
+        expected.append(time_program(part.program, part.chip, part.target).cycles)
     assert [program.timeline.cycles for program in run.programs] == expected
     assert run.cycles == max(expected)
     assert run.items_per_second == pytest.approx(3 / (max(expected) * 1e-9))
