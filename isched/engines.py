@@ -1,4 +1,4 @@
-"""Work in flight: one instruction on its way through an engine's queue, and the bytes that are moving right now.
+"""Work in flight: instructions on their way through the queues of a core, and the bytes that are moving right now.
 
     Job --issued--> queue --first in it--> fixed cycles --> bytes over links --> over
 
@@ -7,12 +7,15 @@ Part of the clock (`isched.timing`), which decides when each of these steps happ
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
+
 from isched.contention import Contention, Mover
 from isched.overlap import overlaps
 from isched.program import Region
-from isched.timed import TimedOp
+from isched.timed import TimedOp, TimedStream
 
-__all__ = ["TOLERANCE", "Job", "Motion", "conflict"]
+__all__ = ["TOLERANCE", "Core", "Job", "Motion", "conflict", "served_together"]
 
 TOLERANCE = 1e-6
 """Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
@@ -64,6 +67,33 @@ def conflict(job: Job, other: Job) -> bool:
             ):
                 return True
     return False
+
+
+@dataclass(slots=True)
+class Core:
+    """One scalar core and the queues of its engines. `lead`: scalar instructions still to do before the next op;
+    `blockers`: how many jobs it waits for."""
+
+    stream: TimedStream
+    position: int = 0
+    lead: int = 0
+    job: Job | None = None
+    blockers: int = 0
+    scalar_cycles: float = 0.0
+    end: float = 0.0
+    jobs: list[Job] = field(default_factory=list)
+    queues: dict[str, deque[Job]] = field(default_factory=dict)
+
+
+def served_together(here: list[Job], broadcasts: frozenset[str]) -> list[Job]:
+    """One job for each read: those of the same bytes over a link that broadcasts are served by one."""
+    leaders: dict[object, Job] = {}
+    for job in here:
+        alone = len(job.op.flows) != 1 or job.op.flows[0].link not in broadcasts
+        leader = leaders.setdefault(id(job) if alone else (job.op.reads, job.op.flows), job)
+        if leader is not job:
+            leader.together += (job,)
+    return list(leaders.values())
 
 
 class Motion:

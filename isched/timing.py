@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
 from math import ceil
 
 from hw_models.chip import Chip
-from hw_models.errors import PlanError
 from isched.contention import Contention, Mover
-from isched.engines import TOLERANCE, Job, Motion, conflict
+from isched.engines import TOLERANCE, Core, Job, Motion, conflict, served_together
+from isched.outcome import refuse_deadlock, timeline_of
 from isched.program import Program
 from isched.target import LowerTarget
 from isched.timed import TimedOp, TimedStream, timed_streams
-from isched.timeline import Span, Timeline
+from isched.timeline import Timeline
 
 __all__ = ["time_program", "time_streams"]
 
@@ -46,29 +45,13 @@ def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1
     return _Run(streams, chip, clusters).run()
 
 
-@dataclass(slots=True)
-class _Core:
-    """One scalar core and the queues of its engines. `lead`: scalar instructions still to do before the next op;
-    `blockers`: how many jobs it waits for."""
-
-    stream: TimedStream
-    position: int = 0
-    lead: int = 0
-    job: Job | None = None
-    blockers: int = 0
-    scalar_cycles: float = 0.0
-    end: float = 0.0
-    jobs: list[Job] = field(default_factory=list)
-    queues: dict[str, deque[Job]] = field(default_factory=dict)
-
-
 class _Run:
     """One run; cores are known by their position in `streams`."""
 
     def __init__(self, streams: tuple[TimedStream, ...], chip: Chip, clusters: int) -> None:
         self.chip = chip
         self.tick = chip.assumed.scalar_instruction_cycles
-        self.cores = [_Core(stream) for stream in streams]
+        self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
         self.members: dict[str, int] = {}
         for op in (op for stream in streams for op in stream.ops if op.rendezvous):
@@ -104,8 +87,8 @@ class _Run:
                 self._move(job)
             elif job is not None:
                 self._finish(job)
-        self._refuse_deadlock()
-        return self._timeline()
+        refuse_deadlock(self.cores)
+        return timeline_of(self.cores, self.chip, self.now)
 
     def _at(self, time: float, kind: int, job: Job | None, number: int) -> None:
         self.sequence += 1
@@ -141,7 +124,7 @@ class _Run:
         if not core.blockers:
             self._issue(core, job)
 
-    def _blockers(self, core: _Core, job: Job) -> dict[Job, str]:
+    def _blockers(self, core: Core, job: Job) -> dict[Job, str]:
         """Jobs of the core that must be over before the op issues."""
         barrier = bool(job.op.rendezvous) and not job.op.unit
         blockers: dict[Job, str] = {}
@@ -190,7 +173,7 @@ class _Run:
             return self.now
         return max(self.now, job.ready + ceil((self.now - job.ready) / period - TOLERANCE) * period)
 
-    def _issue(self, core: _Core, job: Job) -> None:
+    def _issue(self, core: Core, job: Job) -> None:
         op = job.op
         job.issued = job.start = self.now
         if op.unit:
@@ -232,7 +215,7 @@ class _Run:
                 return
             for other in here:
                 other.start = self.now
-            for leader in _served_together(here, self.broadcasts):
+            for leader in served_together(here, self.broadcasts):
                 self._at(self.now + leader.op.cycles, _FIXED_OVER, leader, 0)
         else:
             self._at(self.now + job.op.cycles, _FIXED_OVER if job.op.flows else _WORK_OVER, job, 0)
@@ -266,52 +249,3 @@ class _Run:
                 self._begin(queue[0])
             for number, reason in job.waiters:
                 self._unblock(number, reason, job)
-
-    # The end
-
-    def _refuse_deadlock(self) -> None:
-        waiting = [core.job for core in self.cores if core.job is not None]
-        waiting += [queue[0] for core in self.cores for queue in core.queues.values() if queue]
-        if waiting:
-            job = waiting[0]
-            who = f"core {self.cores[job.core].stream.core}, instruction {job.index} ({job.op.opcode} of "
-            raise PlanError(
-                f"{who}{job.op.source or 'no operator'})",
-                needs="what it waits for to happen",
-                has=f"{len(waiting)} instructions that wait for ever",
-            )
-
-    def _timeline(self) -> Timeline:
-        jobs = [job for core in self.cores for job in core.jobs]
-        numbers = {job: number for number, job in enumerate(jobs)}
-        ends = (*(core.end for core in self.cores), *(job.end for job in jobs))
-        return Timeline(
-            chip=self.chip.name,
-            clock_hz=self.chip.clock_hz,
-            launch_cycles=self.chip.assumed.launch_cycles,
-            cycles=max(ends, default=self.now),
-            cores=tuple(core.stream.core for core in self.cores),
-            spans=tuple(self._span(job, numbers) for job in jobs),
-            core_end_cycles=tuple(core.end for core in self.cores),
-            scalar_cycles=tuple(core.scalar_cycles for core in self.cores),
-            engine_kinds={engine.name: engine.kind for engine in self.chip.engines},
-        )
-
-    def _span(self, job: Job, numbers: dict[Job, int]) -> Span:
-        op = job.op
-        blocked_by = -1 if job.blocker is None else numbers[job.blocker]
-        return Span(
-            self.cores[job.core].stream.core, job.index, op.engine, op.unit, op.opcode, op.source, job.ready,
-            job.issued, job.start, job.end, job.stall, blocked_by, op.moved_bytes,
-        )  # fmt: skip
-
-
-def _served_together(here: list[Job], broadcasts: frozenset[str]) -> list[Job]:
-    """One job for each read: those of the same bytes over a link that broadcasts are served by one."""
-    leaders: dict[object, Job] = {}
-    for job in here:
-        alone = len(job.op.flows) != 1 or job.op.flows[0].link not in broadcasts
-        leader = leaders.setdefault(id(job) if alone else (job.op.reads, job.op.flows), job)
-        if leader is not job:
-            leader.together += (job,)
-    return list(leaders.values())

@@ -1,0 +1,53 @@
+"""The outcome of a run under the clock: the timeline of its jobs, or who waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from isched.engines import Core, Job
+from isched.timeline import Span, Timeline
+
+__all__ = ["refuse_deadlock", "timeline_of"]
+
+
+def refuse_deadlock(cores: Sequence[Core]) -> None:
+    """Raises PlanError when nothing can happen any more and something still waits."""
+    waiting = [core.job for core in cores if core.job is not None]
+    waiting += [queue[0] for core in cores for queue in core.queues.values() if queue]
+    if waiting:
+        job = waiting[0]
+        who = f"core {cores[job.core].stream.core}, instruction {job.index} ({job.op.opcode} of "
+        raise PlanError(
+            f"{who}{job.op.source or 'no operator'})",
+            needs="what it waits for to happen",
+            has=f"{len(waiting)} instructions that wait for ever",
+        )
+
+
+def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
+    """The timeline of a run that has ended; `now` is when its last event was."""
+    jobs = [job for core in cores for job in core.jobs]
+    numbers = {job: number for number, job in enumerate(jobs)}
+    ends = (*(core.end for core in cores), *(job.end for job in jobs))
+    return Timeline(
+        chip=chip.name,
+        clock_hz=chip.clock_hz,
+        launch_cycles=chip.assumed.launch_cycles,
+        cycles=max(ends, default=now),
+        cores=tuple(core.stream.core for core in cores),
+        spans=tuple(_span(job, cores[job.core].stream.core, numbers) for job in jobs),
+        core_end_cycles=tuple(core.end for core in cores),
+        scalar_cycles=tuple(core.scalar_cycles for core in cores),
+        engine_kinds={engine.name: engine.kind for engine in chip.engines},
+    )
+
+
+def _span(job: Job, core: int, numbers: dict[Job, int]) -> Span:
+    op = job.op
+    blocked_by = -1 if job.blocker is None else numbers[job.blocker]
+    return Span(
+        core, job.index, op.engine, op.unit, op.opcode, op.source, job.ready, job.issued, job.start, job.end, job.stall,
+        blocked_by, op.moved_bytes,
+    )  # fmt: skip
