@@ -9,14 +9,14 @@ row: a buffer that already holds a box keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hw_models.chip import Chip, MatrixEngine
 from hw_models.errors import DoesNotFit, PlanError
 from hw_models.routes import main_memory
 from isched.movement import copies, packed_copies
-from isched.pipeline import TileCode, pipelined, tile_code
+from isched.pipeline import TileCode, pipelined, tile_code, together
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
 from isched.turns import Turn, turns_of
@@ -170,10 +170,15 @@ def _lower_turn(state: _Lowering, turn: Turn, following: Turn | None) -> None:
     if shared:
         state.barrier(layer.name)
     state.streams[0].extend(early[0])
-    for number, core in enumerate(turn.step.binding.cores):
-        if number < len(turn.round.boxes) and box_size(turn.round.boxes[number]):
-            _lower_piece(state, turn, number, core)
-            _require_size(state, layer)
+    codes = {
+        core: _lower_piece(state, turn, number)
+        for number, core in enumerate(turn.step.binding.cores)
+        if number < len(turn.round.boxes) and box_size(turn.round.boxes[number])
+    }
+    for core, tiles in (together(codes, state.target.broadcast) if state.overlap else codes).items():
+        plain = (instr for code in tiles for instr in (*code.constants, *code.load, *code.multiply, *code.finish))
+        state.streams[core].extend(pipelined(tiles) if state.overlap else plain)
+        _require_size(state, layer)
     state.streams[0].extend(early[1])
     if shared:
         state.barrier(layer.name)
@@ -247,18 +252,14 @@ def _store_outputs(state: _Lowering, turn: Turn) -> None:
     state.copy(0, wanted, turn.entry.layer.name)
 
 
-def _lower_piece(state: _Lowering, turn: Turn, number: int, core: int) -> None:
-    """The tiles of one core's box in one round: loads, instructions, store; in a pipeline where engines may overlap."""
+def _lower_piece(state: _Lowering, turn: Turn, number: int) -> list[TileCode]:
+    """The tiles of one core's box in one round."""
     entry = turn.entry
     layer, here = entry.layer, entry.residents[number]
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
     tiles = state.tiler.tiles(layer, turn.round.boxes[number], residents, entry.room, state.overlap)
     fetches = tile_fetches(state.chip, layer, tiles, entry.room, state.overlap)
-    codes = [_tile(state, turn, fetch, here) for fetch in fetches]
-    if state.overlap:
-        state.streams[core].extend(pipelined(codes))
-    else:
-        state.streams[core].extend(instr for code in codes for instr in (*code.load, *code.multiply, *code.finish))
+    return [_tile(state, turn, fetch, here) for fetch in fetches]
 
 
 def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Place]) -> TileCode:
@@ -268,17 +269,22 @@ def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Plac
     offsets, pitches = _offsets(state, tile.offsets, tile.used, here)
     memory = {buffer.name: buffer.memory for buffer in work.buffers}
     passes = state.target.lower(state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches)
-    loads: list[Instr] = []
-    instrs: list[Instr] = []
-    for number, (wanted, computed) in enumerate(zip(tile.loads, passes, strict=True)):
-        places = [(load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted]
-        moves = [copy for load, place in places for copy in _load(state, turn, load, place, here)]
-        (instrs if number else loads).extend(state.copies(moves, layer.name))
-        instrs += computed
+
+    def moves(wanted: Iterable[Load]) -> tuple[Instr, ...]:
+        places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
+        return state.copies(
+            [copy for load, place in places for copy in _load(state, turn, load, place, here)], layer.name
+        )
+
+    constants = moves(load for load in tile.loads[0] if state.graph.by_name[load.tensor].constant)
+    others = moves(load for load in tile.loads[0] if not state.graph.by_name[load.tensor].constant)
+    instrs = list(passes[0])
+    for wanted, computed in zip(tile.loads[1:], passes[1:], strict=True):
+        instrs += [*moves(wanted), *computed]
     if tile.stored:
         source = Place(work.local, offsets[work.output], tile.box)
         instrs += state.copies(_back(state, turn, source, here), layer.name)
-    return tile_code(loads, instrs, state.matrix)
+    return tile_code(constants, others, instrs, state.matrix)
 
 
 def _offsets(

@@ -57,6 +57,10 @@ class LowerTarget(PlanTarget, Protocol):
 
         `source` is the operator they serve. The copies do not overlap and may run in any order."""
 
+    def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
+        """A copy from a shared memory that several cores make at the same time, each with its own instruction like
+        this one: where the chip can, one that reads the bytes once for all of them."""
+
     def synchronise(self, source: str) -> Instr:
         """The barrier instruction."""
 

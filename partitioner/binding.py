@@ -18,7 +18,17 @@ from partitioner.plan import Binding
 from partitioner.regions import Box, box_size, run_count
 from partitioner.target import PlanTarget, Work
 
-__all__ = ["bind", "cut_axis", "cut_quanta", "load_cycles", "piece_boxes", "store_cycles", "tile_cycles", "ways"]
+__all__ = [
+    "broadcast_cycles",
+    "bind",
+    "cut_axis",
+    "cut_quanta",
+    "load_cycles",
+    "piece_boxes",
+    "store_cycles",
+    "tile_cycles",
+    "ways",
+]
 
 
 def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
@@ -49,6 +59,15 @@ def tile_cycles(graph: Graph, layer: Layer, work: Work, box: Box, chip: Chip) ->
 def load_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
     """Bringing a box into a core's memory from where it is staged, all cores of the cluster at it."""
     return _transfer_cycles(chip, staging_memory(chip, local), local, tensor, box)
+
+
+def broadcast_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
+    """Bringing the same box into all cores' memories at once, where the link can; else as `load_cycles`."""
+    link = chip.link(staging_memory(chip, local), local, None)
+    if not link.broadcast:
+        return load_cycles(chip, local, tensor, box)
+    size_bytes, rows = box_size(box) * tensor.item_bytes, run_count(tensor.shape, box)
+    return transfer_cycles(chip, link.source, local, size_bytes, max(1, rows), sharers=1)
 
 
 def store_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:

@@ -16,7 +16,7 @@ from math import prod
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from hw_models.errors import DoesNotFit
-from partitioner.binding import cut_axis, cut_quanta, load_cycles, piece_boxes, store_cycles
+from partitioner.binding import broadcast_cycles, cut_axis, cut_quanta, load_cycles, piece_boxes, store_cycles
 from partitioner.graph import Graph
 from partitioner.instance import Reads, layer_reads
 from partitioner.layers import Layer
@@ -124,7 +124,7 @@ def choose_tiles(
     and no number where `cheapest` is not asked for, which is many times faster.
 
     With `twice`, every buffer has two places, so that one tile is loaded while another is worked on, and the cycles are
-    those of the busiest engine, with one tile's load and finish before and after.
+    those of the busiest engine, with one tile's load and finish before and after; constants come by broadcast.
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
@@ -142,7 +142,9 @@ def choose_tiles(
             if not cheapest:
                 return Tiling(counts, quanta), 0.0
             options = zip(
-                (False, True), _cycles(graph, layer, piece, counts, quanta, work, target, chip, used), strict=True
+                (False, True),
+                _cycles(graph, layer, piece, counts, quanta, work, target, chip, used, twice),
+                strict=True,
             )
             for channels_outer, (engines, moving) in options:
                 cycles = sum(engines) + moving
@@ -306,6 +308,7 @@ def _cycles(
     target: PlanTarget,
     chip: Chip,
     used: Fit,
+    broadcasts: bool,
 ) -> tuple[tuple[tuple[float, ...], float], tuple[tuple[float, ...], float]]:
     """Engine work of all tiles by engine, and cycles of moving: their stores, and each load as often as its box
     changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
@@ -335,7 +338,8 @@ def _cycles(
         if buffer in moved:
             once = vector_cycles(chip, box_size(box))
         else:
-            once = load_cycles(chip, work.local, graph.by_name[tensor], box)
+            shared = broadcasts and bool(graph.by_name[tensor].constant)
+            once = (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)
         by_rows, by_channels = start.get(buffer) != along.get(buffer), start.get(buffer) != across.get(buffer)
         always_again = len(work.passes) > 1
         rows_outer += once * _times(outer, by_rows, inner, by_channels, always_again)

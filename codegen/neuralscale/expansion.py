@@ -15,7 +15,7 @@ from codegen.neuralscale.assembler import load_immediate
 from codegen.neuralscale.isa import Instruction, instruction, row
 from codegen.neuralscale.isa_csr import csr
 from codegen.neuralscale.isa_row import Kind
-from codegen.neuralscale.memory_map import DMA_ENGINE_BASES, in_cluster
+from codegen.neuralscale.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
 from isched.program import Instr
 
 __all__ = ["A0", "POLL_INSTRUCTIONS", "S10", "T0", "ZERO", "Body"]
@@ -23,6 +23,8 @@ __all__ = ["A0", "POLL_INSTRUCTIONS", "S10", "T0", "ZERO", "Body"]
 ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27
 FT0 = 0
 OPERAND_REGISTERS = {"rd": A0, "rs1": A1, "rs2": A2}
+CORE_MAP = "mte_coremap"
+"""One bit a core of all clusters; programs name the cores of theirs."""
 DESCRIPTOR_STORE = 0x1000
 DESCRIPTOR_BYTES = 24
 DESCRIPTOR_WORDS = 5
@@ -60,12 +62,16 @@ class Body:
             elif name in ("fs1", "fs2"):
                 yield from self._set_scalar(value)
                 values[name[1:].replace("s", "rs")] = FT0
-            elif self.csrs.get(name) != value:
-                yield from self._set(T0, value)
-                yield instruction("csrrw", ZERO, csr(name).number, T0 if value else ZERO)
-                self.csrs[name] = value
+            else:
+                yield from self._set_csr(name, value << HARTS_PER_CLUSTER * self.cluster if name == CORE_MAP else value)
         assert all(f.kind in (Kind.GPR, Kind.FPR) for f in wanted.fields)
         yield instruction(instr.opcode, *(values[f.name] for f in wanted.fields))
+
+    def _set_csr(self, name: str, value: int) -> Iterator[Instruction]:
+        if self.csrs.get(name) != value:
+            yield from self._set(T0, value)
+            yield instruction("csrrw", ZERO, csr(name).number, T0 if value else ZERO)
+            self.csrs[name] = value
 
     def _set(self, register: int, value: int) -> Iterator[Instruction]:
         if value and self.registers.get(register) != value:

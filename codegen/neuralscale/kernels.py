@@ -6,7 +6,7 @@ One row an operator kind in `TEMPLATES`; a template is one file under `templates
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from codegen.neuralscale.depthwise import is_depthwise
@@ -109,6 +109,13 @@ class NeuralScaleKernels:
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         return copy_instructions(copies, source, chip)
+
+    def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
+        """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all."""
+        if instr.opcode != "mov.l1.llb":
+            return instr
+        core_map = sum(1 << core for core in cores)
+        return replace(instr, opcode="pld", operands=(*instr.operands, ("mte_coremap", core_map)))
 
     def synchronise(self, source: str) -> Instr:
         return Instr("sync", "sync", source=source)
