@@ -98,7 +98,7 @@ def lower_plan(
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
     tiler = Tiler.of(graph, target, chip)
-    layout = lay_out(plan, graph, chip, target, tiler)
+    layout = lay_out(plan, graph, chip, target, tiler, ahead=overlap)
     placements = place_tensors(graph, chip, base_bytes, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}

@@ -52,7 +52,8 @@ class Turn:
 def turns_of(
     plan: Plan, layout: Layout, graph: Graph, chip: Chip, ahead: bool
 ) -> tuple[Turn | tuple[Step, MoveLayout], ...]:
-    """All turns and moves in program order; with `ahead`, constants are staged a turn early where there is room."""
+    """All turns and moves in program order; with `ahead`, constants and inputs of the network are staged a turn early
+    where there is room."""
     result: list[Turn | tuple[Step, MoveLayout]] = []
     before: Turn | None = None
     for item in _flat(plan, layout):
@@ -62,9 +63,9 @@ def turns_of(
             continue
         turn = item
         same = before is not None and before.entry is turn.entry
-        if before is not None and same:
-            turn = replace(turn, base_bytes=before.base_bytes)
-            turn = replace(turn, kept=tuple(staged for staged in turn.stage.inputs if staged in before.stage.inputs))
+        if before is not None and same and before.base_bytes + turn.stage.size_bytes <= sum(turn.entry.staging):
+            kept = tuple(staged for staged in turn.stage.inputs if staged in before.stage.inputs)
+            turn = replace(turn, base_bytes=before.base_bytes, kept=kept)
         if ahead and before is not None and not turn.kept and (same or _plain(before)):
             turn = _ahead(before, turn, graph, chip.memory(layout.staging).alignment_bytes)
         result.append(turn)
@@ -88,9 +89,12 @@ def _plain(turn: Turn) -> bool:
 
 
 def _ahead(before: Turn, turn: Turn, graph: Graph, unit: int) -> Turn:
-    """The turn at the end of the free bytes that the one before leaves, its constants brought early; unchanged where
+    """The turn at the end of the free bytes that the one before leaves, what is there from the start brought early;
+    unchanged where
     both do not fit or there is nothing to bring."""
-    early = tuple(staged for staged in turn.stage.inputs if graph.by_name[staged.tensor].constant)
+    early = tuple(
+        staged for staged in turn.stage.inputs if graph.by_name[staged.tensor].constant or staged.tensor in graph.inputs
+    )
     if not early:
         return turn
     low = max(before.entry.staging[0], turn.entry.staging[0])

@@ -9,7 +9,7 @@ an instruction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
@@ -28,6 +28,10 @@ from partitioner.walk import Held, Moved, Slot, Walk
 
 __all__ = ["SHARED", "LayerLayout", "Layout", "Local", "MoveLayout", "Place", "Store", "lay_out", "local_part"]
 
+ROUNDS_IN_STAGING = 8
+"""Where rounds are staged ahead, so many would fit the staging memory: the next one arrives while one is worked on,
+and the wait for the first round of a layer is short."""
+
 
 def lay_out(
     plan: Plan,
@@ -36,8 +40,10 @@ def lay_out(
     target: PlanTarget,
     tiler: Tiler | None = None,
     given: tuple[str, ...] = (),
+    ahead: bool = False,
 ) -> Layout:
-    """Places for all that a plan holds; `given` names values that are in the main memory before its first step.
+    """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
+    `ahead`, rounds are small enough that the next one can be staged while one is worked on.
 
     Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
@@ -51,7 +57,7 @@ def lay_out(
         walk.keep_in_main(name)
     for step in plan.steps:
         walk.add(step)
-    return _placed(walk, tiler)
+    return _placed(walk, tiler, ahead)
 
 
 def local_part(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Local:
@@ -65,7 +71,7 @@ def local_part(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Loca
     return Local("", "")
 
 
-def _placed(walk: Walk, tiler: Tiler) -> Layout:
+def _placed(walk: Walk, tiler: Tiler, ahead: bool) -> Layout:
     """Offsets for all items, then rounds and tiles in what is left."""
     chip, graph = walk.chip, walk.graph
     pins: dict[str, str] = {}
@@ -105,7 +111,7 @@ def _placed(walk: Walk, tiler: Tiler) -> Layout:
             gap = gaps.get(walk.local.memory, {}).get(entry.slot, (0, bound))
             room = {(walk.local.memory, walk.local.part): (gap[0] + start, gap[1])}
             staging = gaps[walk.staging].get(entry.slot, (0, chip.memory(walk.staging).size_bytes))
-            layouts.append(_layer(walk, places, entry, room, staging, tiler))
+            layouts.append(_layer(walk, places, entry, room, staging, tiler, ahead))
         steps.append(tuple(layouts))
     pinned = {
         name: (Place(walk.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
@@ -191,7 +197,9 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
     return Residents(boxes, walk.local.part)
 
 
-def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], tiler: Tiler) -> LayerLayout:
+def _layer(
+    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], tiler: Tiler, ahead: bool
+) -> LayerLayout:
     graph, chip, layer, ids = walk.graph, walk.chip, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
     destination = places.of(entry.destination, SHARED) if entry.destination else None
@@ -203,7 +211,11 @@ def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[
 
     to_main = destination is not None and destination.memory == walk.main
     stager = Stager(graph, layer, chip, walk.reads, walk.staging, staged, to_main, staging[1])
-    rounds = _rounds(walk, entry, stager)
+    small = min(staging[1], chip.memory(walk.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
+    try:
+        rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
+    except DoesNotFit:
+        rounds = _rounds(walk, entry, stager)
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
         for turn in rounds:

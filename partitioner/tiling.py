@@ -123,8 +123,8 @@ def choose_tiles(
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
     and no number where `cheapest` is not asked for, which is many times faster.
 
-    With `twice`, every buffer has two places, so that one tile is loaded while another is worked on, and the cycles are
-    those of the busiest engine, with one tile's load and finish before and after; constants come by broadcast.
+    With `twice`, tiles overlap: constants come by broadcast, and the cycles are those of the busiest engine, with one
+    tile's load and finish before and after. Moving is hidden too where every buffer finds a second place.
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
@@ -134,22 +134,20 @@ def choose_tiles(
     closest: tuple[int, str, int, int] | None = None
     for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
         for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room, twice):
-            if over := overflow(chip, _spare_sizes(used, twice and prod(counts) > 1), room):
+            if over := overflow(chip, _spare_sizes(used, False), room):
                 where, demand, bound = over
                 if closest is None or demand - bound < closest[0]:
                     closest = (demand - bound, where, demand, bound)
                 continue
             if not cheapest:
                 return Tiling(counts, quanta), 0.0
-            options = zip(
-                (False, True),
-                _cycles(graph, layer, piece, counts, quanta, work, target, chip, used, twice),
-                strict=True,
-            )
-            for channels_outer, (engines, moving) in options:
+            double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), room) is None
+            found = _cycles(graph, layer, piece, counts, quanta, work, target, chip, used, twice)
+            for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
                 if twice:
-                    cycles = max(*engines, moving) + cycles / prod(counts)
+                    beside = moving if double else 0.0
+                    cycles = max(*engines, beside) + moving - beside + cycles / prod(counts)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
         if best is not None:
