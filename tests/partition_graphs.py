@@ -33,6 +33,7 @@ __all__ = [
     "random_chip",
     "random_graph",
     "residual_chain",
+    "tight_chip",
 ]
 
 Item = TypeVar("Item")
@@ -309,6 +310,16 @@ def random_chip(choose: Choices) -> Chip:
     )
 
 
+def tight_chip(choose: Choices) -> Chip:
+    """Few cores with little memory, yet enough for most tiles: networks are cut into many instances."""
+    return small_chip(
+        cores=choose.number(1, 4),
+        data_bytes=choose.one_of((12, 8, 16, 24, 48)) * KIB,
+        llb_bytes=choose.one_of((256, 1024, 128, 64)) * KIB,
+        enforced=choose.one_of((True, False)),
+    )
+
+
 @st.composite
 def graphs(draw: st.DrawFn, most_patterns: int = 5) -> tuple[Graph, Constants]:
     """Random networks with their constants."""
@@ -317,5 +328,6 @@ def graphs(draw: st.DrawFn, most_patterns: int = 5) -> tuple[Graph, Constants]:
 
 @st.composite
 def chips(draw: st.DrawFn) -> Chip:
-    """Random chips."""
-    return random_chip(Drawn(draw))
+    """Random chips, every other one tight."""
+    choose = Drawn(draw)
+    return choose.one_of((random_chip, tight_chip))(choose)

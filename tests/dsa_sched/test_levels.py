@@ -33,13 +33,14 @@ from isched.lower import lower_plan
 from isched.verify import verify_program
 from partitioner.graph import Constants, Graph
 from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import parse_plan
+from partitioner.plan import MOVES, parse_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
-from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph
+from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph, tight_chip
 from tests.small_networks import save_small_network
 
 KIB = 1024
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+TIGHT_SEEDS = (4, 6, 9, 16, 21, 50)
 BEYOND_O0 = tuple(level for level in LEVELS if level != "O0")
 
 
@@ -200,22 +201,32 @@ def check_against(plain: Compiled, bits: Mapping[str, bytes], level: str, seed: 
 
 
 @cache
-def random_at_o0(seed: int) -> tuple[Compiled, Mapping[str, bytes]] | None:
+def random_at_o0(seed: int, tight: bool) -> tuple[Compiled, Mapping[str, bytes]] | None:
     """None for what does not fit at O0 either."""
     try:
-        plain = plan_and_lower(*random_graph(Seeded(seed)), random_chip(Seeded(seed + 1000)), "O0")
+        chip = (tight_chip if tight else random_chip)(Seeded(seed + 1000))
+        plain = plan_and_lower(*random_graph(Seeded(seed)), chip, "O0")
     except UserError:
         return None
     return plain, run_random(plain, seed + 1)
 
 
+@pytest.mark.parametrize("tight", [False, True], ids=["any", "tight"])
 @pytest.mark.parametrize("level", BEYOND_O0)
-def test_random_networks_have_the_bits_of_o0(level: str) -> None:
-    """The first few seeds of a long search."""
-    fitting = [(seed, plain) for seed in range(10) if (plain := random_at_o0(seed))]
+def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:
+    """The first few seeds of a long search, and some whose plans have many instances, moves and shared values."""
+    seeds = TIGHT_SEEDS if tight else range(8)
+    fitting = [(seed, plain) for seed in seeds if (plain := random_at_o0(seed, tight))]
     said = [check_against(*plain, level, seed) for seed, plain in fitting]
-    assert len(said) > 5
+    assert len(said) >= 4
     assert said.count("runs") >= len(said) - 1, said
+
+
+def test_tight_chips_lead_to_plans_with_many_instances() -> None:
+    """Or the test above would not see what it is there for."""
+    plans = [make_plan(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET, "O3") for s in TIGHT_SEEDS]
+    assert any(group.split.instances > 1 for plan in plans for group in plan.groups)
+    assert {step.kind for plan in plans for step in plan.steps} & set(MOVES)
 
 
 @pytest.mark.slow
