@@ -44,12 +44,14 @@ VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
-    own copies of its inputs, so that it can be judged by itself."""
+    own copies of its inputs, so that it can be judged by itself; `overlap` lets the engines of a core work at the same
+    time (see `isched.pipeline`)."""
 
     level: str = "O0"
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     isolated: bool = False
+    overlap: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,16 @@ def compile_plan(
 ) -> Compilation:
     """The steps after partitioning, for callers that choose among plans."""
     progress("lowering")
-    program = lower_plan(plan, model.graph, model.constants, chip, target, target.data_base_bytes, options.isolated)
+    program = lower_plan(
+        plan,
+        model.graph,
+        model.constants,
+        chip,
+        target,
+        target.data_base_bytes,
+        options.isolated,
+        options.overlap,
+    )
     progress("verifying the program")
     verify_program(program, chip)
     return Compilation(model, chip, target, options, plan, program)

@@ -28,6 +28,11 @@ EARLY_STAGES = ("graph", "plan")
     type=click.Choice(["graph", "plan", "program", "asm"]),
     help="Print what one stage made: the graph, the plan, the program or the assembly.",
 )
+@click.option(
+    "--overlap",
+    is_flag=True,
+    help="Let engines work at the same time: tiles in a pipeline, weights broadcast and fetched ahead. Same values.",
+)
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
 def compile_command(
     model: str,
@@ -38,6 +43,7 @@ def compile_command(
     clusters: int,
     per_pass: PerPass,
     stage: str | None,
+    overlap: bool,
     folder: Path | None,
 ) -> None:
     """Compile MODEL, an ONNX file or a network of the zoo (see: dsa-sched models), for a chip.
@@ -62,7 +68,7 @@ def compile_command(
         from dsa_sched.artifact import require_place
 
         require_place(folder)
-    options = CompileOptions(level, batch, shapes)
+    options = CompileOptions(level, batch, shapes, overlap=overlap)
     if folder is None and stage in EARLY_STAGES:
         _print_early(model, chip, options, stage, clusters, per_pass)
         return

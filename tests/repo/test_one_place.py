@@ -199,6 +199,9 @@ class ToyTarget:
 
         return tuple(Instr(engine(c), "copy", (), (c.source,), (c.destination,), 1.0, source) for c in copies)
 
+    def broadcast(self, instr, cores):
+        return instr
+
     def synchronise(self, source):
         return Instr("sync", "barrier", source=source)
 
