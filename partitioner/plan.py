@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
@@ -148,6 +149,13 @@ def verify_plan(plan: Plan, graph: Graph, chip: Chip) -> None:
             raise PlanError(
                 who=f"step {step.group}", needs=f"cores below {chip.cores_per_cluster}", has=str(step.binding.cores)
             )
+        for exchange in group.exchanges if step.kind == "run" else ():
+            if prod(exchange.pieces) > len(step.binding.cores):
+                raise PlanError(
+                    who=f"step {step.group}",
+                    needs=f"a core for each of {prod(exchange.pieces)} pieces of {exchange.tensor}",
+                    has=f"{len(step.binding.cores)} cores",
+                )
         if step.kind in MOVES:
             if memories[step.scope].scope != "core" or step.tensor not in ready:
                 raise PlanError(

@@ -137,9 +137,10 @@ class Workshop:
         return core_boxes(self.graph, group, step, self.tiler.reads, self.target, self.chip)
 
     def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
-        """The step that runs an instance on the first cores."""
+        """The step that runs an instance on the first cores: as many as its output or an exchange has pieces."""
         box = instance_box(self.graph, group, group.output, instance)
-        cores = min(self.chip.cores_per_cluster, prod(spread.pieces))
+        most = max(prod(pieces) for pieces in (spread.pieces, *(exchange.pieces for exchange in group.exchanges)))
+        cores = min(self.chip.cores_per_cluster, most)
         exports = tuple((name, scope) for name in group.outputs(self.graph) if name != group.output)
         return Step(
             "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports

@@ -35,6 +35,7 @@ from partitioner.graph import Constants, Graph
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import MOVES, parse_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
+from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph, tight_chip
 from tests.small_networks import save_small_network
 
@@ -227,6 +228,20 @@ def test_tight_chips_lead_to_plans_with_many_instances() -> None:
     plans = [make_plan(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET, "O3") for s in TIGHT_SEEDS]
     assert any(group.split.instances > 1 for plan in plans for group in plan.groups)
     assert {step.kind for plan in plans for step in plan.steps} & set(MOVES)
+
+
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_an_exchange_of_more_pieces_than_the_output_has(level: str) -> None:
+    """Three cores compute an image each of a value in the middle, two of them the channels of the output."""
+    builder = MovementBuilder("exchanged")
+    x = builder.input("x", 3, 1, 1, 16)
+    inner = builder.conv(builder.elementwise("relu", builder.scale_shift(x)), 2)
+    joined = builder.conv(builder.concat(3, x, inner), 18, (1, 1), pads=(0, 0, 0, 0), groups=18, bias=False)
+    y = builder.scale_shift(builder.conv(builder.scale_shift(joined), 12, (1, 1), pads=(0, 0, 0, 0), bias=False))
+    right = builder.elementwise("relu", builder.conv(y, 1))
+    pair = builder.concat(3, builder.conv(y, 1, (1, 1), pads=(0, 0, 0, 0)), right)
+    graph, constants = builder.build(builder.concat(0, pair, pair))
+    assert check_random(graph, constants, small_chip(3, 24 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
 
 
 @pytest.mark.slow

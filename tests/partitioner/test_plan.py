@@ -12,7 +12,7 @@ from hw_models.errors import ModelError, PlanError
 from partitioner.graph import Graph, Op
 from partitioner.layers import Layer, group_layers
 from partitioner.levels import make_plan
-from partitioner.plan import Binding, Plan, Split, parse_plan, verify_plan
+from partitioner.plan import Binding, Exchange, Plan, Split, parse_plan, verify_plan
 from partitioner.text import TextError
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
@@ -38,6 +38,13 @@ FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a core too many": (
         lambda p: replace(p, steps=(replace(p.steps[0], binding=Binding((1, 1, 1, 1), (8,))), *p.steps[1:])),
         "cores below 8",
+    ),
+    "an exchange of more pieces than cores": (
+        lambda p: replace(
+            p,
+            groups=(replace(p.groups[0], exchanges=(Exchange("conv0.out", (1, 3, 3, 1)),)), *p.groups[1:]),
+        ),
+        "a core for each of 9 pieces of conv0.out; has",
     ),
     "an unknown memory": (
         lambda p: replace(p, steps=(replace(p.steps[0], scope="L9"), *p.steps[1:])),
