@@ -27,7 +27,7 @@ lint: setup
 	$(RUN)/mypy
 
 test: lint
-	$(RUN)/python -m pytest -n 2 -m 'not slow'
+	$(RUN)/python -m pytest -n 2 -m 'not slow and not full'
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
