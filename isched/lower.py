@@ -107,7 +107,7 @@ def lower_plan(
         graph, constants, chip, target, layout, tiler, by_name, reads, main_memory(chip), streams, overlap
     )
     turns = turns_of(plan, layout, graph, chip, overlap)
-    for turn, following in zip(turns, (*turns[1:], None), strict=True):
+    for turn, following in zip(turns, (*turns[1:], None), strict=False):
         if isinstance(turn, Turn):
             _lower_turn(state, turn, following if isinstance(following, Turn) and following.early else None)
         else:

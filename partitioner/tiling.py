@@ -246,16 +246,29 @@ class Tiler:
     ) -> Tiles:
         """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
         possible. Raises DoesNotFit."""
+        tilings = [self.choose(layer, piece, residents, room)]
         if twice:
-            try:
-                return self._cut(layer, piece, residents, self._known(layer, piece, residents, room, True, True)[0])
-            except DoesNotFit:
-                pass
-        tiles = self._cut(layer, piece, residents, self.choose(layer, piece, residents, room))
-        if all(overflow(self.chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits):
-            return tiles
-        tiling, _ = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room)
-        return self._cut(layer, piece, residents, tiling)
+            tilings.insert(0, self._known(layer, piece, residents, room, True, True)[0])
+        for tiling in tilings:
+            tiles = self._cut(layer, piece, residents, tiling)
+            if self._all_fit(tiles, room):
+                return tiles
+        # The largest tile away from the borders stood for all; where a border makes another one larger, cut finer.
+        for tiling in self._finer(layer, piece):
+            tiles = self._cut(layer, piece, residents, tiling)
+            if self._all_fit(tiles, room):
+                return tiles
+        return self._cut(layer, piece, residents, tilings[-1])
+
+    def _all_fit(self, tiles: Tiles, room: Room) -> bool:
+        return all(overflow(self.chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits)
+
+    def _finer(self, layer: Layer, piece: Box) -> Iterator[Tiling]:
+        """All tilings, coarse to fine."""
+        quanta = self.target.quanta(self.graph, layer)
+        for inner in cut_counts(piece[-1], quanta[-1]):
+            for outer in outer_counts(piece, quanta):
+                yield Tiling((*outer, inner), quanta)
 
     def _cut(self, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
         boxes = tile_boxes(piece, tiling)

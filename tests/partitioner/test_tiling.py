@@ -13,7 +13,8 @@ from isched.lower import place_tensors
 from partitioner.graph import Graph
 from partitioner.layers import Layer, group_layers
 from partitioner.regions import box_size, full_box
-from partitioner.tiling import Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
+from partitioner.residency import NOTHING, Residents
+from partitioner.tiling import Tiler, Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
 from tests.chip_runs import compile_graph, small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -116,3 +117,26 @@ def test_isolated_layers_read_probes_of_their_inputs() -> None:
     reads = {r.offset_bytes for s in compiled.program.streams for i in s.instrs for r in i.reads if r.memory == "DDR"}
     assert probes[first].offset_bytes in reads
     assert compiled.program.placement[first].offset_bytes not in reads
+
+
+def test_a_border_that_makes_another_tile_the_largest_does_not_refuse_the_piece() -> None:
+    """Of two tiles at the lower border the last one's halo is clipped; the first needs a row more."""
+    builder = GraphBuilder("border")
+    x = builder.input("x", 6, 15, 10, 24)
+    graph, _ = builder.build(builder.pool("max_pool", x, (3, 3), stride=1, pads=(1, 1, 1, 1)))
+    (layer,) = group_layers(graph)[0]
+    chip = small_chip(cores=1)
+    tiler = Tiler.of(graph, TARGET, chip)
+    room = {("L1", "data"): (0, 4352)}
+    piece = ((0, 1), (7, 15), (0, 10), (0, 24))
+    kept = Residents({layer.output: piece, "x": ((0, 1), (6, 15), (0, 10), (0, 24))}, "data")
+    for residents in (NOTHING, kept):
+        tiles = tiler.tiles(layer, piece, residents, room)
+        assert sum(box_size(tile) for tile in tiles.boxes) == box_size(piece)
+        assert all(overflow(chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits)
+
+
+def test_a_network_that_passes_its_input_on_needs_no_instruction() -> None:
+    builder = GraphBuilder("pass")
+    graph, constants = builder.build(builder.input("x", 2, 3))
+    assert all(not stream.instrs for stream in compile_graph(graph, constants).program.streams)
