@@ -24,3 +24,10 @@ def test_first_sample_agrees_with_onnxruntime(tmp_path: Path) -> None:
     found = re.search(r"relative error against onnxruntime: (\S+)", done.stdout)
     assert found
     assert float(found[1]) < 5e-3
+
+
+def test_all_levels_leave_the_same_bits(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(SAMPLES[1])], cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["O0", "O1", "O2", "O3"]
+    assert all(line.endswith("the bits of O0: True") for line in lines)
