@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hw_models.chip import Chip
-from hw_models.cost import transfer_cycles, vector_cycles
 from hw_models.errors import PlanError
-from hw_models.routes import main_memory
-from partitioner.binding import cut_quanta, load_cycles, piece_boxes, store_cycles, ways
+from partitioner.binding import cut_quanta, piece_boxes, ways
+from partitioner.core_assignment import assign
+from partitioner.core_transfers import Transfers
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.instance import Reads
@@ -26,24 +26,17 @@ from partitioner.likeness import likeness
 from partitioner.plan import Binding
 from partitioner.regions import (
     Box,
-    box_shape,
     box_size,
     common,
     full_box,
-    holds,
     input_boxes,
     join,
-    run_count,
     view_box,
 )
 from partitioner.target import PlanTarget
 from partitioner.waiting import Waiting, activations, own_names, waiting_values
 
-__all__ = ["Binder", "Bound", "Closeness", "Transfers", "assign", "renamed"]
-
-MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it, as the lowering does."""
-
+__all__ = ["Binder", "Bound", "Closeness", "renamed"]
 
 SWEEPS = 2
 """How often every layer may follow its neighbours."""
@@ -75,71 +68,6 @@ class Closeness:
     cycles: float
     core_bytes: int
     moved: tuple[Need, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Transfers:
-    """Cycles of ways between the cores' `local` memory and the shared one, `staging`."""
-
-    graph: Graph
-    chip: Chip
-    local: str
-    staging: str
-
-    def shared(self, name: str, boxes: Mapping[int, Box], needs: Sequence[Mapping[int, Box]]) -> float:
-        """Storing a value in the shared memory and loading what each reader needs."""
-        tensor = self.graph.by_name[name]
-        store = store_cycles(self.chip, self.local, tensor, max(boxes.values(), key=box_size))
-        return store + sum(
-            load_cycles(self.chip, self.local, tensor, max(need.values(), key=box_size)) for need in needs if need
-        )
-
-    def moved(self, name: str, boxes: Mapping[int, Box], need: Mapping[int, Box]) -> float:
-        """A move step: own parts are copied inside the core, others' go through the shared memory; 0 if all is there
-        already."""
-        if all(core in boxes and holds(boxes[core], box) for core, box in need.items()):
-            return 0.0
-        item_bytes = self.graph.by_name[name].item_bytes
-        given: dict[int, dict[Box, None]] = {}
-        taken: list[float] = []
-        for core, box in need.items():
-            copied = vector_cycles(self.chip, box_size(common(boxes[core], box))) if core in boxes else 0.0
-            parts = {
-                other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
-            }
-            if any(run_count(box_shape(box), _relative(part, box)) > MOST_RUNS for part in parts.values()):
-                taken.append(copied + self._link(self.staging, self.local, box_size(box) * item_bytes, 1))
-                parts |= {core: common(boxes[core], box)} if core in boxes else {}
-            else:
-                size = sum(box_size(part) for part in parts.values())
-                taken.append(copied + self._link(self.staging, self.local, size * item_bytes, len(parts)))
-            for other, part in parts.items():
-                given.setdefault(other, {})[part] = None
-        stored = (
-            self._link(self.local, self.staging, sum(map(box_size, _maximal(tuple(parts)))) * item_bytes, len(parts))
-            for parts in given.values()
-        )
-        return max(taken) + max(stored, default=0.0) + 3 * self.chip.assumed.sync_cycles
-
-    def main_cycles(self, size_bytes: int, readers: int) -> float:
-        """What is added where a value of that size waits in the main memory: once there, and back for each reader."""
-        main = main_memory(self.chip)
-        if main == self.staging:
-            return 0.0
-        back = transfer_cycles(self.chip, main, self.staging, size_bytes)
-        return transfer_cycles(self.chip, self.staging, main, size_bytes) + readers * back
-
-    def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
-        sharers = self.chip.cores_per_cluster
-        return transfer_cycles(self.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)
-
-
-def _relative(part: Box, whole: Box) -> Box:
-    return tuple((low - base, high - base) for (low, high), (base, _) in zip(part, whole, strict=True))
-
-
-def _maximal(parts: tuple[Box, ...]) -> list[Box]:
-    return [part for part in parts if not any(other != part and holds(other, part) for other in parts)]
 
 
 @dataclass
@@ -393,50 +321,3 @@ def renamed(graph: Graph, view: str, box: Box) -> Box | None:
     other = view_box(graph.by_name[view].shape, graph.by_name[source].shape, box)
     exact = box_size(other) == box_size(box) and input_boxes(graph, op, {view: other})[source] == box
     return other if exact else None
-
-
-def assign(gain: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """A core for each piece, all different, with the greatest sum of `gain[piece][core]`; the first cores in order
-    where nothing else decides (Kuhn's method, cubic in the number of cores)."""
-    if all(row[number] == max(row) for number, row in enumerate(gain)):
-        return tuple(range(len(gain)))
-    cores = len(gain[0])
-    return _heaviest_matching(
-        [[value * (cores + 1) + (i == j) for j, value in enumerate(row)] for i, row in enumerate(gain)]
-    )
-
-
-def _heaviest_matching(gain: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """For each row a column of its own, with the greatest sum; there are at least as many columns as rows."""
-    rows, columns = len(gain), len(gain[0])
-    infinite = 1 << 62
-    of_row, of_column = [0] * (rows + 1), [0] * (columns + 1)  # potentials
-    owner = [0] * (columns + 1)
-    for row in range(1, rows + 1):
-        owner[0], column = row, 0
-        least, way, used = [infinite] * (columns + 1), [0] * (columns + 1), [False] * (columns + 1)
-        while owner[column]:
-            used[column] = True
-            current, delta, following = owner[column], infinite, 0
-            for j in range(1, columns + 1):
-                if used[j]:
-                    continue
-                slack = -gain[current - 1][j - 1] - of_row[current] - of_column[j]
-                if slack < least[j]:
-                    least[j], way[j] = slack, column
-                if least[j] < delta:
-                    delta, following = least[j], j
-            for j in range(columns + 1):
-                if used[j]:
-                    of_row[owner[j]] += delta
-                    of_column[j] -= delta
-                else:
-                    least[j] -= delta
-            column = following
-        while column:
-            owner[column], column = owner[way[column]], way[column]
-    result = [0] * rows
-    for j in range(1, columns + 1):
-        if owner[j]:
-            result[owner[j] - 1] = j - 1
-    return tuple(result)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
 from hw_models.routes import main_memory, staging_memory
-from partitioner.core_binding import Binder, Bound, Transfers
+from partitioner.core_binding import Binder, Bound
+from partitioner.core_transfers import Transfers
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
 from partitioner.layer_level import layer_plan, view_step

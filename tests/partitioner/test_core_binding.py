@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from partitioner.core_binding import Binder, Transfers, assign, renamed
+from partitioner.core_assignment import assign
+from partitioner.core_binding import Binder, renamed
+from partitioner.core_transfers import Transfers
 from partitioner.graph import Graph
 from partitioner.instance import layer_reads
 from partitioner.layers import group_layers
