@@ -222,60 +222,72 @@ class Walk:
         return Moved(step, slot, to, sources, buffer)
 
     def _run(self, step: Step, group: Group) -> list[Slot]:
-        graph, ids = self.graph, step.binding.cores
         cores = self.core_boxes(step, group)
-        exchanged = {exchange.tensor for exchange in group.exchanges}
-        outputs = group.outputs(graph)
+        exchanged = frozenset(exchange.tensor for exchange in group.exchanges)
         scopes = {**dict(step.exports), group.output: step.scope}
+        outputs = group.outputs(self.graph)
         slots, after = self._slots(group, exchanged, outputs, scopes, cores)
         last = self._last_reads(group, slots)
-        local: dict[str, Held] = {}
-        sources: dict[str, tuple[Held, ...]] = {}
-        for name in group.inputs(graph):
-            needs = {core: part.needed[name] for core, part in zip(ids, cores, strict=True) if name in part.needed}
-            found = self.find(name, needs, (step.group, step.instance))
-            for held in (found,) if isinstance(found, Held) else found:
-                self._touch(held, last[name])
-            if isinstance(found, Held):
-                local[name] = found
-            else:
-                sources[name] = found
+        local, sources = self._inputs(step, group, cores, last)
         result: list[Slot] = []
         for layer in group.layers:
             name = layer.output
-            slot = slots[name]
-            if layer.anchor(graph).kind == "view":
-                self._inner_view(layer, ids, cores, local, sources)
+            if layer.anchor(self.graph).kind == "view":
+                self._inner_view(layer, step.binding.cores, cores, local, sources)
                 continue
-            self._note_pinned(layer, slot)
-            boxes = tuple(part.computed.get(name, empty_box(len(graph.by_name[name].shape))) for part in cores)
-            entry = Slot(layer, slot, step, boxes, {}, {}, None)
-            owned = tuple(part.owned.get(name, empty_box(len(graph.by_name[name].shape))) for part in cores)
-            inner = any(name in part.needed for part in cores)
+            self._note_pinned(layer, slots[name])
+            empty = empty_box(len(self.graph.by_name[name].shape))
+            boxes = tuple(part.computed.get(name, empty) for part in cores)
+            owned = tuple(part.owned.get(name, empty) for part in cores)
+            entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
             scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory
-            if inner or scope == self.local.memory:
-                kept = {
-                    c: join(b, p.needed.get(name, b))
-                    for c, b, p in zip(ids, boxes, cores, strict=True)
-                    if box_size(b) or name in p.needed
-                }
-                local[name] = self._keep_local(
-                    name, kept, {c: b for c, b in zip(ids, owned, strict=True) if box_size(b)}, slot
-                )
-                self._touch(local[name], max(last.get(name, slot), after.get(name, slot)))
+            done = after.get(name, entry.slot)
+            if scope == self.local.memory or any(name in part.needed for part in cores):
+                local[name] = self._stay(entry, cores, owned)
+                self._touch(local[name], max(last.get(name, entry.slot), done))
             if name in exchanged:
                 union = joined(boxes)
-                entry.exchange = (
-                    self.keep(f"{name}.exchange", self.staging, slot + 1, self._bytes(name, union)),
-                    union,
-                )
+                size = self._bytes(name, union)
+                entry.exchange = (self.keep(f"{name}.exchange", self.staging, entry.slot + 1, size), union)
             if name in outputs:
-                self._leave(entry, name, scope, owned, local, after.get(name, slot))
+                self._leave(entry, name, scope, owned, local, done)
             read = {name}.union(*(self.reads(layer, box) for box in boxes if box_size(box)))
             entry.local = {tensor: held for tensor, held in local.items() if tensor in read}
             entry.sources = {tensor: held for tensor, held in sources.items() if tensor in read}
             result.append(entry)
         return result
+
+    def _inputs(
+        self, step: Step, group: Group, cores: tuple[CoreBoxes, ...], last: Mapping[str, int]
+    ) -> tuple[dict[str, Held], dict[str, tuple[Held, ...]]]:
+        """Where the group finds what it reads from outside: in local memories, in shared ones. Held until last read."""
+        local: dict[str, Held] = {}
+        sources: dict[str, tuple[Held, ...]] = {}
+        for name in group.inputs(self.graph):
+            each = zip(step.binding.cores, cores, strict=True)
+            found = self.find(
+                name,
+                {core: part.needed[name] for core, part in each if name in part.needed},
+                (step.group, step.instance),
+            )
+            if isinstance(found, Held):
+                local[name] = found
+            else:
+                sources[name] = found
+            for held in (found,) if isinstance(found, Held) else found:
+                self._touch(held, last[name])
+        return local, sources
+
+    def _stay(self, entry: Slot, cores: tuple[CoreBoxes, ...], owned: tuple[Box, ...]) -> Held:
+        """A layer's output stays on every core that computes or needs a part of it."""
+        name, ids = entry.layer.output, entry.step.binding.cores
+        kept = {
+            core: join(box, part.needed.get(name, box))
+            for core, box, part in zip(ids, entry.boxes, cores, strict=True)
+            if box_size(box) or name in part.needed
+        }
+        given = {core: box for core, box in zip(ids, owned, strict=True) if box_size(box)}
+        return self._keep_local(name, kept, given, entry.slot)
 
     def _leave(
         self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, Held], slot: int
@@ -306,7 +318,7 @@ class Walk:
     def _slots(
         self,
         group: Group,
-        exchanged: set[str],
+        exchanged: frozenset[str],
         outputs: tuple[str, ...],
         scopes: Mapping[str, str],
         cores: tuple[CoreBoxes, ...],
