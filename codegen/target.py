@@ -6,6 +6,7 @@ the group `dsa_sched.targets` whose name is the instruction set. Targets are imp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,6 +31,7 @@ __all__ = [
     "Execution",
     "Target",
     "find_target",
+    "symbol_of",
     "target_members",
     "target_names",
 ]
@@ -100,6 +102,11 @@ class Target(LowerTarget, Protocol):
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
     ) -> Execution:
         """Run on the target's own simulator. Raises TargetError with core, pc and operator when the run fails."""
+
+
+def symbol_of(operator: str) -> str:
+    """An operator's name as targets write it into the symbols of machine code."""
+    return re.sub(r"[^A-Za-z0-9_.$]", "_", operator)[:80] or "_"
 
 
 def find_target(isa: str) -> Target | None:

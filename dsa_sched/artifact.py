@@ -27,10 +27,13 @@ from codegen.target import ClusterFiles
 from hw_models.errors import ModelError, TargetError
 from partitioner.batching import pass_count
 
-__all__ = ["FORMAT", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
+__all__ = ["FORMAT", "GRAPH_FILE", "PLAN_FILE", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
 
 FORMAT: Literal["dsa-sched-artifact/2"] = "dsa-sched-artifact/2"
 MANIFEST = "manifest.json"
+PLAN_FILE = "plan.txt"
+GRAPH_FILE = "graph.txt"
+"""Texts for readers. Artifacts of older versions have no graph."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILE_BYTES = 4 << 30
 

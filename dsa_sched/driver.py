@@ -15,7 +15,17 @@ from pathlib import Path
 
 from codegen.generic import GenericTarget
 from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
-from dsa_sched.artifact import FORMAT, Artifact, ChipId, Manifest, ProgramEntry, TensorEntry, file_entry
+from dsa_sched.artifact import (
+    FORMAT,
+    GRAPH_FILE,
+    PLAN_FILE,
+    Artifact,
+    ChipId,
+    Manifest,
+    ProgramEntry,
+    TensorEntry,
+    file_entry,
+)
 from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
@@ -130,7 +140,7 @@ def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
     for part in parts:
         programs.append(part.entry(start))
         start += part.rows
-    texts = {"plan.txt": str(first.plan).encode()}
+    texts = {PLAN_FILE: str(first.plan).encode(), GRAPH_FILE: str(first.model.graph).encode()}
     manifest = Manifest(
         format=FORMAT,
         model=first.model.graph.name,

@@ -7,7 +7,6 @@ Every core has straight-line code of its own (`expansion`), which the entry send
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, Symbol
 from codegen.neuralscale.expansion import Body
 from codegen.neuralscale.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
+from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from isched.program import Instr, Program
 from partitioner.graph import Constants, Graph
@@ -59,7 +59,7 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
     for stream in program.streams:
         body = Body(program.cluster)
         for number, (source, instrs) in enumerate(_runs(stream.instrs)):
-            name = f"core{stream.core}.{number:04d}.{_label(source)}"
+            name = f"core{stream.core}.{number:04d}.{symbol_of(source)}"
             code = [item for instr in instrs for item in body.expand(instr)]
             label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
             items += [*label, _comment(source or "no operator"), *code]
@@ -82,10 +82,6 @@ def _comment(text: str) -> Comment:
     """Names of a model may hold any character; those that are not printed are escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return Comment(shown.strip())
-
-
-def _label(source: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.$]", "_", source)[:80] or "_"
 
 
 def _map(pieces: list[tuple[str, int, str, int]]) -> tuple[tuple[SourceRange, ...], tuple[Symbol, ...]]:

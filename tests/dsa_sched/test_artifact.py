@@ -36,7 +36,7 @@ def test_save_and_load_are_inverse(artifact: Artifact, folder: Path, tmp_path: P
     assert loaded.manifest == artifact.manifest
     loaded.save(tmp_path / "again")
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 5
+    assert len(files) == 6
     for file in files:
         assert (tmp_path / "again" / file).read_bytes() == (folder / file).read_bytes()
 

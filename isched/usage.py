@@ -1,0 +1,232 @@
+"""What the engines did in each part of a run: by stage of the network, by group, by operator, or in stretches of time.
+
+    Timeline + operator -> part --usage_by--> a Usage for each part, in the order of their first work
+    Timeline + number of stretches --usage_over_time--> a Usage for each stretch
+
+Every moment of every core belongs to one part, so that the parts add up to the whole run without its launch. A moment
+belongs to the part that the core's matrix engine works for; when that is idle, its vector engine; when both are, its
+transfer engine. A moment in which a core does nothing belongs to what the other cores work for, in proportion to how
+many they are; when none works, to what is worked on next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from isched.timeline import OVERLAPS, Overlap, Span, Timeline
+
+__all__ = ["ENGINE_KINDS", "Usage", "united", "usage_by", "usage_over_time"]
+
+ENGINE_KINDS = ("matrix", "vector", "transfer")
+"""Kinds of engines that each core has for itself; the first that works says what a moment belongs to."""
+
+Edge = tuple[float, int, int, str, str]
+"""Time, -1 for an end and 1 for a start, core, kind of engine, part."""
+
+ALL_CORES = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What happened in the moments of one part. All cycles are sums over cores: eight cores for 100 cycles are 800.
+
+    `busy_cycles` is by kind of engine, and `dma` for moments in which any DMA channel of the cluster works. They count
+    whatever the engines work for, so a transfer for the next part may be among them. `active_cycles` are those in
+    which any engine of the core works; `overlaps` are the vendor's percentages, as shares of them.
+    """
+
+    part: str
+    cycles: float
+    active_cycles: float
+    busy_cycles: Mapping[str, float]
+    overlaps: Mapping[str, Overlap]
+
+    def utilisation(self, kind: str) -> float:
+        """Share of the part's moments in which engines of a kind work; `dma` is a kind too."""
+        return self.busy_cycles[kind] / self.cycles if self.cycles else 0.0
+
+
+def usage_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> tuple[Usage, ...]:
+    """Usage by part; `parts` is operator -> part, and what is not in it belongs to the part `other`."""
+    sweep = _Sweep(timeline)
+    for edge in sorted(_edges(timeline, parts, other), key=_order):
+        sweep.step(edge)
+    return sweep.usages()
+
+
+def usage_over_time(timeline: Timeline, stretches: int) -> tuple[Usage, ...]:
+    """Usage in equal stretches of the time after the launch, named by their number from 0 on."""
+    width = (timeline.cycles - timeline.launch_cycles) / stretches
+    borders: list[Edge] = [
+        (timeline.launch_cycles + number * width, -1, ALL_CORES, "", str(number)) for number in range(stretches)
+    ]
+    sweep = _Sweep(timeline)
+    for edge in sorted((*_edges(timeline, {}, ""), *borders), key=_order):
+        sweep.step(edge)
+    return sweep.usages()
+
+
+def united(spans: list[Span]) -> list[tuple[float, float]]:
+    """Stretches (start, end) in which any of the spans is at work, in order."""
+    stretches: list[tuple[float, float]] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if stretches and span.start <= stretches[-1][1]:
+            stretches[-1] = (stretches[-1][0], max(stretches[-1][1], span.end))
+        else:
+            stretches.append((span.start, span.end))
+    return stretches
+
+
+def _edges(timeline: Timeline, parts: Mapping[str, str], other: str) -> Iterator[Edge]:
+    kinds = timeline.engine_kinds
+    for span in timeline.spans:
+        kind = kinds.get(span.unit, "")
+        if kind in ENGINE_KINDS and span.end > span.start:
+            part = parts.get(span.source, other)
+            yield span.start, 1, span.core, kind, part
+            yield span.end, -1, span.core, kind, part
+    dma = [span for span in timeline.spans if kinds.get(span.engine) == "dma" and span.end > span.start]
+    for start, end in united(dma):
+        yield start, 1, ALL_CORES, "dma", ""
+        yield end, -1, ALL_CORES, "dma", ""
+
+
+def _order(edge: Edge) -> tuple[float, int, int, int]:
+    """At one moment, ends come before starts."""
+    time, sign, core, kind, _ = edge
+    return time, sign, core, ENGINE_KINDS.index(kind) if kind in ENGINE_KINDS else len(ENGINE_KINDS)
+
+
+class _Sums:
+    """Cycles of one part by what was at work in them."""
+
+    def __init__(self) -> None:
+        self.cycles: dict[tuple[frozenset[str], bool], float] = {}
+
+    def add(self, kinds: frozenset[str], dma: bool, cycles: float) -> None:
+        key = kinds, dma
+        self.cycles[key] = self.cycles.get(key, 0.0) + cycles
+
+    def usage(self, part: str) -> Usage:
+        busy = dict.fromkeys((*ENGINE_KINDS, "dma"), 0.0)
+        both = dict.fromkeys((name for name, _ in OVERLAPS), 0.0)
+        active = 0.0
+        for (kinds, dma), cycles in self.cycles.items():
+            active += cycles if kinds else 0.0
+            busy["dma"] += cycles if dma else 0.0
+            for kind in kinds:
+                busy[kind] += cycles
+            for name, of in OVERLAPS:
+                both[name] += cycles if kinds.issuperset(of) else 0.0
+        overlaps = {name: Overlap(cycles, cycles / active if active else 0.0) for name, cycles in both.items()}
+        return Usage(part, sum(self.cycles.values()), active, busy, overlaps)
+
+
+class _Core:
+    """A core's engines at a moment: by kind, the parts of what they work on, and since when that is so."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.working: dict[str, list[str]] = {kind: [] for kind in ENGINE_KINDS}
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(kind for kind, parts in self.working.items() if parts)
+
+    @property
+    def part(self) -> str | None:
+        """What the moment belongs to; None when the core does nothing."""
+        return next((parts[0] for parts in self.working.values() if parts), None)
+
+
+class _Sweep:
+    """Goes through the edges in order of time. Work is summed when a core's engines change, idleness at every edge."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.now = timeline.launch_cycles
+        self.end = timeline.cycles
+        self.cores = {core: _Core(self.now) for core in timeline.cores}
+        self.sums: dict[str, _Sums] = {}
+        self.active: dict[str, int] = {}
+        """Part -> number of cores whose moment belongs to it."""
+        self.nobody = {False: 0.0, True: 0.0}
+        """Cycles in which no core works and none has since, by whether the DMA does."""
+        self.dma = False
+        self.stretch: str | None = None
+        """The stretch of time that all belongs to, where parts are such."""
+
+    def step(self, edge: Edge) -> None:
+        time, sign, number, kind, part = edge
+        self._idle(time)
+        if number == ALL_CORES:
+            self._flush_all()
+            if kind == "dma":
+                self.dma = sign > 0
+            else:
+                self.stretch = part
+                self.sums.setdefault(part, _Sums())
+            return
+        core = self.cores[number]
+        self._flush(core)
+        before = core.part
+        if sign > 0:
+            core.working[kind].append(part)
+        else:
+            core.working[kind].remove(part)
+        self._turn(before, core.part)
+
+    def _turn(self, before: str | None, after: str | None) -> None:
+        """A core's moments belong to another part from now on."""
+        if before == after:
+            return
+        if before is not None:
+            self.active[before] -= 1
+            if not self.active[before]:
+                del self.active[before]
+        if after is not None:
+            self.active[after] = self.active.get(after, 0) + 1
+            if self.stretch is None:
+                self._settle(after)
+
+    def _settle(self, part: str) -> None:
+        """What nobody worked in belongs to `part`."""
+        sums = self.sums.setdefault(part, _Sums())
+        for dma, cycles in self.nobody.items():
+            if cycles:
+                sums.add(frozenset(), dma, cycles)
+                self.nobody[dma] = 0.0
+
+    def _idle(self, time: float) -> None:
+        """Time goes on to `time`: hand out the moments of cores that do nothing."""
+        passed, self.now = time - self.now, time
+        working = sum(self.active.values())
+        idle = passed * (len(self.cores) - working)
+        if idle <= 0.0:
+            return
+        if self.stretch is not None:
+            self.sums[self.stretch].add(frozenset(), self.dma, idle)
+        elif not working:
+            self.nobody[self.dma] += idle
+        else:
+            for part, count in self.active.items():
+                self.sums[part].add(frozenset(), self.dma, idle * count / working)
+
+    def _flush(self, core: _Core) -> None:
+        """Sum what a core did since its engines last changed."""
+        part = core.part
+        if part is not None and self.now > core.since:
+            whose = part if self.stretch is None else self.stretch
+            self.sums[whose].add(core.kinds, self.dma, self.now - core.since)
+        core.since = self.now
+
+    def _flush_all(self) -> None:
+        for core in self.cores.values():
+            self._flush(core)
+
+    def usages(self) -> tuple[Usage, ...]:
+        self._idle(self.end)
+        self._flush_all()
+        if any(self.nobody.values()):
+            self._settle(next(reversed(self.sums), "-"))
+        return tuple(sums.usage(part) for part, sums in self.sums.items())

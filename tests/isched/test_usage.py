@@ -1,0 +1,95 @@
+"""Usage by part and in stretches: every moment of every core is counted once, where the rule says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hw_models.chip import Chip
+from isched.timed import Flow, Issue, TimedOp, TimedStream
+from isched.timeline import OVERLAPS, Timeline
+from isched.timing import time_streams
+from isched.usage import ENGINE_KINDS, usage_by, usage_over_time
+from tests.chip_runs import stcp920
+
+
+def instant(chip: Chip) -> Chip:
+    """A chip whose scalar cores take no time."""
+    return chip.model_copy(update={"assumed": chip.assumed.model_copy(update={"scalar_instruction_cycles": 0.0})})
+
+
+CHIP = instant(stcp920())
+
+
+def op(unit: str, cycles: float, source: str) -> TimedOp:
+    return TimedOp(unit, unit, Issue(1), unit, cycles, source=source)
+
+
+def timeline(*cores: tuple[TimedOp, ...]) -> Timeline:
+    return time_streams(tuple(TimedStream(core, ops) for core, ops in enumerate(cores)), CHIP)
+
+
+def test_the_first_kind_at_work_says_what_a_moment_belongs_to() -> None:
+    # Matrix works for a until 100, vector for b until 150, transfer for c until 180.
+    one = timeline((op("matrix", 100, "a"), op("vector", 150, "b"), op("transfer", 180, "c")))
+    a, b, c = usage_by(one, {"a": "A", "b": "B", "c": "C"})
+    assert [(u.part, u.cycles) for u in (a, b, c)] == [("A", 100), ("B", 50), ("C", 30)]
+    assert a.busy_cycles == {"matrix": 100, "vector": 100, "transfer": 100, "dma": 0}
+    assert [a.overlaps[name].share for name, _ in OVERLAPS] == [1, 1, 1, 1]
+    assert [b.overlaps[name].share for name, _ in OVERLAPS] == [0, 0, 1, 0]
+    assert c.utilisation("transfer") == 1
+    assert c.utilisation("matrix") == 0
+
+
+def test_idle_cores_belong_to_what_the_others_work_for() -> None:
+    one = timeline((op("matrix", 100, "a"),), (op("vector", 60, "a"),), (op("vector", 20, "b"),))
+    a, b = usage_by(one, {"a": "A", "b": "B"})
+    # Core 1 is idle for 40 cycles of a; core 2 for 40 of which both others work for a, and for 40 more.
+    assert (a.cycles, b.cycles) == (100 + 60 + 40 + 80, 20)
+    assert a.utilisation("matrix") == pytest.approx(100 / 280)
+    assert a.active_cycles == 160
+
+
+def test_a_wait_for_the_main_memory_belongs_to_what_comes_after_it() -> None:
+    start = TimedOp("dma", "dma.start", Issue(0), "dma0.0", 50, (Flow("ddr_to_llb", 299),), starts="dma0.0#1")
+    wait = TimedOp("scalar", "dma.wait", Issue(0, 0, 1), awaits=("dma0.0#1",))
+    one = timeline((start, wait, op("matrix", 40, "a")), ())
+    (a,) = usage_by(one, {"a": "A"})
+    assert a.cycles == 2 * (one.cycles - one.launch_cycles)
+    assert a.busy_cycles["dma"] == 2 * (50 + 10)
+    assert a.busy_cycles["matrix"] == 40
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_and_stretches_add_up_to_the_whole_run(seed: int) -> None:
+    chosen = random.Random(seed)
+    cores = [
+        tuple(op(chosen.choice(ENGINE_KINDS), chosen.randint(0, 90), chosen.choice("abcd")) for _ in range(40))
+        for _ in range(chosen.randint(1, 4))
+    ]
+    one = timeline(*cores)
+    whole = (one.cycles - one.launch_cycles) * len(one.cores)
+    by_part = usage_by(one, {"a": "A", "b": "B", "c": "B"}, other="rest")
+    assert {usage.part for usage in by_part} <= {"A", "B", "rest"}
+    for usages in (by_part, usage_over_time(one, 7)):
+        assert sum(usage.cycles for usage in usages) == pytest.approx(whole)
+        for kind in ENGINE_KINDS:
+            assert sum(usage.busy_cycles[kind] for usage in usages) == pytest.approx(one.busy_cycles.get(kind, 0))
+        for name, overlap in one.overlaps.items():
+            assert sum(usage.overlaps[name].cycles for usage in usages) == pytest.approx(overlap.cycles)
+    work = {"A": 0.0, "B": 0.0, "rest": 0.0}
+    for span in one.spans:
+        if span.unit == "matrix":
+            work[{"a": "A", "b": "B", "c": "B"}.get(span.source, "rest")] += span.end - span.start
+    for usage in by_part:
+        assert usage.busy_cycles["matrix"] == pytest.approx(work[usage.part]), "matrix work is in its own part"
+    stretches = usage_over_time(one, 7)
+    assert [usage.part for usage in stretches] == list("0123456")
+    assert [usage.cycles for usage in stretches] == pytest.approx([whole / 7] * 7)
+
+
+def test_a_run_without_work_has_no_parts() -> None:
+    assert usage_by(timeline(()), {}) == ()
+    (stretch,) = usage_over_time(timeline(()), 1)
+    assert (stretch.cycles, stretch.utilisation("matrix")) == (0, 0)
