@@ -13,6 +13,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from codegen.neuralscale.isa import Instruction, IsaError, encode, instruction, row
 from codegen.neuralscale.isa_row import Kind
@@ -128,6 +129,11 @@ def load_address(rd: int, target: str) -> Far:
 
 def load_immediate(rd: int, value: int) -> tuple[Instruction, ...]:
     """`li`: one or two instructions that put a signed or unsigned 32-bit number into `rd`; AssemblyError if larger."""
+    return _immediate(rd, value)
+
+
+@lru_cache(maxsize=1 << 17)
+def _immediate(rd: int, value: int) -> tuple[Instruction, ...]:
     if not -(1 << 31) <= value < 1 << 32:
         raise AssemblyError(f"{value:#x} does not fit into a 32-bit register")
     low = ((value & 0xFFF) ^ 0x800) - 0x800
@@ -189,11 +195,15 @@ def assemble(items: Sequence[Item], base_address: int) -> bytes:
     addresses = label_addresses(items, base_address)
     words = array("I")
     append = words.append
+    known: dict[int, int] = {}  # words by identity: equal instructions are mostly one object, all of them held by items
     try:
         for item in items:
-            kind = type(item)
-            if kind is Instruction:
-                append(encode(item))  # type: ignore[arg-type]  # `kind` is checked, a class pattern costs twice as much
+            word = known.get(id(item))
+            if word is not None:
+                append(word)
+            elif isinstance(item, Instruction):
+                word = known[id(item)] = encode(item)
+                append(word)
             elif isinstance(item, Branch | Far):
                 for expanded in expand(item, base_address + 4 * len(words), addresses):
                     append(encode(expanded))

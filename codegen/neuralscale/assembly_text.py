@@ -63,10 +63,17 @@ def render_lines(items: Sequence[Item]) -> Iterator[str]:
     yield from _DIRECTIVES
     addresses = label_addresses(items, 0)
     address = 0
+    known: dict[int, str] = {}  # lines by identity: equal instructions are mostly one object, all of them held by items
     for item in items:
+        line = known.get(id(item))
+        if line is not None:
+            yield line
+            address += 4
+            continue
         match item:
             case Instruction():
-                yield f"    {_gnu_text(item)}"
+                line = known[id(item)] = f"    {_gnu_text(item)}"
+                yield line
             case Label():
                 yield f"{item.name}:"
             case Comment():

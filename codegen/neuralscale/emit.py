@@ -25,6 +25,7 @@ from partitioner.graph import Constants, Graph
 __all__ = ["Image", "SourceRange", "emit_image"]
 
 CONTROL_BYTES = 128
+INSTRUCTION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
             code = [item for instr in instrs for item in body.expand(instr)]
             label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
             items += [*label, _comment(source or "no operator"), *code]
-            pieces.append((name, stream.core, source, code_bytes(code)))
+            pieces.append((name, stream.core, source, INSTRUCTION_BYTES * len(code)))
         last = ending(stream.core, f"core{stream.core}" if not stream.instrs else "")
         items += last
         pieces.append((f"core{stream.core}.end", stream.core, "", code_bytes(last)))

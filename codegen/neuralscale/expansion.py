@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from codegen.neuralscale.assembler import load_immediate
 from codegen.neuralscale.isa import Instruction, instruction, row
@@ -23,6 +24,8 @@ __all__ = ["A0", "POLL_INSTRUCTIONS", "S10", "T0", "ZERO", "Body"]
 ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27
 FT0 = 0
 OPERAND_REGISTERS = {"rd": A0, "rs1": A1, "rs2": A2}
+SCALAR_FIELDS = {"fs1": "rs1", "fs2": "rs2"}
+"""Scalar operands, which a floating-point register holds."""
 CORE_MAP = "mte_coremap"
 """One bit a core of all clusters; programs name the cores of theirs."""
 DESCRIPTOR_STORE = 0x1000
@@ -42,73 +45,111 @@ class Body:
     registers: dict[int, int] = field(default_factory=dict)
     scalar_bits: int | None = None
 
-    def expand(self, instr: Instr) -> Iterator[Instruction]:
+    def expand(self, instr: Instr) -> list[Instruction]:
+        """The machine instructions of one instruction, in order."""
+        code: list[Instruction] = []
         match instr.opcode:
             case "dma.start":
-                yield from self._start_dma(dict(instr.operands))
+                self._start_dma(code, dict(instr.operands))
             case "dma.wait":
-                yield from self._await_dma(dict(instr.operands))
+                self._await_dma(code, dict(instr.operands))
             case _:
-                yield from self._issue(instr)
+                self._issue(code, instr)
+        return code
 
-    def _issue(self, instr: Instr) -> Iterator[Instruction]:
+    def _issue(self, code: list[Instruction], instr: Instr) -> None:
         """CSRs and registers that differ from what they hold, then the instruction itself."""
-        wanted = row(instr.opcode)
+        fields = _register_fields(instr.opcode)
         values: dict[str, int] = {}
         for name, value in instr.operands:
-            if name in OPERAND_REGISTERS:
-                yield from self._set(OPERAND_REGISTERS[name], in_cluster(value, self.cluster))
-                values[name] = OPERAND_REGISTERS[name]
-            elif name in ("fs1", "fs2"):
-                yield from self._set_scalar(value)
-                values[name[1:].replace("s", "rs")] = FT0
+            register = OPERAND_REGISTERS.get(name)
+            if register is not None:
+                self._set(code, register, in_cluster(value, self.cluster))
+                values[name] = register
+            elif name in SCALAR_FIELDS:
+                self._set_scalar(code, value)
+                values[SCALAR_FIELDS[name]] = FT0
             else:
-                yield from self._set_csr(name, value << HARTS_PER_CLUSTER * self.cluster if name == CORE_MAP else value)
-        assert all(f.kind in (Kind.GPR, Kind.FPR) for f in wanted.fields)
-        yield instruction(instr.opcode, *(values[f.name] for f in wanted.fields))
+                self._set_csr(code, name, value << HARTS_PER_CLUSTER * self.cluster if name == CORE_MAP else value)
+        code.append(instruction(instr.opcode, *[values[name] for name in fields]))
 
-    def _set_csr(self, name: str, value: int) -> Iterator[Instruction]:
+    def _set_csr(self, code: list[Instruction], name: str, value: int) -> None:
         if self.csrs.get(name) != value:
-            yield from self._set(T0, value)
-            yield instruction("csrrw", ZERO, csr(name).number, T0 if value else ZERO)
+            self._set(code, T0, value)
+            code.append(instruction("csrrw", ZERO, csr(name).number, T0 if value else ZERO))
             self.csrs[name] = value
 
-    def _set(self, register: int, value: int) -> Iterator[Instruction]:
-        if value and self.registers.get(register) != value:
-            yield from load_immediate(register, value)
-            self.registers[register] = value
-        elif not value and register != T0 and self.registers.get(register) != 0:
-            yield instruction("addi", register, ZERO, 0)
-            self.registers[register] = 0
+    def _set(self, code: list[Instruction], register: int, value: int) -> None:
+        if self.registers.get(register) == value:
+            return
+        if value:
+            code += load_immediate(register, value)
+        elif register != T0:
+            code.append(instruction("addi", register, ZERO, 0))
+        else:  # zero need not be held: ZERO does
+            return
+        self.registers[register] = value
 
-    def _set_scalar(self, bits: int) -> Iterator[Instruction]:
+    def _set_scalar(self, code: list[Instruction], bits: int) -> None:
         if self.scalar_bits != bits:
-            yield from self._set(T0, bits)
-            yield instruction("fmv.w.x", FT0, T0 if bits else ZERO)
+            self._set(code, T0, bits)
+            code.append(instruction("fmv.w.x", FT0, T0 if bits else ZERO))
             self.scalar_bits = bits
 
-    def _store(self, value: int, offset: int, base: int) -> Iterator[Instruction]:
-        yield from self._set(T0, value)
-        yield instruction("sw", T0 if value else ZERO, offset, base)
+    def _store(self, code: list[Instruction], value: int, offset: int, base: int) -> None:
+        self._set(code, T0, value)
+        code.append(instruction("sw", T0 if value else ZERO, offset, base))
 
-    def _start_dma(self, operands: dict[str, int]) -> Iterator[Instruction]:
+    def _start_dma(self, code: list[Instruction], operands: dict[str, int]) -> None:
         """Write the chain of descriptors, then channel control, first descriptor and start."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
-        yield from self._set(S10, engine)
-        yield from self._set(S11, _descriptor_store(engine, channel))
+        self._set(code, S10, engine)
+        self._set(code, S11, _descriptor_store(engine, channel))
         for position, word in enumerate(self._chain(operands)):
-            yield from self._store(word, 4 * position, S11)
-        yield from self._store(1, 0x000, S10)
-        yield from self._store(0x8000_0000, 0x100 * (channel + 1), S10)
-        yield instruction("sw", S11, 0x114 + 0x100 * channel, S10)
-        yield from self._store(1 << channel, 0x004, S10)
+            self._store(code, word, 4 * position, S11)
+        self._store(code, 1, 0x000, S10)
+        self._store(code, 0x8000_0000, 0x100 * (channel + 1), S10)
+        code.append(instruction("sw", S11, 0x114 + 0x100 * channel, S10))
+        self._store(code, 1 << channel, 0x004, S10)
 
-    def count_dma(self, operands: dict[str, int]) -> int:
-        """How many instructions `expand` gives for a start, and the same effect on what registers hold: chains are
-        most of a program's instructions, and counting them should not make them."""
+    def count(self, instr: Instr) -> int:
+        """How many instructions `expand` gives for anything but a wait, and the same effect on what CSRs and registers
+        hold: the clock counts programs more often than they are emitted, and counting should not make them."""
+        if instr.opcode == "dma.start":
+            return self._count_dma(dict(instr.operands))
+        csrs, registers = self.csrs, self.registers
+        held = registers.get(T0)
+        count = 1
+        for name, value in instr.operands:
+            register = OPERAND_REGISTERS.get(name)
+            if register is not None:
+                address = in_cluster(value, self.cluster)
+                if registers.get(register) != address:
+                    registers[register] = address
+                    count += _immediate_instructions(address)
+                continue
+            if name in SCALAR_FIELDS:
+                if self.scalar_bits == value:
+                    continue
+                self.scalar_bits = value
+            else:
+                if name == CORE_MAP:
+                    value <<= HARTS_PER_CLUSTER * self.cluster
+                if csrs.get(name) == value:
+                    continue
+                csrs[name] = value
+            if value and held != value:
+                held = registers[T0] = value
+                count += _immediate_instructions(value)
+            count += 1
+        return count
+
+    def _count_dma(self, operands: dict[str, int]) -> int:
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
-        count = sum(1 for _ in self._set(S10, engine))
-        count += sum(1 for _ in self._set(S11, _descriptor_store(engine, channel)))
+        code: list[Instruction] = []
+        self._set(code, S10, engine)
+        self._set(code, S11, _descriptor_store(engine, channel))
+        count = len(code)
         held = self.registers.get(T0)
         for word in (*self._chain(operands), 1, 0x8000_0000, 1 << channel):
             if word and word != held:
@@ -133,15 +174,23 @@ class Body:
             yield from shape
             yield link
 
-    def _await_dma(self, operands: dict[str, int]) -> Iterator[Instruction]:
+    def _await_dma(self, code: list[Instruction], operands: dict[str, int]) -> None:
         """Poll the busy bit, then clear the done flag."""
         channel = operands["channel"]
-        yield from self._set(S10, DMA_ENGINE_BASES[self.cluster][operands["engine"]])
-        yield instruction("lw", T0, 0x010, S10)
-        yield instruction("andi", T0, T0, 1 << channel)
-        yield instruction("bne", T0, ZERO, -8)
+        self._set(code, S10, DMA_ENGINE_BASES[self.cluster][operands["engine"]])
+        code.append(instruction("lw", T0, 0x010, S10))
+        code.append(instruction("andi", T0, T0, 1 << channel))
+        code.append(instruction("bne", T0, ZERO, -8))
         self.registers.pop(T0, None)
-        yield from self._store(1 << 2 * channel, 0x014, S10)
+        self._store(code, 1 << 2 * channel, 0x014, S10)
+
+
+@cache
+def _register_fields(opcode: str) -> tuple[str, ...]:
+    """The operands of an instruction that its word holds, all of them registers."""
+    fields = row(opcode).fields
+    assert all(f.kind in (Kind.GPR, Kind.FPR) for f in fields)
+    return tuple(f.name for f in fields)
 
 
 def _immediate_instructions(value: int) -> int:

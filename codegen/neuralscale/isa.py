@@ -106,7 +106,14 @@ def row(mnemonic: str) -> Row:
 
 
 def instruction(mnemonic: str, *values: int) -> Instruction:
-    """The instruction with these operand values, in the row's order: `instruction("addi", 10, 0, 5)` is a0 = 5."""
+    """The instruction with these operand values, in the row's order: `instruction("addi", 10, 0, 5)` is a0 = 5.
+
+    Equal ones are mostly one object: programs repeat a small part of their words."""
+    return _made(mnemonic, values)
+
+
+@lru_cache(maxsize=1 << 17)
+def _made(mnemonic: str, values: tuple[int, ...]) -> Instruction:
     plan = _ENCODE_PLAN.get(mnemonic)
     if plan is None or len(plan[1]) != len(values):
         names = ", ".join(field.name for field in row(mnemonic).fields)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from codegen.neuralscale.expansion import POLL_INSTRUCTIONS, Body
 from codegen.neuralscale.frame import ending_count, start_up_count
 from isched.program import Instr, Program
@@ -22,11 +24,14 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
 
 def _issue_cost(instr: Instr, body: Body) -> Issue:
     """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
-    if instr.opcode == "dma.start":
-        return Issue(body.count_dma(dict(instr.operands)))
-    code = list(body.expand(instr))
     if instr.opcode != "dma.wait":
         meets = dict(instr.operands)["mte_coremap"] if instr.opcode == "pld" else 0
-        return Issue(len(code), meets=meets)
+        return _issue(body.count(instr), meets)
+    code = body.expand(instr)
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
     return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)
+
+
+@cache
+def _issue(before: int, meets: int) -> Issue:
+    return Issue(before, meets=meets)
