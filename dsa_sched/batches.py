@@ -222,4 +222,4 @@ def _compile_chosen(search: _Search, target: Target) -> tuple[Compilation, ...]:
 
 
 def _one_line(error: PlanError) -> str:
-    return " ".join(str(error).split())
+    return " ".join(error.line.split())

@@ -110,7 +110,7 @@ def bisect(
     reference = Reference(model)
     values = tuple(reference.values(feed) for feed in feeds)
     check = failing_check(report)[0] if report else "fault"
-    plain = replace(compile_options, batch=None, shapes=(), isolated=False)
+    plain = replace(compile_options, batch=None, shapes=(), isolated=False, keep_values=True)
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     total = len(model.graph.node)
     with TemporaryDirectory(prefix="dsa-sched-") as folder:

@@ -55,13 +55,14 @@ VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 class CompileOptions:
     """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
     own copies of its inputs, so that it can be judged by itself; `overlap` lets the engines of a core work at the same
-    time (see `isched.pipeline`)."""
+    time (see `isched.pipeline`); with `keep_values` nothing in the main memory is overwritten once it is written."""
 
     level: str = "O0"
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     isolated: bool = False
     overlap: bool = False
+    keep_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,7 @@ def compile_plan(
         target.data_base_bytes,
         options.isolated,
         options.overlap,
+        options.keep_values,
     )
     progress("verifying the program")
     verify_program(program, chip)

@@ -92,7 +92,7 @@ def verify_model(
     or command that cannot be used and for a run that ends in a fault; wrong results are `failures` of the report.
     """
     started = perf_counter()
-    whole = compile_model(source, chip, compile_options, progress)
+    whole = compile_model(source, chip, replace(compile_options, keep_values=True), progress)
     isolated, plain = judged_twins(whole, progress)
     feeds = seeded_or_given(whole.model.source, options)
     seconds = perf_counter() - started
@@ -110,7 +110,7 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
     def twin(options: CompileOptions) -> Compilation:
         return compile_graph(whole.model, whole.chip, whole.target, options)
 
-    at_o0 = replace(whole.options, level=LEVELS[0])
+    at_o0 = replace(whole.options, level=LEVELS[0], keep_values=True)
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
     if whole.plan.level == LEVELS[0]:

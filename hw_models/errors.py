@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ChipError", "DoesNotFit", "ModelError", "PlanError", "Problem", "TargetError", "UserError", "size_text"]
+__all__ = [
+    "ChipError",
+    "DoesNotFit",
+    "Holder",
+    "ModelError",
+    "PlanError",
+    "Problem",
+    "TargetError",
+    "UserError",
+    "size_text",
+]
 
 SHOWN_PROBLEMS = 40
+SHOWN_HOLDERS = 8
 
 
 class UserError(Exception):
@@ -27,10 +38,15 @@ class UserError(Exception):
         self.has = has
         self.change = change
 
-    def __str__(self) -> str:
+    @property
+    def line(self) -> str:
+        """The four parts alone, without what a subclass adds below them."""
         parts = (f"needs {self.needs}" if self.needs else "", f"has {self.has}" if self.has else "", self.change)
         said = "; ".join(part for part in parts if part)
         return f"{self.who}: {said}" if said else self.who
+
+    def __str__(self) -> str:
+        return self.line
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +97,30 @@ class PlanError(UserError):
     """A plan that the chip or the rules of planning do not allow."""
 
 
-class DoesNotFit(PlanError):
-    """A demand for memory above its bound; `levers` are the changes that would lower the demand or raise the bound."""
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What holds room at the moment at which something else finds none, since when and until when, in words."""
 
-    def __init__(self, who: str, *, demand_bytes: int, bound_bytes: int, where: str, levers: tuple[str, ...]) -> None:
+    name: str
+    size_bytes: int
+    since: str
+    until: str
+
+
+class DoesNotFit(PlanError):
+    """A demand for memory above its bound; `levers` are the changes that would lower the demand or raise the bound,
+    `holders` what holds the rest. The message lists the largest of them below its line."""
+
+    def __init__(
+        self,
+        who: str,
+        *,
+        demand_bytes: int,
+        bound_bytes: int,
+        where: str,
+        levers: tuple[str, ...],
+        holders: tuple[Holder, ...] = (),
+    ) -> None:
         super().__init__(
             who,
             needs=f"{size_text(demand_bytes)} of {where}",
@@ -95,6 +131,34 @@ class DoesNotFit(PlanError):
         self.bound_bytes = bound_bytes
         self.where = where
         self.levers = levers
+        self.holders = tuple(sorted(holders, key=lambda holder: (-holder.size_bytes, holder.name)))
+
+    def held_by(self, holders: tuple[Holder, ...]) -> DoesNotFit:
+        """The same refusal, saying who holds what."""
+        return DoesNotFit(
+            self.who,
+            demand_bytes=self.demand_bytes,
+            bound_bytes=self.bound_bytes,
+            where=self.where,
+            levers=self.levers,
+            holders=holders,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join((self.line, *self._held()))
+
+    def _held(self) -> list[str]:
+        """The table of holders, and what the rest of them hold in one line."""
+        if not self.holders:
+            return []
+        shown, rest = self.holders[:SHOWN_HOLDERS], self.holders[SHOWN_HOLDERS:]
+        rows = [(h.name, size_text(h.size_bytes), f"from {h.since} to {h.until}") for h in shown]
+        if rest:
+            rows.append((f"{len(rest)} more", size_text(sum(h.size_bytes for h in rest)), ""))
+        names, sizes = (max(len(row[column]) for row in rows) for column in (0, 1))
+        total = size_text(sum(holder.size_bytes for holder in self.holders))
+        lines = [f"  {name:<{names}}  {size:>{sizes}}  {span}".rstrip() for name, size, span in rows]
+        return [f"  held in {self.where} at that moment: {total}", *lines]
 
 
 class TargetError(UserError):

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hw_models.chip import Chip, MatrixEngine
-from hw_models.errors import DoesNotFit, PlanError
+from hw_models.errors import PlanError
 from hw_models.routes import main_memory
 from isched.movement import copies, packed_copies
 from isched.pipeline import TileCode, pipelined, tile_code, together
+from isched.placing import place_tensors
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
 from isched.turns import Turn, turns_of
@@ -31,13 +32,10 @@ from partitioner.rounds import Staged
 from partitioner.target import Load
 from partitioner.tiling import Tiler
 
-__all__ = ["lower_plan", "place_tensors"]
+__all__ = ["lower_plan"]
 
 MOST_INSTRUCTIONS = 1_000_000
 """A program of more is refused while it is being made: no code space holds it, and hours would pass."""
-
-TENSOR_ALIGNMENT_BYTES = 64
-"""Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""
 
 
 @dataclass(slots=True)
@@ -89,17 +87,19 @@ def lower_plan(
     base_bytes: int,
     isolated: bool = False,
     overlap: bool = False,
+    keep_values: bool = False,
 ) -> Program:
     """The program of one cluster; tensors lie in the main memory from `base_bytes` on.
 
-    With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to be filled by whoever runs the
-    program) instead of what the layers before it wrote: every layer can then be judged by itself in one run. That needs
-    a plan which keeps every value in the main memory.
+    With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
+    run; else values take turns. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to
+    be filled by whoever runs the program) instead of what the layers before it wrote: every layer can then be judged by
+    itself in one run. That needs a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
     tiler = Tiler.of(graph, target, chip)
     layout = lay_out(plan, graph, chip, target, tiler, ahead=overlap)
-    placements = place_tensors(graph, chip, base_bytes, isolated)
+    placements = place_tensors(graph, chip, base_bytes, layout, keep_values or isolated, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(chip.cores_per_cluster)]
@@ -114,48 +114,6 @@ def lower_plan(
             _lower_move(state, *turn)
     streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
     return Program(plan.name, chip.name, 0, target.barrier, placements, streams_of)
-
-
-def place_tensors(graph: Graph, chip: Chip, base_bytes: int, isolated: bool) -> tuple[Placement, ...]:
-    """Every tensor one after the other, without reuse, so that each can be read after the run. Views are aliases."""
-    main = main_memory(chip)
-    offset = base_bytes
-    placements: list[Placement] = []
-    by_name: dict[str, Placement] = {}
-
-    def place(name: str, kind: str, size_bytes: int, of: str = "") -> None:
-        nonlocal offset
-        placement = Placement(name, kind, main, offset, size_bytes, of)
-        placements.append(placement)
-        by_name.setdefault(name, placement)
-        offset += -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
-
-    # Constants first, so that the program file holds them as one run of bytes.
-    for tensor in sorted(graph.tensors, key=lambda t: not t.constant):
-        producer = graph.producer.get(tensor.name)
-        if producer is not None and producer.kind == "view":
-            source = by_name[producer.inputs[0]]
-            alias = Placement(tensor.name, "alias", main, source.offset_bytes, tensor.size_bytes, source.tensor)
-            placements.append(alias)
-            by_name[tensor.name] = alias
-            continue
-        kind = "constant" if tensor.constant else "input" if tensor.name in graph.inputs else "value"
-        place(tensor.name, "output" if kind == "value" and tensor.name in graph.outputs else kind, tensor.size_bytes)
-    if isolated:
-        for tensor in graph.tensors:
-            if tensor.name in graph.producer:
-                place(f"{tensor.name}::probe", "probe", tensor.size_bytes, tensor.name)
-    bound = chip.memory(main).size_bytes
-    if offset > bound:
-        largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
-        raise DoesNotFit(
-            f"graph {graph.name} (largest tensor {largest.name})",
-            demand_bytes=offset,
-            bound_bytes=bound,
-            where=main,
-            levers=("a smaller batch", f"a chip with more {main}"),
-        )
-    return tuple(placements)
 
 
 def _lower_turn(state: _Lowering, turn: Turn, following: Turn | None) -> None:
@@ -243,6 +201,8 @@ def _early(state: _Lowering, turn: Turn) -> tuple[tuple[Instr, ...], tuple[Instr
 def _store_outputs(state: _Lowering, turn: Turn) -> None:
     """What the round computed, from the staging area to the main memory."""
     name = turn.entry.layer.output
+    if not turn.stage.outputs:
+        return
     main = state.in_main(name, state.placement)
     wanted = [
         copy

@@ -73,7 +73,7 @@ def _groups(
             if len(group) == 1:
                 raise
             smaller = capacity_bytes * LESS_ROOM[0] // LESS_ROOM[1]
-            reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", str(error)))
+            reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", error.line))
             parts, more = _groups(workshop, group, smaller)
             made += parts
             reasons += more
@@ -118,7 +118,7 @@ def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tupl
             layout = lay_out(plan, workshop.graph, chip, workshop.target, workshop.tiler)
         except UserError as error:
             refusal = error
-            reasons.append(Decision("order", "tried again with less room for waiting values", str(error)))
+            reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
             continue
         verify_plan(plan, workshop.graph, chip)
         return with_pins(workshop, plan, layout)

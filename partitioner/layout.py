@@ -19,6 +19,7 @@ from partitioner.graph import Graph
 from partitioner.packing import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.places import SHARED, LayerLayout, Layout, Local, MoveLayout, Place, Store
 from partitioner.plan import Plan
+from partitioner.refusal import holders_at, refuse_late
 from partitioner.regions import Box, box_size, full_box, joined
 from partitioner.residency import Residents, Room
 from partitioner.rounds import Round, Stager, own_rounds, shared_rounds
@@ -96,7 +97,7 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool) -> Layout:
             continue
         unit = chip.memory(memory).alignment_bytes
         packing = pack(items[memory], capacity, unit, wanted)
-        _refuse_late(walk, memory, items[memory], packing, capacity)
+        refuse_late(walk, memory, items[memory], packing, capacity)
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
         gaps[memory] = _gaps(items[memory], packing, capacity, unit)
@@ -111,7 +112,11 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool) -> Layout:
             gap = gaps.get(walk.local.memory, {}).get(entry.slot, (0, bound))
             room = {(walk.local.memory, walk.local.part): (gap[0] + start, gap[1])}
             staging = gaps[walk.staging].get(entry.slot, (0, chip.memory(walk.staging).size_bytes))
-            layouts.append(_layer(walk, places, entry, room, staging, tiler, ahead))
+            try:
+                layouts.append(_layer(walk, places, entry, room, staging, tiler, ahead))
+            except DoesNotFit as error:
+                there = items.get(error.where.split(" ")[0], ())
+                raise error.held_by(holders_at(walk, there, entry.slot)) from error
         steps.append(tuple(layouts))
     pinned = {
         name: (Place(walk.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
@@ -141,26 +146,6 @@ def _gaps(items: list[Item], packing: Packing, capacity: int, unit: int) -> dict
         for slot in range(item.first, item.last + 1):
             live.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
     return {slot: largest_gap(busy, capacity) for slot, busy in live.items()}
-
-
-def _refuse_late(walk: Walk, memory: str, items: list[Item], packing: Packing, capacity: int) -> None:
-    if packing.late is None:
-        return
-    late = packing.late
-    live = [item for item in items if item.first <= late.last and late.first <= item.last]
-    slot_peak, _ = peak_bytes(live)
-    holders = sorted(live, key=lambda item: -item.size_bytes)[:4]
-    raise DoesNotFit(
-        f"value {late.name.split('#')[0]}",
-        demand_bytes=max(slot_peak, packing.offsets[late.name] + late.size_bytes),
-        bound_bytes=capacity,
-        where=memory if memory != walk.local.memory or not walk.local.part else f"{memory} ({walk.local.part} buffer)",
-        levers=(
-            "more instances or smaller groups",
-            f"a chip with more {memory}",
-            "room held by " + ", ".join(f"{item.name.split('#')[0]} ({item.size_bytes} bytes)" for item in holders),
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class _Level:
                 if not blamed:
                     break
                 for name in blamed:
-                    (not_local if name in chosen.kept else not_staged)[name] = str(error)
+                    (not_local if name in chosen.kept else not_staged)[name] = error.line
                 chosen = self._choose(binder, bound, not_local)
                 chosen.mend()
                 continue

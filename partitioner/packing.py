@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Item", "Packing", "largest_gap", "pack", "peak_bytes"]
+__all__ = ["Item", "Packing", "largest_gap", "lowest", "pack", "peak_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,18 @@ def pack(items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least
             break
     assert best is not None  # there is at least one order
     return best[1]
+
+
+def lowest(items: Sequence[Item], alignment_bytes: int) -> tuple[Mapping[str, int], int]:
+    """Offsets by item name in the order that needs least, and where they end; for memories with room for all."""
+    best: tuple[Mapping[str, int], int] | None = None
+    for order in ORDERS:
+        offsets = _first_fit(sorted(items, key=order), 0, alignment_bytes).offsets
+        height = max((offsets[item.name] + item.size_bytes for item in items), default=0)
+        if best is None or height < best[1]:
+            best = offsets, height
+    assert best is not None  # there is at least one order
+    return best
 
 
 def _shortage(items: Sequence[Item], packing: Packing, capacity: int, least: Mapping[int, int]) -> int:

@@ -72,6 +72,6 @@ def with_pins(workshop: Workshop, plan: Plan, layout: Layout) -> Plan:
         lay_out(kept, graph, workshop.chip, workshop.target, workshop.tiler)
     except DoesNotFit as error:
         return replace(
-            plan, decisions=(*plan.decisions, Decision("constants", "read again by each instance", str(error)))
+            plan, decisions=(*plan.decisions, Decision("constants", "read again by each instance", error.line))
         )
     return kept

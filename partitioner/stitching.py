@@ -171,7 +171,7 @@ class _Stitcher:
             middle = len(members) // 2
             at = self.layers[members[middle]].name
             self.decisions.append(
-                Decision(group.name, f"{len(members)} layers not stitched: cut before {at}", str(error))
+                Decision(group.name, f"{len(members)} layers not stitched: cut before {at}", error.line)
             )
             return [part for half in (members[:middle], members[middle:]) for part in self._connected(half)]
         self.decisions.append(reason)

@@ -137,6 +137,6 @@ def compile_graph(graph: Graph, constants: Constants, chip: Chip | None = None, 
     """All stages up to a verified program, on the stcp920 unless told otherwise."""
     described = chip or stcp920()
     plan = make_plan(graph, constants, described, TARGET)
-    program = lower_plan(plan, graph, constants, described, TARGET, TARGET.data_base_bytes, isolated)
+    program = lower_plan(plan, graph, constants, described, TARGET, TARGET.data_base_bytes, isolated, keep_values=True)
     verify_program(program, described)
     return Compiled(graph, constants, described, plan, program)

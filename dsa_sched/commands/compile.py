@@ -33,6 +33,11 @@ EARLY_STAGES = ("graph", "plan")
     is_flag=True,
     help="Let engines work at the same time: tiles in a pipeline, weights broadcast and fetched ahead. Same values.",
 )
+@click.option(
+    "--keep-values",
+    is_flag=True,
+    help="Let every value that reaches the main memory keep a place of its own, so that it can be read after the run.",
+)
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
 def compile_command(
     model: str,
@@ -44,6 +49,7 @@ def compile_command(
     per_pass: PerPass,
     stage: str | None,
     overlap: bool,
+    keep_values: bool,
     folder: Path | None,
 ) -> None:
     """Compile MODEL, an ONNX file or a network of the zoo (see: dsa-sched models), for a chip.
@@ -68,7 +74,7 @@ def compile_command(
         from dsa_sched.artifact import require_place
 
         require_place(folder)
-    options = CompileOptions(level, batch, shapes, overlap=overlap)
+    options = CompileOptions(level, batch, shapes, overlap=overlap, keep_values=keep_values)
     if folder is None and stage in EARLY_STAGES:
         _print_early(model, chip, options, stage, clusters, per_pass)
         return

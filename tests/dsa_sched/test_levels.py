@@ -102,7 +102,9 @@ def loaded(case: Case) -> Model:
 
 
 def compiled(case: Case, level: str) -> Compilation:
-    return compile_graph(loaded(case), case.chip, TARGET, CompileOptions(level=level, batch=case.batch))
+    return compile_graph(
+        loaded(case), case.chip, TARGET, CompileOptions(level=level, batch=case.batch, keep_values=True)
+    )
 
 
 def run(compilation: Compilation, seed: int) -> dict[str, bytes]:
@@ -168,7 +170,7 @@ def plan_and_lower(graph: Graph, constants: Constants, chip: Chip, level: str) -
     assert parse_plan(str(plan)) == plan
     covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
     assert sorted(covered) == sorted(op.name for op in graph.ops)
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, keep_values=True)
     verify_program(program, chip)
     return Compiled(graph, constants, chip, plan, program)
 

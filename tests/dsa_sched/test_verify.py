@@ -36,7 +36,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(model_file: Path) -> Compilation:
-    return compile_model(model_file, "stcp920")
+    return compile_model(model_file, "stcp920", CompileOptions(keep_values=True))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_fault_in_one_program_only_is_caught_by_the_samples(whole: Compilation
 
 @pytest.fixture(scope="module")
 def at_o2(whole: Compilation) -> Compilation:
-    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(level="O2"))
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(level="O2", keep_values=True))
 
 
 def judge_level(at_o2: Compilation, whole: Compilation, isolated: Compilation) -> VerifyReport:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from hw_models.errors import ChipError, DoesNotFit, ModelError, PlanError, Problem, TargetError, UserError, size_text
+from hw_models.errors import (
+    ChipError,
+    DoesNotFit,
+    Holder,
+    ModelError,
+    PlanError,
+    Problem,
+    TargetError,
+    UserError,
+    size_text,
+)
 
 
 def test_a_full_message_has_all_four_parts_in_order() -> None:
@@ -25,6 +35,27 @@ def test_does_not_fit_states_demand_bound_gap_and_levers() -> None:
         "Conv 'conv1': needs 1.50 MiB of L1 per core; has 1 MiB (512 KiB too few); change one of: --batch, split"
     )
     assert (error.demand_bytes, error.bound_bytes, error.where) == (3 << 19, 1 << 20, "L1 per core")
+
+
+def test_who_holds_what_is_a_table_below_the_line() -> None:
+    plain = DoesNotFit("value y", demand_bytes=3000, bound_bytes=2048, where="L1", levers=("split",))
+    error = plain.held_by((Holder("x", 512, "conv1", "add3"), Holder("weights", 1024, "the start", "the end")))
+    assert str(plain) == plain.line == error.line
+    assert str(error).splitlines()[1:] == [
+        "  held in L1 at that moment: 1.50 KiB",
+        "  weights      1 KiB  from the start to the end",
+        "  x        512 bytes  from conv1 to add3",
+    ]
+
+
+def test_many_holders_are_added_up() -> None:
+    holders = tuple(Holder(f"v{number:02}", 1024 - number, "a", "b") for number in range(20))
+    error = DoesNotFit("y", demand_bytes=2, bound_bytes=1, where="L1", levers=(), holders=holders)
+    lines = str(error).splitlines()
+    assert len(lines) == 2 + 8 + 1
+    assert lines[2].split()[0] == "v00"
+    assert lines[-1] == "  12 more   11.84 KiB"
+    assert len(error.holders) == 20
 
 
 def test_does_not_fit_is_a_plan_error_and_all_are_user_errors() -> None:

@@ -127,8 +127,25 @@ def test_a_reader_whose_data_lie_elsewhere_is_refused() -> None:
 def test_values_that_find_no_room_are_named_with_who_holds_it() -> None:
     graph, constants = residual()
     chip = small_chip(data_bytes=8 * KIB)
-    plan = one_group(graph, constants, chip, {}, (2, 4, 1, 1))
-    with pytest.raises(
-        DoesNotFit, match=r"value relu\d\.out: needs .* of L1 \(data buffer\); has 8 KiB .*room held by"
-    ):
+    plan = one_group(graph, constants, chip, {1: 4}, (2, 4, 1, 1))
+    with pytest.raises(DoesNotFit) as refusal:
         lay_out(plan, graph, chip, TARGET)
+    assert str(refusal.value).splitlines() == [
+        "value relu3.out: needs 10.50 KiB of L1 (data buffer); has 8 KiB (2.50 KiB too few); change one of: more "
+        "instances or smaller groups, a chip with more L1",
+        "  held in L1 (data buffer) at that moment: 10.50 KiB",
+        "  relu1.out  4.50 KiB  from conv0 (instance 0 of 4) to conv4 (instance 0 of 4)",
+        "  relu3.out  3.75 KiB  from conv2 (instance 0 of 4) to conv4 (instance 0 of 4)",
+        "  relu6.out  2.25 KiB  from conv4 (instance 0 of 4) to conv7 (instance 0 of 4)",
+    ]
+
+
+def test_a_tile_that_finds_no_room_says_what_is_held_beside_it() -> None:
+    graph, constants = residual()
+    plan = one_group(graph, constants, small_chip(), {1: 4}, (2, 4, 1, 1))
+    chip = small_chip(data_bytes=11520)
+    with pytest.raises(DoesNotFit, match=r"layer conv.* \(smallest tile\): needs") as refusal:
+        lay_out(plan, graph, chip, TARGET)
+    held = str(refusal.value).splitlines()[1:]
+    assert held[0].startswith("  held in L1 (data buffer) at that moment: ")
+    assert held[1].startswith("  relu1.out  ")

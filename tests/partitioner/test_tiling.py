@@ -9,7 +9,6 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from isched.lower import place_tensors
 from partitioner.graph import Graph
 from partitioner.layers import Layer, group_layers
 from partitioner.regions import box_size, full_box
@@ -102,9 +101,9 @@ def test_a_layer_that_cannot_fit_is_named_with_demand_and_bound(chip: Chip, wher
 def test_tensors_beyond_the_main_memory_are_named() -> None:
     builder = GraphBuilder("huge")
     x = builder.input("images", 40, 4096, 4096, 3)
-    graph, _ = builder.build(builder.elementwise("relu", x))
+    graph, constants = builder.build(builder.elementwise("relu", x))
     with pytest.raises(DoesNotFit, match=r"largest tensor images.*DDR"):
-        place_tensors(graph, stcp920(), 0, isolated=False)
+        compile_graph(graph, constants)
 
 
 def test_isolated_layers_read_probes_of_their_inputs() -> None:

@@ -14,11 +14,10 @@ from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.transfers import copy_instructions
 from hw_models.cost import vector_cycles
 from hw_models.errors import TargetError
-from isched.lower import place_tensors
 from isched.program import Instr, Program, Region, Stream
 from isched.target import Copy
 from isched.verify import verify_program
-from tests.chip_runs import stcp920
+from tests.chip_runs import compile_graph, stcp920
 from tests.small_graphs import GraphBuilder
 
 CHIP = stcp920()
@@ -154,7 +153,7 @@ def test_inside_l1_on_the_chip() -> None:
     builder = GraphBuilder("moved")
     x = builder.input("x", 6, 16)
     graph, constants = builder.build(builder.elementwise("relu", x))
-    places = place_tensors(graph, CHIP, TARGET.data_base_bytes, False)
+    places = compile_graph(graph, constants, CHIP).program.placements
     into, out_of = (place.offset_bytes for place in places)
     size, wide = 6 * 32, 1 << 12
     moves = [

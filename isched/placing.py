@@ -1,0 +1,134 @@
+"""Places in the main memory: what stays from the start to the end, and values that take turns in what is left.
+
+    plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
+
+Constants, inputs and outputs keep places of their own. A value has an address only if the plan really stores it in the
+main memory, and shares it with values that live before it is written or after it was read. A view is an alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, Holder
+from hw_models.routes import main_memory
+from isched.program import Placement
+from partitioner.graph import Graph
+from partitioner.layout import LayerLayout, Layout
+from partitioner.packing import Item, lowest, peak_bytes
+
+__all__ = ["main_lifetimes", "place_tensors"]
+
+TENSOR_ALIGNMENT_BYTES = 64
+"""Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""
+
+
+def place_tensors(
+    graph: Graph, chip: Chip, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
+) -> tuple[Placement, ...]:
+    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes.
+
+    With `keep_values` nothing is reused, so that each value can be read after the run; with `isolated` there is a copy
+    (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
+    """
+    main = main_memory(chip)
+    roots = _roots(graph)
+    lives = main_lifetimes(graph, layout, main)
+    names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
+    own = [tensor.name for tensor in names if tensor.constant or tensor.name in graph.inputs]
+    ends = {roots[name] for name in graph.outputs}
+    stored = [tensor.name for tensor in names if tensor.name in lives and tensor.name not in own]
+    own += [name for name in stored if keep_values or name in ends]
+    offsets: dict[str, int] = {}
+    offset = base_bytes
+    for name in own:
+        offsets[name] = offset
+        offset += _aligned(graph.by_name[name].size_bytes)
+    probes: dict[str, int] = {}
+    for tensor in graph.tensors if isolated else ():
+        if tensor.name in graph.producer:
+            probes[tensor.name] = offset
+            offset += _aligned(tensor.size_bytes)
+    turns = [Item(name, *lives[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
+    packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
+    offsets |= {name: offset + low for name, low in packing.items()}
+    if offset + height > chip.memory(main).size_bytes:
+        raise _refusal(graph, chip, layout, offset + height, own, turns)
+    placements = [
+        Placement(tensor.name, _kind(graph, roots, tensor.name), main, offsets[root], tensor.size_bytes,
+                  "" if root == tensor.name else root)
+        for tensor in names
+        if (root := roots[tensor.name]) in offsets
+    ]  # fmt: skip
+    return (
+        *placements,
+        *(Placement(f"{n}::probe", "probe", main, low, graph.by_name[n].size_bytes, n) for n, low in probes.items()),
+    )
+
+
+def main_lifetimes(graph: Graph, layout: Layout, main: str) -> dict[str, tuple[int, int]]:
+    """For every value that a plan writes to the memory `main` the slots of its first write and its last access. What a
+    view reads counts as read from its source."""
+    roots = _roots(graph)
+    lives: dict[str, tuple[int, int]] = {}
+    entries = [entry for step in layout.steps if isinstance(step, tuple) for entry in step]
+    for entry in sorted(entries, key=lambda entry: entry.slot):
+        for name in _written(entry, main):
+            root = roots[name]
+            lives[root] = (lives.get(root, (entry.slot, 0))[0], entry.slot)
+        for name, places in entry.sources.items():
+            root = roots[name]
+            if root in lives and any(place.memory == main for place in places):
+                lives[root] = (lives[root][0], entry.slot)
+    return lives
+
+
+def _written(entry: LayerLayout, main: str) -> list[str]:
+    """Values that a layer, or a store behind it, leaves in the main memory."""
+    names = [entry.layer.output] if entry.destination is not None and entry.destination.memory == main else []
+    return names + [store.tensor for store in entry.stores if store.destination.memory == main]
+
+
+def _roots(graph: Graph) -> Mapping[str, str]:
+    """For each tensor the one whose bytes it names: itself, or the source of its view."""
+    roots = {tensor.name: tensor.name for tensor in graph.tensors}
+    for op in graph.ops:
+        if op.kind == "view":
+            roots[op.outputs[0]] = roots[op.inputs[0]]
+    return roots
+
+
+def _kind(graph: Graph, roots: Mapping[str, str], name: str) -> str:
+    if roots[name] != name:
+        return "alias"
+    if graph.by_name[name].constant:
+        return "constant"
+    if name in graph.inputs:
+        return "input"
+    return "output" if name in graph.outputs else "value"
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
+
+
+def _refusal(
+    graph: Graph, chip: Chip, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
+) -> DoesNotFit:
+    """What the main memory would hold in the fullest slot, the largest first."""
+    layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
+    _, slot = peak_bytes(turns)
+    held = [Holder(name, graph.by_name[name].size_bytes, "the start", "the end") for name in own]
+    live = (item for item in turns if item.first <= slot <= item.last)
+    held += [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
+    largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
+    main = main_memory(chip)
+    return DoesNotFit(
+        f"graph {graph.name} (largest tensor {largest.name})",
+        demand_bytes=demand_bytes,
+        bound_bytes=chip.memory(main).size_bytes,
+        where=main,
+        levers=("a smaller batch", f"a chip with more {main}"),
+        holders=tuple(held),
+    )
