@@ -44,6 +44,8 @@ class Instr:
     """One instruction. `operands` are the target's own, `cycles` the cost model's, `source` an operator's name.
 
     With `starts` the work goes on in the background under that token, until an instruction of the core `awaits` it.
+    `meets`: the cores (a bit each) whose engines do it together, each its own; it begins when it is first in all their
+    queues. 0 for none.
     """
 
     engine: str
@@ -55,6 +57,7 @@ class Instr:
     source: str = ""
     starts: str = ""
     awaits: str = ""
+    meets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,8 @@ def format_program(program: Program) -> str:
             regions = (("reads", [_region(r) for r in instr.reads]), ("writes", [_region(r) for r in instr.writes]))
             what = (("engine", instr.engine), ("opcode", instr.opcode), ("operands", dict(instr.operands)))
             tokens = [(key, token) for key, token in (("starts", instr.starts), ("awaits", instr.awaits)) if token]
-            rest = (("cycles", instr.cycles), ("source", instr.source), *tokens)
+            meets = (("meets", instr.meets),) if instr.meets else ()
+            rest = (("cycles", instr.cycles), ("source", instr.source), *tokens, *meets)
             lines.append("    " + format_line("instr", *what, *regions, *rest))
     return "\n".join(lines) + "\n"
 
@@ -193,4 +197,5 @@ def _parse_instr(fields: Fields) -> Instr:
         str(fields["source"]),
         str(fields.get("starts", "")),
         str(fields.get("awaits", "")),
+        as_int(fields.get("meets", 0)),
     )

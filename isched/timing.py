@@ -32,24 +32,29 @@ __all__ = ["time_program", "time_streams"]
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
 
 
-def time_program(program: Program, chip: Chip, target: LowerTarget, clusters: int = 1) -> Timeline:
+def time_program(
+    program: Program, chip: Chip, target: LowerTarget, clusters: int = 1, awaited: bool = False
+) -> Timeline:
     """The program of one cluster under the clock; it must have been lowered for this chip."""
-    return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters)
+    return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
 
 
-def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1) -> Timeline:
+def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
     """Run the streams of one cluster under the clock; `clusters` work alike at the same time.
 
+    With `awaited` no core issues anything before all that it issued is over, its DMA transfers too: nothing of one
+    core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
     Raises PlanError when cores wait for each other for ever.
     """
-    return _Run(streams, chip, clusters).run()
+    return _Run(streams, chip, clusters, awaited).run()
 
 
 class _Run:
     """One run; cores are known by their position in `streams`."""
 
-    def __init__(self, streams: tuple[TimedStream, ...], chip: Chip, clusters: int) -> None:
+    def __init__(self, streams: tuple[TimedStream, ...], chip: Chip, clusters: int, awaited: bool) -> None:
         self.chip = chip
+        self.awaited = awaited
         self.tick = chip.assumed.scalar_instruction_cycles
         self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
@@ -128,6 +133,10 @@ class _Run:
         """Jobs of the core that must be over before the op issues."""
         barrier = bool(job.op.rendezvous) and not job.op.unit
         blockers: dict[Job, str] = {}
+        if self.awaited:
+            mine = (other for queue in self.channels.values() for other in queue if other.core == job.core)
+            blockers |= dict.fromkeys((*mine, *(other for queue in core.queues.values() for other in queue)), "awaited")
+            return blockers
         for queue in core.queues.values():
             for other in queue:
                 if barrier:

@@ -1,36 +1,34 @@
 """Checks of a program, always run: every read was written, every hazard between cores or with DMA is ordered.
 
-Between two barriers the cores run in any order. So within one such epoch no core may touch what another writes, and
-what an epoch reads must have been written in an earlier one or by the core itself. Background transfers count as
-writing from their start until they are awaited; none may be open at a barrier.
+    Program --isched.happens_before--> instructions with what is over when they begin --> accesses, one by one
+
+Two accesses to the same bytes of a shared memory, one of them a write, must be ordered by the program itself: by a
+barrier, by an instruction that the cores do together, or by a transfer that was awaited. So must an access of a core
+and a DMA transfer of its own. Inside a core the hardware orders the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from isched.happens_before import Step, walk
 from isched.overlap import overlaps
-from isched.program import Instr, Program, Region
+from isched.program import Program, Region
 
 __all__ = ["verify_program"]
 
 INITIALISED = ("input", "constant", "probe")
 """Placements that hold data before the program starts."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    core: int
-    index: int
-    instr: Instr
-    region: Region
-    write: bool
+PAGE_BYTES = 1 << 13
+"""Accesses in flight to shared memories are looked up by pages."""
 
 
 def verify_program(program: Program, chip: Chip) -> None:
@@ -39,15 +37,91 @@ def verify_program(program: Program, chip: Chip) -> None:
     counts = {sum(i.opcode == program.barrier for i in stream.instrs) for stream in program.streams}
     if len(counts) > 1:
         raise PlanError(f"program {program.name}", needs="as many barriers on every core", has=str(sorted(counts)))
-    written = _Written(program, chip)
-    rules = _Rules.of(chip)
-    epochs = [_epochs(program, stream.instrs) for stream in program.streams]
-    for number in range(len(epochs[0]) if epochs else 0):
-        shared: list[_Access] = []
-        for core, per_core in enumerate(epochs):
-            shared += _check_epoch(program, rules, written, core, per_core[number])
-        _refuse_races(program, shared)
-        written.publish()
+    shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
+    written, rules, recent = _Written(program, chip), _Rules.of(chip), _Recent()
+    for step in walk(program, shared):
+        instr = step.instr
+        for region, write in (*((r, False) for r in instr.reads), *((w, True) for w in instr.writes)):
+            if problem := rules[region.memory].problem(instr.engine, region, write):
+                raise PlanError(_who(program, step), needs=problem, has=str(region))
+            if region.memory in shared:
+                _refuse_race(program, recent, step, region, write)
+        for region in instr.reads:
+            if not written.whole(region, step.core):
+                raise PlanError(
+                    _who(program, step),
+                    needs="data that something wrote before",
+                    has=f"unwritten bytes in {region}",
+                )
+        for region in instr.writes:
+            written.mark(region, step.core)
+
+
+def _who(program: Program, step: Step) -> str:
+    served = step.instr.source or "no operator"
+    core = program.streams[step.core].core
+    return f"program {program.name}, core {core}, instruction {step.index} ({step.instr.opcode} of {served})"
+
+
+def _refuse_race(program: Program, recent: _Recent, step: Step, region: Region, write: bool) -> None:
+    """An access must come behind all earlier ones that it could disturb; then it is one of the recent ones itself."""
+    for other in recent.near(region, write):
+        before = other.step
+        if before is step or not overlaps(region, other.region):
+            continue
+        watched = before.core == step.core and not before.instr.starts and not step.instr.starts
+        if watched or step.knows.knows(before.core, before.unit, before.end):
+            continue
+        if before.instr.starts and before.core == step.core:
+            needs = f"transfer {before.instr.starts} to be awaited before {region}"
+        else:
+            needs = "a barrier between accesses of two cores, or of a core and its DMA"
+        raise PlanError(
+            _who(program, step),
+            needs=needs,
+            has=f"core {program.streams[before.core].core} {before.instr.opcode} ({before.instr.source}) at "
+            f"{other.region}, not known to be over",
+        )
+    recent.add(_Access(step, region, write))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Access:
+    step: Step
+    region: Region
+    write: bool
+
+
+class _Recent:
+    """Accesses to shared memories that later ones may still race with, by page. A write without gaps ends those that
+    it covers: what is behind the write is behind them."""
+
+    def __init__(self) -> None:
+        self.pages: dict[tuple[str, int, bool], list[_Access]] = {}
+
+    def near(self, region: Region, write: bool) -> Iterator[_Access]:
+        """Accesses in the pages that a region touches, those that write and, for a write, those that read."""
+        for kind in (True, False) if write else (True,):
+            pages = [self.pages[key] for key in self._keys(region, kind) if key in self.pages]
+            yield from pages[0] if len(pages) == 1 else dict.fromkeys(chain.from_iterable(pages))
+
+    def add(self, access: _Access) -> None:
+        region = access.region
+        if access.write and (region.rows == 1 or region.stride_bytes == region.row_bytes):
+            for key in (*self._keys(region, True), *self._keys(region, False)):
+                if page := self.pages.get(key):
+                    self.pages[key] = [other for other in page if not _covers(region, other.region)]
+        for key in self._keys(region, access.write):
+            self.pages.setdefault(key, []).append(access)
+
+    @staticmethod
+    def _keys(region: Region, write: bool) -> list[tuple[str, int, bool]]:
+        pages = range(region.offset_bytes // PAGE_BYTES, (region.end_bytes - 1) // PAGE_BYTES + 1)
+        return [(region.memory, page, write) for page in pages]
+
+
+def _covers(outer: Region, inner: Region) -> bool:
+    return outer.offset_bytes <= inner.offset_bytes and inner.end_bytes <= outer.end_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +153,13 @@ class _Rules:
         return ""
 
 
-def _epochs(program: Program, instrs: tuple[Instr, ...]) -> list[list[tuple[int, Instr]]]:
-    """Numbered instructions between barriers."""
-    epochs: list[list[tuple[int, Instr]]] = [[]]
-    for index, instr in enumerate(instrs):
-        if instr.opcode == program.barrier:
-            epochs.append([])
-        else:
-            epochs[-1].append((index, instr))
-    return epochs
-
-
 class _Written:
-    """Which bytes hold data. Writes to shared memories become visible to other cores at the next barrier."""
+    """Which bytes hold data, of each core's memories and of the shared ones."""
 
     def __init__(self, program: Program, chip: Chip) -> None:
         self.chip = chip
         self.private = {memory.name for memory in chip.memories if memory.scope == "core"}
         self.maps: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
-        self.pending: list[Region] = []
         for placement in program.placements:
             if placement.kind in INITIALISED:
                 self.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes), -1)
@@ -108,11 +170,6 @@ class _Written:
     def whole(self, region: Region, core: int) -> bool:
         return bool(self._view(region, core).all())
 
-    def publish(self) -> None:
-        for region in self.pending:
-            self.mark(region, -1)
-        self.pending.clear()
-
     def _view(self, region: Region, core: int) -> npt.NDArray[np.bool_]:
         key = (region.memory, core if region.memory in self.private else -1)
         if key not in self.maps:
@@ -122,76 +179,3 @@ class _Written:
             return flat
         shape, strides = (region.rows, region.row_bytes), (region.stride_bytes, 1)
         return np.lib.stride_tricks.as_strided(flat, shape, strides)
-
-
-def _check_epoch(
-    program: Program, rules: dict[str, _Rules], written: _Written, core: int, instrs: list[tuple[int, Instr]]
-) -> Iterator[_Access]:
-    """Check one core's instructions between two barriers; yield its accesses to shared memories."""
-    mine: list[Region] = []
-    open_transfers: set[str] = set()
-    in_flight: list[tuple[str, Region, bool]] = []
-    for index, instr in instrs:
-        served = instr.source or "no operator"
-        who = f"program {program.name}, core {core}, instruction {index} ({instr.opcode} of {served})"
-        if instr.awaits:
-            in_flight = [entry for entry in in_flight if entry[0] != instr.awaits]
-            open_transfers.discard(instr.awaits)
-        for region, write in (*((r, False) for r in instr.reads), *((w, True) for w in instr.writes)):
-            if problem := rules[region.memory].problem(instr.engine, region, write):
-                raise PlanError(who, needs=problem, has=str(region))
-            for token, other, other_writes in in_flight:
-                if token != instr.starts and (write or other_writes) and overlaps(region, other):
-                    raise PlanError(
-                        who, needs=f"transfer {token} to be awaited before {region}", has=f"{other} in flight"
-                    )
-            if not write and not written.whole(region, core) and not _covered(region, mine, written, core):
-                raise PlanError(who, needs="data that something wrote before", has=f"unwritten bytes in {region}")
-            if region.memory not in written.private:
-                yield _Access(core, index, instr, region, write)
-                if write:
-                    mine.append(region)
-                    written.pending.append(region)
-            elif write:
-                written.mark(region, core)
-        if instr.starts:
-            if instr.starts in open_transfers:
-                raise PlanError(who, needs=f"transfer {instr.starts} to be awaited before it starts again")
-            open_transfers.add(instr.starts)
-            in_flight += [(instr.starts, r, False) for r in instr.reads] + [
-                (instr.starts, w, True) for w in instr.writes
-            ]
-    if open_transfers:
-        raise PlanError(
-            f"program {program.name}, core {core}",
-            needs="every background transfer awaited before the next barrier",
-            has=", ".join(sorted(open_transfers)),
-        )
-
-
-def _covered(region: Region, mine: list[Region], written: _Written, core: int) -> bool:
-    """True when this core's own writes of the epoch, with what was there before, cover a region."""
-    for own in mine:
-        if overlaps(own, region):
-            written.mark(own, core)  # its own core sees it; others are kept off by the race check
-    return written.whole(region, core)
-
-
-def _refuse_races(program: Program, accesses: list[_Access]) -> None:
-    """No two cores touch the same bytes of a shared memory in one epoch when one of them writes."""
-    active: list[_Access] = []
-    for access in sorted(accesses, key=lambda a: (a.region.memory, a.region.offset_bytes)):
-        active = [
-            a
-            for a in active
-            if a.region.memory == access.region.memory and a.region.end_bytes > access.region.offset_bytes
-        ]
-        for other in active:
-            if other.core != access.core and (other.write or access.write) and overlaps(other.region, access.region):
-                raise PlanError(
-                    f"program {program.name}",
-                    needs="a barrier between accesses of two cores",
-                    has=f"core {other.core} {other.instr.opcode} ({other.instr.source}) and core {access.core} "
-                    f"{access.instr.opcode} ({access.instr.source}) at {access.region}",
-                )
-        active.append(access)

@@ -25,8 +25,7 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
 def _issue_cost(instr: Instr, body: Body) -> Issue:
     """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
     if instr.opcode != "dma.wait":
-        meets = dict(instr.operands)["mte_coremap"] if instr.opcode == "pld" else 0
-        return _issue(body.count(instr), meets)
+        return _issue(body.count(instr), instr.meets)
     code = body.expand(instr)
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
     return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)

@@ -115,7 +115,7 @@ class NeuralScaleKernels:
         if instr.opcode != "mov.l1.llb":
             return instr
         core_map = sum(1 << core for core in cores)
-        return replace(instr, opcode="pld", operands=(*instr.operands, ("mte_coremap", core_map)))
+        return replace(instr, opcode="pld", operands=(*instr.operands, ("mte_coremap", core_map)), meets=core_map)
 
     def synchronise(self, source: str) -> Instr:
         return Instr("sync", "sync", source=source)

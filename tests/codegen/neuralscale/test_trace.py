@@ -254,7 +254,15 @@ def broadcast(late: int) -> tuple[Instr, ...]:
     shape = (("mte_shape", 64 << 16 | 32), ("mte_stride_llb", 0))
     ends = (("rd", TARGET.address("L1", 0)), ("rs1", TARGET.address("LLB", 8192)))
     loads = tuple(
-        Instr("transfer", "pld", (*ends, *shape, ("mte_coremap", cores)), (region,), (place,), source="weights")
+        Instr(
+            "transfer",
+            "pld",
+            (*ends, *shape, ("mte_coremap", cores)),
+            (region,),
+            (place,),
+            source="weights",
+            meets=cores,
+        )
         for cores in (0xFF, *((0x3,) if late < 2 else ()))
     )
     store = Matrix("L1", 65536, 64, 64)
