@@ -44,6 +44,7 @@ setup(
         "rich==15.0.0",  # tables and progress
         "numba==0.68.1",  # compiled inner loops of the simulator
         "ortools==9.15.6755",  # proven orders of sub-graph instances by CP-SAT; needs protobuf 6.33, which onnx allows
+        "matplotlib==3.11.2",  # plots of memory occupancy; imported only when one is asked for
     ],
     extras_require={
         "test": [

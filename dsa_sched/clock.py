@@ -16,6 +16,7 @@ from dsa_sched.driver import target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from hw_models.loading import load_chip
+from isched.timed import TimedStream
 from isched.timeline import Timeline
 from isched.timing import time_streams
 
@@ -31,6 +32,8 @@ class TimedProgram:
     timeline: Timeline
     passes: int = 1
     """How often it runs, each time from its launch on."""
+    streams: tuple[TimedStream, ...] = ()
+    """What was timed; the timeline has a span for each of their instructions, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class RunTime:
     batch: int
     programs: tuple[TimedProgram, ...]
     warnings: tuple[str, ...] = ()
+    artifact: Artifact | None = None
+    """What was timed, where it is more than an executable."""
 
     @property
     def cycles(self) -> float:
@@ -80,8 +85,9 @@ def time_elf(elf: bytes, chip: Chip, target: Target, cores: int, cluster: int, n
     if not 1 <= cores <= chip.cores_per_cluster or not 0 <= cluster < chip.clusters:
         needs = f"1 to {chip.cores_per_cluster} cores of cluster 0 to {chip.clusters - 1} of {chip.name}"
         raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
-    timeline = time_streams(target.trace(elf, cores, chip, cluster), chip)
-    return RunTime(name, chip.name, chip.clock_hz, 0, (TimedProgram(name, cluster, timeline),))
+    streams = target.trace(elf, cores, chip, cluster)
+    program = TimedProgram(name, cluster, time_streams(streams, chip), 1, streams)
+    return RunTime(name, chip.name, chip.clock_hz, 0, (program,))
 
 
 def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> RunTime:
@@ -96,6 +102,6 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         streams = target.trace(files.files[files.executable], entry.cores, chip, entry.cluster)
         timeline = time_streams(streams, chip, len(artifact.manifest.programs))
-        programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes))
+        programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
     batch = artifact.manifest.batch
-    return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings)
+    return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings, artifact)

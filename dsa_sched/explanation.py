@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_lowercase
 
 from codegen.generic import GenericTarget
 from codegen.target import find_target
 from dsa_sched.batches import PerPass, plan_clusters
 from dsa_sched.driver import CompileOptions
+from dsa_sched.letters import letter
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.bounds import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -202,7 +202,7 @@ def _groups(
         names = tuple(layer.name for layer in group.layers)
         yield GroupFacts(
             name=name,
-            letter=_letter(number),
+            letter=letter(number),
             layers=names,
             operators=tuple(graph.op_by_name[op].kind for layer in group.layers for op in layer.ops),
             instances=group.split.instances,
@@ -217,16 +217,6 @@ def _groups(
             recompute_share=traffic.recompute_of(own),
             floors=plan_floors(traffic, chip, own),
         )
-
-
-def _letter(number: int) -> str:
-    """a to z, then aa, ab and so on."""
-    text = ""
-    number += 1
-    while number:
-        number, digit = divmod(number - 1, len(ascii_lowercase))
-        text = ascii_lowercase[digit] + text
-    return text
 
 
 def _fullest(

@@ -12,11 +12,12 @@ many they are; when none works, to what is worked on next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from isched.timeline import OVERLAPS, Overlap, Span, Timeline
 
-__all__ = ["ENGINE_KINDS", "Usage", "united", "usage_by", "usage_over_time"]
+__all__ = ["ENGINE_KINDS", "Usage", "dominant_parts", "united", "usage_by", "usage_of_run", "usage_over_time"]
 
 ENGINE_KINDS = ("matrix", "vector", "transfer")
 """Kinds of engines that each core has for itself; the first that works says what a moment belongs to."""
@@ -34,9 +35,12 @@ class Usage:
     `busy_cycles` is by kind of engine, and `dma` for moments in which any DMA channel of the cluster works. They count
     whatever the engines work for, so a transfer for the next part may be among them. `active_cycles` are those in
     which any engine of the core works; `overlaps` are the vendor's percentages, as shares of them.
+    `first_cycle` and `last_cycle`, counted from the end of the launch, are those between which cores work for the part.
     """
 
     part: str
+    first_cycle: float
+    last_cycle: float
     cycles: float
     active_cycles: float
     busy_cycles: Mapping[str, float]
@@ -55,6 +59,11 @@ def usage_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> 
     return sweep.usages()
 
 
+def usage_of_run(timeline: Timeline) -> Usage:
+    """Usage of the whole run without its launch."""
+    return usage_over_time(timeline, 1)[0]
+
+
 def usage_over_time(timeline: Timeline, stretches: int) -> tuple[Usage, ...]:
     """Usage in equal stretches of the time after the launch, named by their number from 0 on."""
     width = (timeline.cycles - timeline.launch_cycles) / stretches
@@ -64,7 +73,33 @@ def usage_over_time(timeline: Timeline, stretches: int) -> tuple[Usage, ...]:
     sweep = _Sweep(timeline)
     for edge in sorted((*_edges(timeline, {}, ""), *borders), key=_order):
         sweep.step(edge)
-    return sweep.usages()
+    return tuple(
+        replace(usage, first_cycle=number * width, last_cycle=(number + 1) * width)
+        for number, usage in enumerate(sweep.usages())
+    )
+
+
+def dominant_parts(timeline: Timeline, parts: Mapping[str, str], stretches: int, other: str = "-") -> tuple[str, ...]:
+    """For each of equal stretches of the time after the launch, the part that most is done for by the engines of the
+    cores; where nothing is done, that of the next stretch with work. Empty strings behind the last work."""
+    begin, width = timeline.launch_cycles, (timeline.cycles - timeline.launch_cycles) / stretches
+    done: list[dict[str, float]] = [{} for _ in range(stretches)]
+    for span in timeline.spans:
+        if timeline.engine_kinds.get(span.unit, "") not in ENGINE_KINDS or span.end <= span.start:
+            continue
+        part = parts.get(span.source, other)
+        first = min(stretches - 1, int((span.start - begin) / width))
+        last = min(stretches - 1, int((span.end - begin) / width))
+        for stretch in range(first, last + 1):
+            low = begin + stretch * width
+            work = min(span.end, low + width) - max(span.start, low)
+            done[stretch][part] = done[stretch].get(part, 0.0) + max(0.0, work)
+    chosen: list[str] = []
+    following = ""
+    for works in reversed(done):
+        following = max(works, key=works.__getitem__) if works else following
+        chosen.append(following)
+    return tuple(reversed(chosen))
 
 
 def united(spans: list[Span]) -> list[tuple[float, float]]:
@@ -103,6 +138,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self.cycles: dict[tuple[frozenset[str], bool], float] = {}
+        self.first = inf
+        self.last = 0.0
 
     def add(self, kinds: frozenset[str], dma: bool, cycles: float) -> None:
         key = kinds, dma
@@ -120,7 +157,8 @@ class _Sums:
             for name, of in OVERLAPS:
                 both[name] += cycles if kinds.issuperset(of) else 0.0
         overlaps = {name: Overlap(cycles, cycles / active if active else 0.0) for name, cycles in both.items()}
-        return Usage(part, sum(self.cycles.values()), active, busy, overlaps)
+        first = self.first if self.first < inf else 0.0
+        return Usage(part, first, self.last, sum(self.cycles.values()), active, busy, overlaps)
 
 
 class _Core:
@@ -144,7 +182,7 @@ class _Sweep:
     """Goes through the edges in order of time. Work is summed when a core's engines change, idleness at every edge."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.now = timeline.launch_cycles
+        self.begin = self.now = timeline.launch_cycles
         self.end = timeline.cycles
         self.cores = {core: _Core(self.now) for core in timeline.cores}
         self.sums: dict[str, _Sums] = {}
@@ -217,7 +255,9 @@ class _Sweep:
         part = core.part
         if part is not None and self.now > core.since:
             whose = part if self.stretch is None else self.stretch
-            self.sums[whose].add(core.kinds, self.dma, self.now - core.since)
+            sums = self.sums[whose]
+            sums.add(core.kinds, self.dma, self.now - core.since)
+            sums.first, sums.last = min(sums.first, core.since - self.begin), max(sums.last, self.now - self.begin)
         core.since = self.now
 
     def _flush_all(self) -> None:

@@ -1,4 +1,4 @@
-"""`dsa-sched timeline`: what every engine does when, as a trace for a viewer and as text."""
+"""`dsa-sched timeline`: what every engine does when and what the memories hold, for a viewer, as plots and as text."""
 
 from __future__ import annotations
 
@@ -11,71 +11,142 @@ from dsa_sched.commands.options import CHIP
 __all__ = ["timeline"]
 
 
-@click.command(short_help="Show what every engine does when.")
+@click.command(short_help="Show what every engine does when, and what the memories hold.")
 @click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))
 @CHIP
 @click.option("--cores", type=click.IntRange(1), help="Cores that start; those of a cluster when not said. ELF only.")
 @click.option("--cluster", type=click.IntRange(0), default=0, show_default=True, help="Cluster that runs it. ELF only.")
 @click.option(
+    "--by",
+    type=click.Choice(["stage", "group", "operator", "time"]),
+    multiple=True,
+    help="Rows of the table; may be given several times, for several tables. The first also says what colours, "
+    "letters and bands stand for. Usually group, or stage where each layer is a group.",
+)
+@click.option(
     "-o",
     "--output",
-    "target",
+    "trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write trace events (JSON) for ui.perfetto.dev or chrome://tracing.",
 )
+@click.option(
+    "--memory",
+    "plots",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png|FILE.svg",
+    multiple=True,
+    help="Draw live bytes of each memory over time; may be given for each format.",
+)
+@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
 @click.option("--columns", type=click.IntRange(10, 1000), default=80, show_default=True, help="Width of the chart.")
-@click.option("--parts", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows of the table.")
-@click.option("--operators", is_flag=True, help="A table by operator too: when it is worked on, and by what.")
+@click.option(
+    "--each-core", is_flag=True, help="A row of the chart for each core's engines, not the mean of the cores."
+)
+@click.option(
+    "--stretches",
+    type=click.IntRange(1, 1000),
+    help="Stretches of time: rows of `--by time` [10], points of curves in JSON [200].",
+)
+@click.option("--operators", is_flag=True, help="One more table: cycles at work for each operator, wherever they fall.")
 def timeline(
     path: Path,
     chip: str,
     cores: int | None,
     cluster: int,
-    target: Path | None,
+    by: tuple[str, ...],
+    trace: Path | None,
+    plots: tuple[Path, ...],
+    json_path: Path | None,
     columns: int,
-    parts: int,
+    each_core: bool,
+    stretches: int | None,
     operators: bool,
 ) -> None:
     """Run the machine code of a program, or of an artifact folder, under the clock of a chip and show its timeline.
 
     \b
-    dsa-sched timeline mine.out --chip stcp920 -o trace.json
+    dsa-sched timeline mine.out --chip stcp920
+    dsa-sched timeline mine.out --chip stcp920 -o trace.json --memory occupancy.png
+    dsa-sched timeline mine.out --chip stcp920 --by stage --by time
     dsa-sched timeline program.elf --chip stcp920 --cores 4 --columns 120
 
     \b
     What is printed for each cluster
-      a chart: a row an engine of each core, time from left to right, darker where it works more
-      a table: share of time at work in equal stretches of the run, by kind of engine
-      with --operators, one more: cycles at work for each operator
+      a chart: a row a kind of engine, time from left to right, darker where it works more; above it, the letter of
+        the part that most is done for
+      a table: a row a part of the run, with the share of its time in which each kind of engine works, then how often
+        they work at once: of the time that any engine of a core works
+      the memories: live bytes at most, and when
 
-    The trace has a process a core with a track for what its scalar core waits for and one for each engine, and one
-    for the DMA; slices are named by operator, arrows lead from what was waited for.
+    \b
+    Parts
+      stage     operators whose outputs have the same number of pixels: from one down-sampling to the next
+      group     the plan's groups of layers, each one kernel an instance
+      operator  by name
+      time      equal stretches
+    Each moment of a core belongs to what its matrix engine works for; when that is idle, its vector engine, then its
+    transfer engine. Idle moments belong to what the other cores work for, or to what comes next.
+
+    A byte is live from its writing to its last reading before the next. Times are cycles after the launch.
+
+    The trace has a process a core with a track for what its scalar core waits for and one for each engine, one for the
+    DMA, and live bytes as counters. Slices are named by operator, inside slices of their part; arrows lead from what
+    was waited for to what waited.
     """
     from dsa_sched.clock import time_path
-    from dsa_sched.report.gantt import KINDS, gantt_lines, operator_rows, share_rows
+    from dsa_sched.parts import KINDS_OF_PARTS, parts_of, usual_parts
+    from dsa_sched.report.gantt import gantt_lines, operator_rows
     from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.listing import output_console, print_listing
+    from dsa_sched.report.memory import print_memories
+    from dsa_sched.report.occupancy_plot import plot_paths, plot_title, require_format, write_plot
     from dsa_sched.report.progress import Steps
+    from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace
+    from dsa_sched.report.usage import print_parts, print_stretches
+    from hw_models.loading import load_chip
+    from isched.occupancy import occupancies
+    from isched.usage import ENGINE_KINDS
 
-    if target is not None:
+    for target in (*plots, *(target for target in (trace, json_path) if target is not None)):
         require_folder(target)
+    for plot in plots:
+        require_format(plot)
+    described = load_chip(chip)
     with Steps() as steps:
         steps.say("timing")
-        run = time_path(path, chip, cores, cluster)
+        run = time_path(path, described, cores, cluster)
+        steps.say("following what the memories hold")
+        held = tuple(occupancies(program.timeline, program.streams, described) for program in run.programs)
+    kinds = tuple(kind for kind in dict.fromkeys(by) if kind in KINDS_OF_PARTS) or (usual_parts(run),)
+    parts = tuple(tuple(parts_of(run, program.timeline, kind) for kind in kinds) for program in run.programs)
     console = output_console()
-    for program in run.programs:
+    for program, shown, memories in zip(run.programs, parts, held, strict=True):
         times = program.timeline
         took = f"{times.cycles:,.0f} cycles, {times.launch_cycles:,.0f} of them the launch, which is not shown"
         console.print(f"{program.elf}, cluster {program.cluster}: {took}", markup=False, soft_wrap=True)
-        for line in gantt_lines(times, columns):
+        for line in gantt_lines(times, columns, each_core, shown[0]):
             console.print(line, markup=False, soft_wrap=True)
-        headings = ("from cycle", "to", *KINDS, "dma")
-        print_listing(headings, share_rows(times, parts), right=range(len(headings)))
+        for kind in by or (() if run.artifact is None else kinds) or ("time",):
+            console.print()
+            if kind == "time":
+                print_stretches(times, stretches or 10)
+            else:
+                print_parts(times, shown[kinds.index(kind)])
         if operators:
-            columns_of = ("operator", "from cycle", "to", "instr.", *KINDS, "dma")
+            console.print()
+            columns_of = ("operator", "from cycle", "to", "instr.", *ENGINE_KINDS, "dma")
             print_listing(columns_of, operator_rows(times), right=range(1, len(columns_of)))
-    if target is not None:
-        count = write_trace(run, target)
-        console.print(f"{count:,} events in {target}", markup=False, soft_wrap=True)
+        console.print()
+        print_memories(times, memories, shown[0])
+    if trace is not None:
+        count = write_trace(run, trace, tuple(shown[0] for shown in parts), held)
+        console.print(f"{count:,} events in {trace}", markup=False, soft_wrap=True)
+    if json_path is not None:
+        write_timeline(run, tuple(zip(parts, held, strict=True)), stretches or 200, json_path)
+    for plot in plots:
+        for program, shown, memories, file in zip(run.programs, parts, held, plot_paths(plot, run), strict=True):
+            write_plot(program, shown[0], memories, plot_title(run, program), file)
+            console.print(f"plot in {file}", markup=False, soft_wrap=True)

@@ -1,63 +1,76 @@
-"""A timed run as text: how busy each engine is over time, one character a stretch, and the same in figures.
+"""A timed run as text: how busy each engine is over time, one character a stretch.
 
-core 0 matrix    |  .:-=+*##@@@@@##|
+group    |aaaaaaaaaabbbbbbbb|
+matrix   |  .:-=+*##@@@@@##|
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
-from isched.timeline import Span, Timeline
+from dsa_sched.parts import OTHER, Parts
+from isched.timeline import Timeline
+from isched.usage import ENGINE_KINDS, dominant_parts
 
-__all__ = ["GANTT_LEVELS", "KINDS", "busy_shares", "gantt_lines", "operator_rows", "share_rows"]
+__all__ = ["GANTT_LEVELS", "busy_shares", "gantt_lines", "operator_rows"]
 
 GANTT_LEVELS = " .:-=+*#%@"
 """From idle to all the time at work."""
 
-KINDS = ("matrix", "vector", "transfer")
-"""Kinds of engines that each core has for itself."""
-
 Work = tuple[float, float]
 
 
-def gantt_lines(timeline: Timeline, columns: int) -> list[str]:
-    """A line an engine of each core, and one a DMA channel."""
+def gantt_lines(timeline: Timeline, columns: int, each_core: bool = False, parts: Parts | None = None) -> list[str]:
+    """A line for each kind of engine (the mean of the cores) or for each engine of each core, and one a DMA channel.
+    Above them, where there are several parts, the letter of the part that most is done for; below, the time."""
     rows: dict[tuple[int, int, str], list[Work]] = {}
     for span in timeline.spans:
         if span.unit:
             kind = timeline.engine_kinds.get(span.unit, "")
-            place = (span.core, KINDS.index(kind)) if kind in KINDS else (max(timeline.cores) + 1, 0)
+            core = span.core if each_core else 0
+            place = (core, ENGINE_KINDS.index(kind)) if kind in ENGINE_KINDS else (max(timeline.cores) + 1, 0)
             rows.setdefault((*place, span.unit), []).append((span.start, span.end))
-    named = [(_row_name(timeline, core, unit), work) for (core, _, unit), work in sorted(rows.items())]
-    width = max((len(name) for name, _ in named), default=0)
-    return [f"{name:<{width}} |{''.join(map(_shade, busy_shares(timeline, work, columns)))}|" for name, work in named]
+    lines = []
+    if rows and parts is not None and len(parts.usages) > 1:
+        lines.append((parts.by, _letters(dominant_parts(timeline, parts.of, columns, OTHER), parts)))
+    for (core, _, unit), work in sorted(rows.items()):
+        own = core in timeline.cores and timeline.engine_kinds.get(unit, "") in ENGINE_KINDS
+        sharers = len(timeline.cores) if own and not each_core else 1
+        name = f"core {core} {unit}" if own and each_core else unit
+        shares = (share / sharers for share in busy_shares(timeline, work, columns))
+        lines.append((name, "".join(map(_shade, shares))))
+    width = max((len(name) for name, _ in lines), default=0)
+    drawn = [f"{name:<{width}} |{text}|" for name, text in lines]
+    return [*drawn, f"{'':<{width}} |{_axis(timeline, columns)}|"] if drawn else []
 
 
-def _row_name(timeline: Timeline, core: int, unit: str) -> str:
-    return f"core {core} {unit}" if core in timeline.cores else unit
+def _letters(stretches: tuple[str, ...], parts: Parts) -> str:
+    """One letter fills its stretches; more of them are written once, with dots behind."""
+    text = ""
+    for part, run in groupby(stretches):
+        length, code = len(list(run)), parts.letters.get(part, " ")
+        text += code.ljust(length, code if len(code) == 1 else ".")[:length]
+    return text
 
 
-def share_rows(timeline: Timeline, parts: int) -> list[tuple[str, ...]]:
-    """For each of `parts` equal stretches of the time after the launch: first and last cycle, share of each kind of
-    engine (mean of the cores), share in which any DMA channel works."""
-    width = (timeline.cycles - timeline.launch_cycles) / parts
-    columns = []
-    for kind in KINDS:
-        work = [(s.start, s.end) for s in timeline.spans if timeline.engine_kinds.get(s.unit) == kind]
-        columns.append([share / len(timeline.cores) for share in busy_shares(timeline, work, parts)])
-    dma = [span for span in timeline.spans if timeline.engine_kinds.get(span.engine) == "dma"]
-    columns.append(busy_shares(timeline, _united(dma), parts))
-    return [
-        (f"{part * width:,.0f}", f"{(part + 1) * width:,.0f}", *(f"{column[part]:.1%}" for column in columns))
-        for part in range(parts)
-    ]
+def _axis(timeline: Timeline, columns: int) -> str:
+    """Microseconds from the launch on, at the ends and at quarters."""
+    text = [" "] * columns
+    end = (timeline.cycles - timeline.launch_cycles) / timeline.clock_hz * 1e6
+    for quarter in range(5):
+        label = f"{end * quarter / 4:,.1f}" + (" us" if quarter == 4 else "")
+        place = min(columns * quarter // 4, columns - len(label))
+        if place >= 0 and all(letter == " " for letter in text[max(0, place - 1) : place + len(label)]):
+            text[place : place + len(label)] = label
+    return "".join(text)
 
 
 def operator_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     """For each operator, in the order of their first work: first and last cycle, instructions, cycles at work of each
     kind of engine (all cores) and of DMA channels."""
     rows: dict[str, list[float]] = {}
-    places = {kind: place for place, kind in enumerate((*KINDS, "dma"), 3)}
+    places = {kind: place for place, kind in enumerate((*ENGINE_KINDS, "dma"), 3)}
     for span in sorted((span for span in timeline.spans if span.unit), key=lambda span: span.start):
         row = rows.setdefault(span.source or "-", [span.start, span.end, 0.0, *(0.0 for _ in places)])
         row[1] = max(row[1], span.end)
@@ -86,17 +99,6 @@ def busy_shares(timeline: Timeline, work: Iterable[Work], parts: int) -> list[fl
             low = begin + part * width
             shares[part] += max(0.0, min(end, low + width) - max(start, low)) / width
     return shares
-
-
-def _united(spans: list[Span]) -> list[Work]:
-    """Stretches in which any of them works."""
-    united: list[Work] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        if united and span.start <= united[-1][1]:
-            united[-1] = (united[-1][0], max(united[-1][1], span.end))
-        else:
-            united.append((span.start, span.end))
-    return united
 
 
 def _shade(share: float) -> str:

@@ -1,22 +1,30 @@
 """A timed run as trace events for the Perfetto UI (ui.perfetto.dev) and chrome://tracing.
 
 One process a core with a track for its scalar core (what it waits for) and for each engine, one process for the DMA of
-a cluster with a track a channel. Slices bear the operator's name, which also decides their colour; an arrow leads from
-what was waited for to what waited.
+a cluster with a track a channel. On the tracks of engines, a slice for each stretch of one part (a group, a stage)
+holds the instructions, named by operator. chrome://tracing colours both by part; Perfetto colours by name and takes no
+other wish, so names of parts begin with a letter of their own. Arrows lead from what was waited for to what waited.
+Live bytes of the memories are counters.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
 from dsa_sched.clock import RunTime, TimedProgram
+from dsa_sched.parts import Parts, parts_of, usual_parts
+from dsa_sched.report.memory import MOMENTS
 from dsa_sched.whole_file import write_whole
+from isched.occupancy import Occupancy
 from isched.timeline import Span
+from isched.usage import ENGINE_KINDS
 
-__all__ = ["trace_events", "write_trace"]
+__all__ = ["COLOURS", "trace_events", "write_trace"]
 
 Event = dict[str, object]
 
@@ -24,96 +32,192 @@ SCALAR_TRACK = 0
 DMA_PROCESS = 1000
 """Process numbers of the DMA start here; cores have 100 for each cluster, and their own number."""
 
-KINDS = ("matrix", "vector", "transfer")
-"""Tracks of a core below the scalar one, by kind of engine."""
+COLOURS = (
+    "thread_state_running",
+    "rail_response",
+    "thread_state_iowait",
+    "thread_state_uninterruptible",
+    "background_memory_dump",
+    "rail_animation",
+    "rail_load",
+    "thread_state_runnable",
+    "olive",
+    "thread_state_unknown",
+    "detailed_memory_dump",
+    "cq_build_passed",
+)
+"""Names that chrome://tracing has for colours, for one part after the other."""
+
+Occupied = tuple[Occupancy, ...]
 
 
-def write_trace(run: RunTime, path: Path) -> int:
+def write_trace(run: RunTime, path: Path, parts: tuple[Parts, ...], occupied: tuple[Occupied, ...] = ()) -> int:
     """Write the events as JSON, whole or not at all; how many there are. Raises UserError."""
-    lines = [json.dumps(event, separators=(",", ":")) for event in trace_events(run)]
+    lines = [json.dumps(event, separators=(",", ":")) for event in trace_events(run, parts, occupied)]
     text = '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(lines) + "\n]}\n"
     write_whole(path, lambda stream: stream.write(text.encode()))
     return len(lines)
 
 
-def trace_events(run: RunTime) -> Iterator[Event]:
-    """Events in the Trace Event Format; times in microseconds from the launch on."""
-    for program in run.programs:
-        tracks = _tracks(program)
-        yield from _names(program, tracks)
+def trace_events(run: RunTime, parts: tuple[Parts, ...] = (), occupied: tuple[Occupied, ...] = ()) -> Iterator[Event]:
+    """Events in the Trace Event Format, in order of time: microseconds after the launch. `parts` and `occupied` are
+    those of each program; the usual parts and no counters when they are not given."""
+    chosen = parts or tuple(parts_of(run, program.timeline, usual_parts(run)) for program in run.programs)
+    memories = occupied or ((),) * len(run.programs)
+    found: list[tuple[float, int, Event]] = []
+    for program, own, occupancies in zip(run.programs, chosen, memories, strict=True):
+        writer = _Writer.of(program, own)
+        yield from writer.names()
+        found += writer.parts()
         for number, span in enumerate(program.timeline.spans):
-            yield from _span_events(program, tracks, number, span)
+            found += writer.instruction(number, span)
+        found += writer.counters(occupancies)
+    found.sort(key=itemgetter(0, 1))
+    for _, _, event in found:
+        yield event
 
 
-def _tracks(program: TimedProgram) -> dict[str, int]:
-    """Unit -> track number within its process: engines by kind, then channels."""
-    kinds = program.timeline.engine_kinds
-    units = {span.unit for span in program.timeline.spans if span.unit}
+# Of events at one moment, slices come before those inside them, and these before what is bound to them.
+_OUTER, _SLICE, _BOUND = range(3)
 
-    def place(unit: str) -> tuple[int, str]:
-        kind = kinds.get(unit, "")
-        return KINDS.index(kind) if kind in KINDS else len(KINDS), unit
-
-    return {unit: number for number, unit in enumerate(sorted(units, key=place), SCALAR_TRACK + 1)}
+Timed = tuple[float, int, Event]
 
 
-def _process(program: TimedProgram, span: Span) -> int:
-    if program.timeline.engine_kinds.get(span.engine) == "dma":
-        return DMA_PROCESS + program.cluster
-    return 100 * program.cluster + span.core
+@dataclass(frozen=True)
+class _Writer:
+    """The events of one program. `tracks`: unit -> track number within its process, engines by kind, then channels."""
 
+    program: TimedProgram
+    shown: Parts
+    tracks: dict[str, int]
+    colours: dict[str, str]
 
-def _names(program: TimedProgram, tracks: dict[str, int]) -> Iterator[Event]:
-    """Metadata: names and order of processes and tracks that hold something."""
-    used: dict[int, dict[str, int]] = {}
-    for span in program.timeline.spans:
-        used.setdefault(100 * program.cluster + span.core, {"scalar": SCALAR_TRACK})
+    @staticmethod
+    def of(program: TimedProgram, shown: Parts) -> _Writer:
+        kinds = program.timeline.engine_kinds
+        units = {span.unit for span in program.timeline.spans if span.unit}
+
+        def place(unit: str) -> tuple[int, str]:
+            kind = kinds.get(unit, "")
+            return ENGINE_KINDS.index(kind) if kind in ENGINE_KINDS else len(ENGINE_KINDS), unit
+
+        tracks = {unit: number for number, unit in enumerate(sorted(units, key=place), SCALAR_TRACK + 1)}
+        colours = {part: COLOURS[number % len(COLOURS)] for number, part in enumerate(shown.letters)}
+        return _Writer(program, shown, tracks, colours)
+
+    def nanoseconds(self, cycle: float) -> int:
+        """After the launch. Whole ones, or slices that touch would overlap for readers that round, and be dropped."""
+        return round((cycle - self.program.timeline.launch_cycles) * 1e9 / self.program.timeline.clock_hz)
+
+    def microseconds(self, cycle: float) -> float:
+        return self.nanoseconds(cycle) / 1000
+
+    def core(self, core: int) -> int:
+        return 100 * self.program.cluster + core
+
+    def track(self, span: Span) -> tuple[int, int]:
+        """Process and track of an engine's instruction."""
+        if self.program.timeline.engine_kinds.get(span.engine) == "dma":
+            return DMA_PROCESS + self.program.cluster, self.tracks[span.unit]
+        return self.core(span.core), self.tracks[span.unit]
+
+    def names(self) -> Iterator[Event]:
+        """Metadata: names and order of processes and tracks that hold something."""
+        used: dict[int, dict[str, int]] = {}
+        for span in self.program.timeline.spans:
+            used.setdefault(self.core(span.core), {"scalar": SCALAR_TRACK})
+            if span.unit:
+                process, track = self.track(span)
+                used.setdefault(process, {})[span.unit] = track
+        for process, units in sorted(used.items()):
+            own = "DMA" if process >= DMA_PROCESS else f"core {process % 100}"
+            name = f"cluster {self.program.cluster} {own}"
+            yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
+            yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}
+            for unit, number in sorted(units.items(), key=itemgetter(1)):
+                track_of: Event = {"ph": "M", "pid": process, "tid": number}
+                yield {**track_of, "name": "thread_name", "args": {"name": unit}}
+                yield {**track_of, "name": "thread_sort_index", "args": {"sort_index": number}}
+
+    def parts(self) -> Iterator[Timed]:
+        """On every track of an engine, a slice around neighbours of one part."""
+        by_track: dict[tuple[int, int], list[Span]] = {}
+        for span in self.program.timeline.spans:
+            if span.unit:
+                by_track.setdefault(self.track(span), []).append(span)
+        for (process, track), spans in sorted(by_track.items()):
+            spans.sort(key=lambda span: (span.start, span.end))
+            for part, run in groupby(spans, key=lambda span: self.shown.of_operator(span.source)):
+                inside = list(run)
+                name = f"{self.shown.letters[part]} {part}" if part in self.shown.letters else part
+                event = self.slice(name, self.shown.by, process, track, inside[0].start, inside[-1].end)
+                arguments = {self.shown.by: part, "instructions": len(inside)}
+                yield inside[0].start, _OUTER, {**event, **self.colour(part), "args": arguments}
+
+    def instruction(self, number: int, span: Span) -> Iterator[Timed]:
+        """What its scalar core waits for, its work, and the arrow from what it waited for."""
+        core = self.core(span.core)
+        target: tuple[int, int, float] | None = None
+        if span.issued > span.ready:
+            event = self.slice(f"waits: {span.stall}", "wait", core, SCALAR_TRACK, span.ready, span.issued)
+            yield span.ready, _SLICE, event
+            target = core, SCALAR_TRACK, max(span.ready, span.issued - 1.0)
+        if not span.unit and span.end > span.start:
+            yield span.start, _SLICE, self.slice("waits: barrier", "wait", core, SCALAR_TRACK, span.start, span.end)
         if span.unit:
-            used.setdefault(_process(program, span), {})[span.unit] = tracks[span.unit]
-    for process, units in sorted(used.items()):
-        own = "DMA" if process >= DMA_PROCESS else f"core {process % 100}"
-        name = f"cluster {program.cluster} {own}"
-        yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
-        yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}
-        for unit, number in sorted(units.items(), key=itemgetter(1)):
-            track: Event = {"ph": "M", "pid": process, "tid": number}
-            yield {**track, "name": "thread_name", "args": {"name": unit}}
-            yield {**track, "name": "thread_sort_index", "args": {"sort_index": number}}
+            process, track = self.track(span)
+            event = self.slice(span.source or span.opcode, span.engine, process, track, span.start, span.end)
+            arguments: Event = {
+                "opcode": span.opcode,
+                self.shown.by: self.shown.of_operator(span.source),
+                "instruction": span.index,
+                "cycles": span.end - span.start,
+            }
+            if span.moved_bytes:
+                arguments["bytes"] = span.moved_bytes
+            colour = self.colour(self.shown.of_operator(span.source))
+            yield span.start, _SLICE, {**event, **colour, "args": arguments}
+            target = process, track, span.start
+        if span.blocked_by >= 0 and target is not None:
+            yield from self.arrow(number, span, *target)
 
+    def arrow(self, number: int, span: Span, process: int, track: int, time: float) -> Iterator[Timed]:
+        """From the last moment of what was waited for, where it is work, to `time` on a track."""
+        before = self.program.timeline.spans[span.blocked_by]
+        if not before.unit:
+            return
+        cause = span.stall or "wait"
+        flow: Event = {"cat": cause, "name": cause, "id": f"{self.program.cluster}.{number}"}
+        from_process, from_track = self.track(before)
+        leaves = max(before.start, before.end - 1.0)
+        start = {"pid": from_process, "tid": from_track, "ts": self.microseconds(leaves)}
+        yield leaves, _BOUND, {"ph": "s", **flow, **start}
+        yield time, _BOUND, {"ph": "f", "bp": "e", **flow, "pid": process, "tid": track, "ts": self.microseconds(time)}
 
-def _span_events(program: TimedProgram, tracks: dict[str, int], number: int, span: Span) -> Iterator[Event]:
-    timeline = program.timeline
-    scale = 1e6 / timeline.clock_hz
-    core = 100 * program.cluster + span.core
-    if span.issued > span.ready:
-        yield _slice(f"waits: {span.stall}", "wait", core, SCALAR_TRACK, span.ready, span.issued, scale)
-    if not span.unit:
-        if span.end > span.start:
-            yield _slice("waits: barrier", "wait", core, SCALAR_TRACK, span.start, span.end, scale)
-        return
-    process, track = _process(program, span), tracks[span.unit]
-    event = _slice(span.source or span.opcode, span.engine, process, track, span.start, span.end, scale)
-    arguments: Event = {"opcode": span.opcode, "instruction": span.index, "cycles": span.end - span.start}
-    if span.moved_bytes:
-        arguments["bytes"] = span.moved_bytes
-    yield {**event, "args": arguments}
-    if span.blocked_by < 0:
-        return
-    before = timeline.spans[span.blocked_by]
-    if before.unit:
-        flow = {"cat": span.stall or "wait", "name": span.stall or "wait", "id": f"{program.cluster}.{number}"}
-        start = {"pid": _process(program, before), "tid": tracks[before.unit], "ts": before.start * scale}
-        yield {"ph": "s", **flow, **start}
-        yield {"ph": "f", "bp": "e", **flow, "pid": process, "tid": track, "ts": span.start * scale}
+    def counters(self, occupancies: Occupied) -> Iterator[Timed]:
+        """Live bytes: shared memories with the DMA, others with their core; only changes."""
+        timeline = self.program.timeline
+        end = timeline.cycles - timeline.launch_cycles
+        for occupancy in occupancies:
+            process = DMA_PROCESS + self.program.cluster if occupancy.core < 0 else self.core(occupancy.core)
+            last = -1
+            for moment, most in enumerate(occupancy.least_and_most(end, MOMENTS)[1].tolist()):
+                if most != last:
+                    time = timeline.launch_cycles + end * moment / MOMENTS
+                    event: Event = {"ph": "C", "pid": process, "name": f"{occupancy.memory} live bytes"}
+                    yield time, _BOUND, {**event, "ts": self.microseconds(time), "args": {"bytes": most}}
+                last = most
 
+    def colour(self, part: str) -> Event:
+        return {"cname": self.colours[part]} if part in self.colours else {}
 
-def _slice(name: str, category: str, process: int, track: int, start: float, end: float, scale: float) -> Event:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": category,
-        "pid": process,
-        "tid": track,
-        "ts": start * scale,
-        "dur": (end - start) * scale,
-    }
+    def slice(self, name: str, category: str, process: int, track: int, start: float, end: float) -> Event:
+        return {
+            "ph": "X",
+            "name": name,
+            "cat": category,
+            "pid": process,
+            "tid": track,
+            "ts": self.microseconds(start),
+            "dur": (self.nanoseconds(end) - self.nanoseconds(start)) / 1000,
+        }

@@ -1,0 +1,66 @@
+"""The parts in which a timed run is shown: stages of the network, groups of the plan, or operators.
+
+    RunTime + "stage", "group" or "operator" --parts_of--> Parts of each program's timeline
+
+Parts have letters in the order of their first work, for charts and colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dsa_sched.artifact import GRAPH_FILE, PLAN_FILE
+from dsa_sched.clock import RunTime
+from dsa_sched.letters import letter
+from dsa_sched.stages import artifact_parts
+from hw_models.errors import TargetError
+from isched.timeline import Timeline
+from isched.usage import Usage, usage_by
+from partitioner.plan import parse_plan
+
+__all__ = ["KINDS_OF_PARTS", "OTHER", "Parts", "parts_of", "usual_parts"]
+
+KINDS_OF_PARTS = ("stage", "group", "operator")
+
+OTHER = "-"
+"""What belongs to no operator that is known."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`by` is one of KINDS_OF_PARTS; `of` is operator -> part; `usages` are in the order of first work."""
+
+    by: str
+    of: Mapping[str, str]
+    letters: Mapping[str, str]
+    usages: tuple[Usage, ...]
+
+    def of_operator(self, operator: str) -> str:
+        return self.of.get(operator, OTHER)
+
+
+def usual_parts(run: RunTime) -> str:
+    """Groups, where the plan has any of several layers; else stages; operators where nothing is known but symbols."""
+    if run.artifact is None:
+        return "operator"
+    texts = run.artifact.texts
+    groups = parse_plan(texts[PLAN_FILE].decode()).groups if PLAN_FILE in texts else ()
+    if GRAPH_FILE in texts and not any(len(group.layers) > 1 for group in groups):
+        return "stage"
+    return "group" if groups else "operator"
+
+
+def parts_of(run: RunTime, timeline: Timeline, by: str) -> Parts:
+    """The parts of one of the run's timelines. Raises TargetError for what a program alone does not say."""
+    if by == "operator":
+        of: Mapping[str, str] = {span.source: span.source or OTHER for span in timeline.spans}
+    elif run.artifact is None:
+        raise TargetError(
+            run.name, needs=f"an artifact folder, to know the {by} of an operator", has="a program",
+            change="name the folder that `dsa-sched compile` wrote, or leave out --by",
+        )  # fmt: skip
+    else:
+        of = artifact_parts(run.artifact, by, run.name)
+    usages = usage_by(timeline, of, OTHER)
+    return Parts(by, of, {usage.part: letter(number) for number, usage in enumerate(usages)}, usages)

@@ -1,0 +1,213 @@
+"""Live bytes of every memory over time, drawn: a panel a memory, the parts of the run behind, its size as a line.
+
+RunTime + parts + occupancies --write_plot--> PNG or SVG; equal input gives equal bytes
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dsa_sched.clock import RunTime, TimedProgram
+from dsa_sched.parts import OTHER, Parts
+from dsa_sched.report.memory import MOMENTS, fullest
+from dsa_sched.whole_file import write_whole
+from hw_models.errors import UserError, size_text
+from isched.occupancy import Numbers, Occupancy
+from isched.usage import dominant_parts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FORMATS", "plot_paths", "plot_title", "require_format", "write_plot"]
+
+FORMATS = (".png", ".svg")
+
+PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#8a8a8a")
+"""Colours of the parts, one after the other."""
+
+LINE, OTHERS, LIMIT = "#1f3b57", "#7fa3c7", "#c0392b"
+WIDTH_INCHES, PANEL_INCHES, STRIP_INCHES = 11.0, 1.7, 0.32
+POINTS = 1200
+"""Stretches of the curves, about one a dot; more would only make files large."""
+
+SHOWN_SIZE_SHARE = 0.1
+"""The size of a memory is drawn where the peak is at least this share of it; else only written down."""
+
+NARROWEST_NAME = 0.011
+"""A part's letter is written where its band has at least this share of the width for each letter."""
+
+
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "dsa-sched",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.linewidth": 0.6,
+}
+"""Text stays text, and names inside an SVG do not depend on chance."""
+
+
+def require_format(path: Path) -> None:
+    """Refuse before long work a suffix that says no format. Raises UserError."""
+    if path.suffix.lower() not in FORMATS:
+        raise UserError(str(path), needs=f"a name that ends in {' or '.join(FORMATS)}", has=path.suffix or "no suffix")
+
+
+def plot_paths(path: Path, run: RunTime) -> tuple[Path, ...]:
+    """A file for each program; of several, with their clusters in the names."""
+    if len(run.programs) == 1:
+        return (path,)
+    return tuple(path.with_stem(f"{path.stem}.cluster{program.cluster}") for program in run.programs)
+
+
+def plot_title(run: RunTime, program: TimedProgram) -> str:
+    """What was run where; an artifact is called by its model."""
+    name = run.name
+    if run.artifact is not None:
+        manifest = run.artifact.manifest
+        entry = next(entry for entry in manifest.programs if entry.elf == program.elf)
+        name = f"{manifest.model}, {manifest.level}, {entry.batch_per_pass} items"
+    return f"Live bytes: {name}, on cluster {program.cluster} of the {run.chip}"
+
+
+def write_plot(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str, path: Path) -> None:
+    """Draw one program's memories into a file, whole or not at all. Raises UserError."""
+    require_format(path)
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    kind = path.suffix.lower()[1:]
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # what the user prefers elsewhere does not enter
+        matplotlib.rcParams.update(SETTINGS)
+        figure = _figure(program, parts, occupancies, title)
+        canvas = FigureCanvasSVG(figure) if kind == "svg" else FigureCanvasAgg(figure)
+        write_whole(path, partial(canvas.print_figure, format=kind, dpi=130, metadata=metadata))
+
+
+def _figure(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    panels = fullest(occupancies)
+    heights = [STRIP_INCHES, *(PANEL_INCHES for _ in panels)]
+    figure = Figure(figsize=(WIDTH_INCHES, sum(heights) + 1.2), layout="constrained")
+    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    figure.suptitle(title, fontsize=11)
+    bands = _bands(program, parts)
+    _strip(axes[0], parts, bands)
+    for panel, (most, cores) in zip(axes[1:], panels, strict=True):
+        for start, end, part in bands:
+            panel.axvspan(start, end, color=_colour(parts, part), alpha=0.10, linewidth=0)
+        _panel(panel, program, most, cores)
+    figure.align_ylabels(axes[1:])
+    axes[-1].set_xlabel(f"time after the launch ({_clock(program)[1]})")
+    axes[-1].set_xlim(0, _time(program, program.timeline.cycles - program.timeline.launch_cycles))
+    _legend(figure, parts, {part for _, _, part in bands})
+    return figure
+
+
+def _bands(program: TimedProgram, parts: Parts) -> list[tuple[float, float, str]]:
+    """Neighbouring moments (start and end in the units of time shown) in which most is done for the same part."""
+    timeline = program.timeline
+    width = _time(program, timeline.cycles - timeline.launch_cycles) / MOMENTS
+    bands, start = [], 0
+    for part, run in groupby(dominant_parts(timeline, parts.of, MOMENTS, OTHER)):
+        end = start + len(list(run))
+        if part:
+            bands.append((start * width, end * width, part))
+        start = end
+    return bands
+
+
+def _colour(parts: Parts, part: str) -> str:
+    return PALETTE[list(parts.letters).index(part) % len(PALETTE)]
+
+
+def _strip(axes: Axes, parts: Parts, bands: list[tuple[float, float, str]]) -> None:
+    """The parts by colour and letter."""
+    whole = bands[-1][1] if bands else 1.0
+    for start, end, part in bands:
+        axes.axvspan(start, end, color=_colour(parts, part), linewidth=0)
+        code = parts.letters[part]
+        if end - start >= NARROWEST_NAME * len(code) * whole:
+            axes.text((start + end) / 2, 0.5, code, ha="center", va="center", color="white", fontweight="bold")
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    axes.set_ylabel(parts.by, rotation=0, ha="right", va="center")
+    axes.tick_params(bottom=False)
+
+
+def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occupancy]) -> None:
+    """One memory: the fullest core's, and where there are several, between the least and the most of all cores."""
+    cycles = program.timeline.cycles - program.timeline.launch_cycles
+    sized = most.peak_bytes >= SHOWN_SIZE_SHARE * most.size_bytes
+    unit, name = _unit(max(most.peak_bytes, most.size_bytes if sized else 0))
+    borders = np.linspace(0.0, _time(program, cycles), POINTS + 1)
+    nothing = np.zeros(POINTS, np.int64)
+
+    def fill(low: Numbers, high: Numbers, colour: str, alpha: float) -> None:
+        # Only where something changes, and to the end.
+        kept = np.flatnonzero(np.diff(low, prepend=-1) | np.diff(high, prepend=-1))
+        times, ends = np.append(borders[kept], borders[-1]), np.append(kept, len(low) - 1)
+        lower, upper = low[ends] / unit, high[ends] / unit
+        axes.fill_between(times, lower, upper, step="post", color=colour, alpha=alpha, linewidth=0)
+        if low is not nothing:
+            axes.step(times, upper, where="post", color=colour, alpha=alpha, linewidth=0.9)
+
+    if len(cores) > 1:
+        held = [one.least_and_most(cycles, POINTS)[1] for one in cores]
+        fill(np.minimum.reduce(held), np.maximum.reduce(held), OTHERS, 0.6)
+    low, high = most.least_and_most(cycles, POINTS)
+    fill(nothing, high, LINE, 0.18)
+    fill(low, high, LINE, 1.0)
+    peak = _time(program, most.peak_cycle)
+    axes.plot([peak], [most.peak_bytes / unit], marker="v", color=LINE, markersize=5, clip_on=False)
+    if sized:
+        axes.axhline(most.size_bytes / unit, color=LIMIT, linewidth=1.0, linestyle="--")
+    axes.set_ylim(0, 1.08 * max(most.peak_bytes, most.size_bytes if sized else 1) / unit)
+    axes.set_ylabel(f"{most.memory} ({name})")
+    whose = f", core {most.core} (fullest; band: all {len(cores)})" if most.core >= 0 else ""
+    held_at = (
+        f"at most {size_text(most.peak_bytes)} of {size_text(most.size_bytes)}, at {peak:,.4g} {_clock(program)[1]}"
+    )
+    axes.set_title(f"{most.memory}{whose}: {held_at}", loc="left", fontsize=9, pad=3)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+
+
+def _clock(program: TimedProgram) -> tuple[float, str]:
+    """Units of time that suit the run: how many there are in a second, and their name."""
+    cycles = program.timeline.cycles - program.timeline.launch_cycles
+    return (1e3, "ms") if cycles / program.timeline.clock_hz >= 1e-3 else (1e6, "us")
+
+
+def _time(program: TimedProgram, cycles: float) -> float:
+    return cycles * _clock(program)[0] / program.timeline.clock_hz
+
+
+def _unit(size_bytes: int) -> tuple[int, str]:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= unit:
+            return unit, name
+    return 1, "bytes"
+
+
+MOST_NAMES = 40
+
+
+def _legend(figure: Figure, parts: Parts, shown: set[str]) -> None:
+    """Letters and names of the parts that have a band."""
+    from matplotlib.patches import Patch
+
+    named = [part for part in parts.letters if part in shown][:MOST_NAMES]
+    handles = [Patch(color=_colour(parts, part), label=f"{parts.letters[part]}  {part}") for part in named]
+    if handles:
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=min(8, len(handles)), fontsize=8, frameon=False
+        )
