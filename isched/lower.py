@@ -9,7 +9,7 @@ row: a buffer that already holds a box keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hw_models.chip import Chip, MatrixEngine
@@ -219,32 +219,33 @@ def _lower_piece(state: _Lowering, turn: Turn, number: int) -> list[TileCode]:
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
     tiles = state.tiler.tiles(layer, turn.round.boxes[number], residents, entry.room, state.overlap)
     fetches = tile_fetches(state.chip, layer, tiles, entry.room, state.overlap)
-    return [_tile(state, turn, fetch, here) for fetch in fetches]
+    return [code for fetch in fetches for code in _tile(state, turn, fetch, here)]
 
 
-def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Place]) -> TileCode:
-    """The instructions of one tile. Where a reduction is cut into passes, all but the first load are a part of its
-    work."""
+def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Place]) -> Iterator[TileCode]:
+    """The instructions of one tile, of each pass apart: what a pass loads may come while the one before computes."""
     layer, work = turn.entry.layer, tile.work
-    offsets, pitches = _offsets(state, tile.offsets, tile.used, here)
     memory = {buffer.name: buffer.memory for buffer in work.buffers}
-    passes = state.target.lower(state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches)
+    for number, (spare, loads) in enumerate(zip(tile.offsets, tile.loads, strict=True)):
+        offsets, pitches = _offsets(state, spare, tile.used, here)
+        if number == 0 or spare != tile.offsets[number - 1]:
+            passes = state.target.lower(
+                state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches
+            )
 
-    def moves(wanted: Iterable[Load]) -> tuple[Instr, ...]:
-        places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
-        return state.copies(
-            [copy for load, place in places for copy in _load(state, turn, load, place, here)], layer.name
-        )
+        def moves(wanted: Iterable[Load], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
+            places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
+            return state.copies(
+                [copy for load, place in places for copy in _load(state, turn, load, place, here)], layer.name
+            )
 
-    constants = moves(load for load in tile.loads[0] if state.graph.by_name[load.tensor].constant)
-    others = moves(load for load in tile.loads[0] if not state.graph.by_name[load.tensor].constant)
-    instrs = list(passes[0])
-    for wanted, computed in zip(tile.loads[1:], passes[1:], strict=True):
-        instrs += [*moves(wanted), *computed]
-    if tile.stored:
-        source = Place(work.local, offsets[work.output], tile.box)
-        instrs += state.copies(_back(state, turn, source, here), layer.name)
-    return tile_code(constants, others, instrs, state.matrix)
+        constants = moves(load for load in loads if state.graph.by_name[load.tensor].constant)
+        others = moves(load for load in loads if not state.graph.by_name[load.tensor].constant)
+        instrs = list(passes[number])
+        if tile.stored and number == len(tile.loads) - 1:
+            source = Place(work.local, offsets[work.output], tile.box)
+            instrs += state.copies(_back(state, turn, source, here), layer.name)
+        yield tile_code(constants, others, instrs, state.matrix)
 
 
 def _offsets(

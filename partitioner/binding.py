@@ -47,11 +47,8 @@ def piece_boxes(box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> t
 
 def tile_cycles(graph: Graph, layer: Layer, work: Work, box: Box, chip: Chip) -> float:
     """Cycles of one tile (`box` of the layer's output) when nothing overlaps: its loads, engine work and store."""
-    loads = sum(
-        load_cycles(chip, work.local, graph.by_name[load.tensor], load.box)
-        for step in work.passes
-        for load in step.loads
-    )
+    needed = dict.fromkeys(load for step in work.passes for load in step.loads)
+    loads = sum(load_cycles(chip, work.local, graph.by_name[load.tensor], load.box) for load in needed)
     engines = sum(cycles for _, cycles in work.engine_cycles)
     return loads + engines + store_cycles(chip, work.local, graph.by_name[layer.output], box)
 

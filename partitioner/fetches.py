@@ -27,12 +27,12 @@ MOST_RUNS = 16
 
 @dataclass(frozen=True, slots=True)
 class TileFetch:
-    """One tile: where its spare buffers lie, and the loads of each pass of `work` that must be done."""
+    """One tile: for each pass of `work` where the spare buffers lie, and the loads that must be done."""
 
     box: Box
     work: Work
     used: Fit
-    offsets: Mapping[str, int]
+    offsets: tuple[Mapping[str, int], ...]
     loads: tuple[tuple[Load, ...], ...]
 
     @property
@@ -45,7 +45,7 @@ def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room, twice: bool
     """The tiles in order. A buffer that holds a box already is not loaded with it again. With `twice`, buffers have two
     places where there is room and change place when their contents do. Raises DoesNotFit."""
     places = _spare_places(chip, layer, tiles, room)
-    if twice and len(tiles.boxes) > 1 and all(place == places[0] for place in places):
+    if twice and sum(len(work.passes) for work in tiles.works) > 1 and all(place == places[0] for place in places):
         yield from _alternating(chip, tiles, room)
         return
     held: dict[str, tuple[str, Box]] = {}
@@ -63,12 +63,12 @@ def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room, twice: bool
             )
             held.update({load.buffer: (load.tensor, load.box) for load in loads})
             passes.append(loads)
-        yield TileFetch(tile, work, used, spare, tuple(passes))
+        yield TileFetch(tile, work, used, (spare,) * len(passes), tuple(passes))
 
 
 def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
-    """The tiles in order, buffers in alternation: those that are loaded change place with each load, the others with
-    each tile. What finds no second place stays where it is."""
+    """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
+    one pass with each pass, the others with each tile. What finds no second place stays where it is."""
     sizes = buffer_sizes(used.spare for used in tiles.fits)
     loaded = {load.buffer for work in tiles.works for step in work.passes for load in step.loads}
     for (name, memory, part), size in tuple(sizes.items()):
@@ -78,25 +78,28 @@ def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
     offsets = place_buffers(chip, sizes, room)
     now: dict[str, int] = {}
     held: dict[str, tuple[str, Box]] = {}
+    passed = 0
     for number, (tile, work, used) in enumerate(zip(tiles.boxes, tiles.works, tiles.fits, strict=True)):
         passes: list[tuple[Load, ...]] = []
-        for position, step in enumerate(work.passes):
+        places: list[dict[str, int]] = []
+        for step in work.passes:
             loads = tuple(
                 load
                 for load in step.loads
                 if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
             )
             held.update({load.buffer: (load.tensor, load.box) for load in loads})
-            if position == 0:  # the passes of one tile share a place
-                for load in loads:
-                    now[load.buffer] = now.get(load.buffer, -1) + 1
+            for load in loads:
+                now[load.buffer] = now.get(load.buffer, -1) + 1
             passes.append(loads)
-        places = {}
-        for buffer in used.spare:
-            turn = now.get(buffer.name, 0) if buffer.name in loaded else number
-            second = second_place(buffer.name)
-            places[buffer.name] = offsets[second if turn % 2 and second in offsets else buffer.name]
-        yield TileFetch(tile, work, used, places, tuple(passes))
+            here = {}
+            for buffer in used.spare:
+                turn = now.get(buffer.name, 0) if buffer.name in loaded else passed if buffer.passing else number
+                second = second_place(buffer.name)
+                here[buffer.name] = offsets[second if turn % 2 and second in offsets else buffer.name]
+            places.append(here)
+            passed += 1
+        yield TileFetch(tile, work, used, tuple(places), tuple(passes))
 
 
 def _spare_places(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> list[dict[str, int]]:

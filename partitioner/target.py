@@ -22,7 +22,8 @@ class Buffer:
     """Local memory that one tile occupies: `part` names a physical sub-buffer of `memory` ("" where any will do).
 
     A `strided` buffer may be a matrix inside a wider one: its box's outer axes are the rows, the last axis the columns,
-    and `lower` takes the bytes from row to row. Others are dense.
+    and `lower` takes the bytes from row to row. Others are dense. What a pass leaves in a `passing` buffer nothing
+    reads later, so each pass may have another place for it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Buffer:
     part: str
     size_bytes: int
     strided: bool = False
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,8 @@ def choose_tiles(
                 cycles = sum(engines) + moving
                 if twice:
                     beside = moving if double else 0.0
-                    cycles = max(*engines, beside) + moving - beside + cycles / prod(counts)
+                    steps = prod(counts) * len(work.passes)
+                    cycles = max(*engines, beside) + moving - beside + cycles / steps
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
         if best is not None:
@@ -343,16 +344,18 @@ def _cycles(
     last_rows = (*(axis[-1] for axis in intervals[:-1]), first[-1])
     along = _load_boxes(target.work(graph, layer, last_rows, chip)) if outer > 1 else start
     moved = {load.buffer for load in used.moves}
-    for buffer, (tensor, box) in _load_boxes(work).items():
+    for buffer, loads in _load_boxes(work).items():
         if buffer in used.aliases:
             continue
-        if buffer in moved:
-            once = vector_cycles(chip, box_size(box))
-        else:
-            shared = broadcasts and bool(graph.by_name[tensor].constant)
-            once = (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)
+        once = 0.0
+        for tensor, box in loads:
+            if buffer in moved:
+                once += vector_cycles(chip, box_size(box))
+            else:
+                shared = broadcasts and bool(graph.by_name[tensor].constant)
+                once += (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)
         by_rows, by_channels = start.get(buffer) != along.get(buffer), start.get(buffer) != across.get(buffer)
-        always_again = len(work.passes) > 1
+        always_again = len(loads) > 1
         rows_outer += once * _times(outer, by_rows, inner, by_channels, always_again)
         channels_outer += once * _times(inner, by_channels, outer, by_rows, always_again)
     return (engines, rows_outer), (engines, channels_outer)
@@ -365,9 +368,12 @@ def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> 
     return slow if on_slow else 1
 
 
-def _load_boxes(work: Work) -> dict[str, tuple[str, Box]]:
-    """What each buffer is loaded with; of a buffer that several passes fill, the last."""
-    return {load.buffer: (load.tensor, load.box) for step in work.passes for load in step.loads}
+def _load_boxes(work: Work) -> dict[str, tuple[tuple[str, Box], ...]]:
+    """What each buffer is loaded with, one after the other."""
+    boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
+    for load in dict.fromkeys(load for step in work.passes for load in step.loads):
+        boxes[load.buffer] = (*boxes.get(load.buffer, ()), (load.tensor, load.box))
+    return boxes
 
 
 def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:

@@ -30,8 +30,10 @@ __all__ = ["Bits", "Points", "Read", "emulate"]
 Points = npt.NDArray[np.int64]
 Read = Callable[[str], Bits]
 
-WHOLE_REDUCTION = 9_000
+WHOLE_REDUCTION = 2_048
 """The longest reduction that one matrix instruction may do; longer ones are cut into runs of about RUN_LENGTH."""
+
+WHOLE_MEAN = 9_000
 
 RUN_LENGTH = 1_152
 SAMPLES_AT_A_TIME = 1_024
@@ -97,7 +99,7 @@ def _half(value: float) -> Halves:
 def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
     """A reduction over `length` channels of `products` products each, cut where it is longer than WHOLE_REDUCTION."""
     total = length * products
-    count = 1 if total <= WHOLE_REDUCTION else -(-total // RUN_LENGTH)
+    count = 1 if total <= WHOLE_REDUCTION else min(length, -(-total // RUN_LENGTH))
     return tuple(pairwise(length * i // count for i in range(count + 1)))
 
 
@@ -113,7 +115,7 @@ def _dot_in_runs(a: Halves, b: Halves, cuts: tuple[tuple[int, int], ...]) -> Hal
 
 def _conv(s: _Sampled) -> Halves:
     """k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd k have an
-    accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 9,000 (and not
+    accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 2,048 (and not
     grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes last.
     """
     op = s.op
@@ -190,7 +192,7 @@ def _taps(s: _Sampled, x: Halves, channel: Points | np.int64) -> Halves:
 
 
 def _matmul(s: _Sampled) -> Halves:
-    """k over the columns of a, with an accumulator each for even and odd k; longer than 9,000 as in the convolution.
+    """k over the columns of a, with an accumulator each for even and odd k; longer than 2,048 as in the convolution.
     Leading axes broadcast."""
     a, b = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
     *leading, row, column = s.points.T
@@ -228,7 +230,7 @@ def _average_pool(s: _Sampled) -> Halves:
     op, x = s.op, s.tensor(s.op.inputs[0])
     kernel, pads = op.ints("kernel"), op.ints("pads")
     taps = prod(kernel)
-    if kernel == x.shape[1:3] and not any(pads) and taps <= WHOLE_REDUCTION:
+    if kernel == x.shape[1:3] and not any(pads) and taps <= WHOLE_MEAN:
         pixels = np.moveaxis(x.reshape(x.shape[0], taps, x.shape[3]), 1, 2)[s.points[:, 0], s.points[:, 3]]
         return chip.dot(np.broadcast_to(_half(1.0 / taps), pixels.shape), pixels)
     mean = _windowed(s, chip.mul(x, _half(1.0 / taps)), 0.0, chip.add)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from codegen.neuralscale.target import TARGET
@@ -120,3 +122,21 @@ def test_constants_are_broadcast_where_all_cores_read_the_same() -> None:
     found = opcodes(together({0: codes(0, 8, 16), 2: codes(0, 24)}, mark))
     assert found == {0: ["broadcast to 2", "copy", "copy"], 2: ["broadcast to 2", "copy"]}
     assert opcodes(together({0: codes(0)}, mark)) == {0: ["copy"]}
+
+
+def test_weights_of_the_next_run_arrive_while_the_array_multiplies() -> None:
+    """A reduction of 2,304 products falls into two runs; weights and sums have two places each."""
+    builder = GraphBuilder("runs")
+    graph, constants = builder.build(builder.conv(builder.input("x", 1, 4, 4, 256), 96))
+    chip = small_chip(cores=1)
+    plan = make_plan(graph, constants, chip, TARGET, "O0")
+    plain, overlapped = (lowered(graph, constants, chip, plan, overlap) for overlap in (False, True))
+    products = [instr for instr in overlapped.streams[0].instrs if instr.opcode == "meconv.mm"]
+    places = [dict(instr.operands)["rs2"] for instr in products]
+    assert len(products) == 6
+    assert len(set(places)) == 2
+    assert all(before != after for before, after in pairwise(places))
+    timeline = time_program(overlapped, chip, TARGET)
+    assert timeline.cycles < time_program(plain, chip, TARGET).cycles
+    wanted = outputs(graph, constants, chip, plan, plain, 0)
+    assert outputs(graph, constants, chip, plan, overlapped, 1) == wanted

@@ -3,8 +3,9 @@
     input rows + weights in L1 --meconv--> IM --bias, trailing operators--> output in L1
 
 `meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile.
-A reduction longer than `LONGEST_REDUCTION` is cut into equal runs of input channels whose partial sums are added in
-order by the vector engine: the two fp16 accumulators lose too many bits beyond that.
+Where nothing lies between the pixels of one image and those of the next (1x1, stride 1) all of them are one image.
+A long reduction is cut into runs of input channels (`codegen.neuralscale.reductions`): a pass for each brings its
+weights, and the vector engine adds the partial sums in order.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
 from codegen.neuralscale.issue import MAX_EXTENT, Convolution
+from codegen.neuralscale.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
@@ -36,19 +37,9 @@ from partitioner.layers import Layer
 from partitioner.regions import Box, box_shape
 from partitioner.target import Buffer, Load, Pass, Work
 
-__all__ = ["LONGEST_REDUCTION", "ConvolutionShape", "ConvolutionTemplate", "bias_loads", "reduction_runs"]
+__all__ = ["ConvolutionShape", "ConvolutionTemplate", "bias_loads"]
 
-LONGEST_REDUCTION = 9_000
-RUN_LENGTH = 1_152
-"""Where a reduction is cut at all: the error of one run falls with its root, and a run more is one vector addition."""
 MAX_FIELD = 255
-
-
-def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:
-    """Cut a reduction of `length` channels, `unit` products each, into runs; one up to LONGEST_REDUCTION products."""
-    runs = 1 if length * unit <= LONGEST_REDUCTION else -(-length * unit // RUN_LENGTH)
-    points = [length * i // runs for i in range(runs + 1)]
-    return tuple(pairwise(points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +80,26 @@ class ConvolutionShape:
         return self.out_shape[3] // self.groups
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        return (
-            reduction_runs(self.group_channels, prod(self.kernel)) if self.groups == 1 else ((0, self.group_channels),)
-        )
+        """Runs of the input channels that are multiplied apart."""
+        if self.groups > 1:
+            return ((0, self.group_channels),)
+        return reduction_runs(self.group_channels, prod(self.kernel))
+
+    def staged(self, channels: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+        """Channels of the input that are loaded for each run, for outputs of a range of channels."""
+        if self.groups == 1:
+            return staged_runs(self.group_channels, prod(self.kernel))
+        parts = self.group_parts(channels)
+        return ((parts[0][0] * self.group_channels, (parts[-1][0] + 1) * self.group_channels),)
+
+    def folded(self, box: Box) -> tuple[int, int]:
+        """(images, rows of each) of a box of outputs, as the matrix engine sees them: one image of all rows where an
+        output reads the pixel under it alone."""
+        (n0, n1), (y0, y1), *_ = box
+        single = self.kernel == (1, 1) and self.stride == 1 and not any(self.pads)
+        if single and (n1 - n0) * (y1 - y0) <= MAX_EXTENT:
+            return 1, (n1 - n0) * (y1 - y0)
+        return n1 - n0, y1 - y0
 
     def padding(self, axis: int, span: tuple[int, int]) -> tuple[int, int]:
         """Padding before and after the input of outputs `span` on a spatial axis (0 rows, 1 columns)."""
@@ -148,22 +156,25 @@ class ConvolutionTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         shape = ConvolutionShape.of(graph, op)
-        passes = [Pass((_input_load(graph, op, shape, box, run), _weight_load(op, shape, box, run)))
-                  for run in shape.runs()]  # fmt: skip
-        extra = [*bias_loads(op, box), *finish_loads(graph, layer, box)]
-        passes[-1] = Pass((*passes[-1].loads, *extra))
+        runs = shape.runs()
+        region = window_region(graph, op, box)
+        inputs = [Load(op.inputs[0], (*region[:3], channels), "input") for channels in shape.staged(box[3])]
+        weights = [_weight_load(op, shape, box, run) for run in runs]
+        passes = [Pass(loads) for loads in zip(inputs, weights, strict=True)]
+        passes[-1] = Pass((*passes[-1].loads, *bias_loads(op, box), *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("input", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes), strided=True),
-            Buffer("weights", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes)),
+            Buffer("input", "L1", DATA, max(box_bytes(load.box) for load in inputs), strided=True),
+            Buffer("weights", "L1", WEIGHTS, max(box_bytes(load.box) for load in weights)),
             *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias_loads(op, box)),
-            Buffer("sum", "IM", "", box_bytes(box)),
+            Buffer("sum", "IM", "", box_bytes(box), passing=True),
         ]
-        (n0, n1), (y0, y1), (x0, x1), (c0, c1) = box
-        reduction = prod(shape.kernel) * shape.group_channels
-        pixels = (y1 - y0) * (x1 - x0)
-        parts = Counter(high - low for _, low, high in shape.group_parts((c0, c1)))
-        matrix = (n1 - n0) * sum(
-            groups * matrix_cycles(chip, pixels, outputs, reduction) for outputs, groups in parts.items()
+        images, rows = shape.folded(box)
+        pixels = rows * (box[2][1] - box[2][0])
+        parts = Counter(high - low for _, low, high in shape.group_parts(box[3]))
+        matrix = images * sum(
+            groups * matrix_cycles(chip, pixels, outputs, prod(shape.kernel) * (high - low))
+            for low, high in runs
+            for outputs, groups in parts.items()
         )
         before = len(passes) - 1 + (1 if len(op.inputs) > 2 else 0)
         cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
@@ -189,13 +200,6 @@ class ConvolutionTemplate:
         return tuple(result)
 
 
-def _input_load(graph: Graph, op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> Load:
-    images, rows, columns, _ = window_region(graph, op, box)
-    parts = shape.group_parts(box[3])
-    grouped = (parts[0][0] * shape.group_channels, (parts[-1][0] + 1) * shape.group_channels)
-    return Load(op.inputs[0], (images, rows, columns, run if shape.groups == 1 else grouped), "input")
-
-
 def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> Load:
     kernel = ((0, shape.kernel[0]), (0, shape.kernel[1]))
     if shape.groups == 1:
@@ -212,10 +216,12 @@ def bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
 
 def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:
     """The matrix instructions of one pass: each image, each group."""
-    region, held = step.loads[0].box, step.loads[1].box
-    images, out_height, out_width, outputs = box_shape(tile.box)
-    _, height, width, channels = box_shape(region)
-    per_group = shape.group_channels if shape.groups > 1 else run[1] - run[0]
+    source, held = step.loads[0].box, step.loads[1].box
+    out_width, outputs = box_shape(tile.box)[2:]
+    images, out_height = shape.folded(tile.box)
+    region = box_shape(source)
+    height, width, channels = prod(region[:2]) // images, region[2], region[3]
+    per_group, start_channel = run[1] - run[0], run[0] - source[3][0] if shape.groups == 1 else 0
     parts = shape.group_parts(tile.box[3])
     taps = prod(shape.kernel) * per_group
     pixels_in, pixels_out = height * width, out_height * out_width
@@ -233,7 +239,7 @@ def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: P
             yield tile.issue.meconv(
                 form,
                 total.part(i * pixels_out, pixels_out, start, columns),
-                image.part(i * pixels_in, pixels_in, position * per_group, per_group),
+                image.part(i * pixels_in, pixels_in, position * per_group + start_channel, per_group),
                 weights.part(position * taps, taps, within, columns),
             )
             start += columns

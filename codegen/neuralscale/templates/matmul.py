@@ -3,7 +3,7 @@
     a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
 
-Long reductions are cut as in the convolution, partial sums added in order.
+Long reductions are cut (`codegen.neuralscale.reductions`): a pass for each run, partial sums added in order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES
-from codegen.neuralscale.templates.convolution import reduction_runs
+from codegen.neuralscale.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
@@ -53,18 +53,20 @@ class MatmulTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
-        passes = [Pass(_product_loads(graph, op, box, run)) for run in _runs(graph, op)]
+        runs = _runs(graph, op)
+        loads = [_product_loads(graph, op, box, *channels) for channels in zip(_staged(graph, op), runs, strict=True)]
+        passes = [Pass(step) for step in loads]
         bias = (Load(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
         passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("rows", "L1", DATA, max(box_bytes(step.loads[0].box) for step in passes), strided=True),
-            Buffer("columns", "L1", WEIGHTS, max(box_bytes(step.loads[1].box) for step in passes), strided=True),
+            Buffer("rows", "L1", DATA, max(box_bytes(rows.box) for rows, _ in loads), strided=True),
+            Buffer("columns", "L1", WEIGHTS, max(box_bytes(columns.box) for _, columns in loads), strided=True),
             *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias),
-            Buffer("sum", "IM", "", box_bytes(box)),
+            Buffer("sum", "IM", "", box_bytes(box), passing=True),
         ]
         products, rows = _products(graph, op, box)
-        reduction = graph.by_name[op.inputs[0]].shape[-1]
-        matrix = products * matrix_cycles(chip, rows, box[-1][1] - box[-1][0], reduction)
+        columns = box[-1][1] - box[-1][0]
+        matrix = products * sum(matrix_cycles(chip, rows, columns, high - low) for low, high in runs)
         before = len(passes) - 1 + len(bias)
         cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
         return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
@@ -75,7 +77,7 @@ class MatmulTemplate:
         total = tile.matrix("sum", tile.output.rows, tile.output.columns)
         result: list[tuple[Instr, ...]] = []
         for position, run in enumerate(runs):
-            instrs = list(_multiply(tile, op, run[1] - run[0]))
+            instrs = list(_multiply(tile, op, run, tile.work.passes[position].loads[0].box[-1]))
             if len(runs) > 1 and position == 0:
                 instrs += tile.issue.unary("mov.m", tile.output, total)
             elif len(runs) > 1:
@@ -106,29 +108,37 @@ def _leading(graph: Graph, name: str, box: Box) -> Box:
     return tuple(span if extent > 1 else (0, 1) for span, extent in zip(met, extents, strict=True))
 
 
-def _product_loads(graph: Graph, op: Op, box: Box, run: tuple[int, int]) -> tuple[Load, Load]:
+def _staged(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
+    return staged_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
+
+
+def _product_loads(graph: Graph, op: Op, box: Box, staged: tuple[int, int], run: tuple[int, int]) -> tuple[Load, Load]:
     a, b = op.inputs[:2]
     return (
-        Load(a, (*_leading(graph, a, box), box[-2], run), "rows"),
+        Load(a, (*_leading(graph, a, box), box[-2], staged), "rows"),
         Load(b, (*_leading(graph, b, box), run, box[-1]), "columns"),
     )
 
 
-def _multiply(tile: Tile, op: Op, reduction: int) -> Iterator[Instr]:
+def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int]) -> Iterator[Instr]:
+    """The products of one run of the reduction, of which the columns `staged` of `a` are there."""
+    reduction, first = run[1] - run[0], run[0] - staged[0]
     products, rows = _products(tile.graph, op, tile.box)
     columns = tile.output.columns
     outer = box_shape(tile.box)[:-2]
     of_a, of_b = (box_shape(_leading(tile.graph, name, tile.box)) for name in op.inputs[:2])
-    a, b = tile.matrix("rows", 1, reduction), tile.matrix("columns", 1, columns)
+    a, b = tile.matrix("rows", 1, staged[1] - staged[0]), tile.matrix("columns", 1, columns)
     total = tile.matrix("sum", products * rows, columns)
     points = product(*(range(extent) for extent in outer)) if products > 1 else [(0,) * len(outer)]
     for i, point in enumerate(points):
         left, right = _place(point, of_a) * rows, _place(point, of_b) * reduction
-        most = 1 if not a.part(0, 2).dense and a.pitch_bytes > MAX_STRIDE_BYTES else MAX_EXTENT
+        most = 1 if not a.part(0, 2, first, reduction).dense and a.pitch_bytes > MAX_STRIDE_BYTES else MAX_EXTENT
         for row in range(0, rows, most):
             count = min(most, rows - row)
             yield tile.issue.memul(
-                total.part(i * rows + row, count), a.part(left + row, count), b.part(right, reduction)
+                total.part(i * rows + row, count),
+                a.part(left + row, count, first, reduction),
+                b.part(right, reduction),
             )
 
 

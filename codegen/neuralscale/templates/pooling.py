@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from codegen.neuralscale.issue import Issue, Matrix
-from codegen.neuralscale.templates.convolution import LONGEST_REDUCTION
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
@@ -37,6 +36,9 @@ from partitioner.regions import Box, box_shape, box_size
 from partitioner.target import Buffer, Load, Pass, Work
 
 __all__ = ["PoolingTemplate", "whole_image"]
+
+LONGEST_MEAN = 9_000
+"""Pixels of which one matrix instruction takes the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def whole_image(graph: Graph, op: Op) -> bool:
     """A mean over all pixels, short enough for one reduction."""
     shape = graph.by_name[op.inputs[0]].shape
     whole = op.ints("kernel") == shape[1:3] and not any(op.ints("pads"))
-    return op.kind == "average_pool" and whole and prod(shape[1:3]) <= LONGEST_REDUCTION
+    return op.kind == "average_pool" and whole and prod(shape[1:3]) <= LONGEST_MEAN
 
 
 class PoolingTemplate:

@@ -47,8 +47,10 @@ CASES = {
     "depthwise": Case((2, 9, 9, 24), 24, groups=24),
     "depthwise, two outputs a channel": Case((1, 9, 9, 8), 16, groups=8),
     "depthwise, stride 2": Case((1, 9, 9, 16), 16, groups=16, stride=2),
-    "reduction of 9,000, whole": Case((1, 3, 3, 1000), 8, tolerance=1.5e-2),
-    "reduction of 9,900, split in 3": Case((1, 3, 3, 1100), 16, tolerance=1e-2),
+    "reduction of 2,048, whole": Case((3, 3, 2, 2048), 72, (1, 1), pads=(0, 0, 0, 0), tolerance=1e-2),
+    "reduction of 2,058, split in 2": Case((2, 4, 4, 42), 70, (7, 7), pads=(3, 3, 3, 3), tolerance=6e-3),
+    "reduction of 9,900, split in 9": Case((1, 3, 3, 1100), 16, tolerance=5e-3),
+    "1x1, images as one": Case((20, 3, 3, 24), 33, (1, 1), pads=(0, 0, 0, 0)),
 }
 
 
