@@ -136,6 +136,10 @@ class Graph:
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...]
 
+    def __hash__(self) -> int:
+        """Of its names alone, so that what is worked out of a graph can be remembered by it."""
+        return hash((self.name, self.inputs, self.outputs, len(self.ops)))
+
     @cached_property
     def by_name(self) -> dict[str, Tensor]:
         return {tensor.name: tensor for tensor in self.tensors}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from codegen.neuralscale.depthwise import is_depthwise
+from codegen.neuralscale.remembered import Code, memory_of
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
@@ -32,7 +33,7 @@ from partitioner.layers import ELEMENTWISE_KINDS, Layer
 from partitioner.regions import Box
 from partitioner.target import Work
 
-__all__ = ["TEMPLATES", "NeuralScaleKernels"]
+__all__ = ["TEMPLATES", "NeuralScaleKernels", "template_of"]
 
 TEMPLATES: Mapping[str, Template] = {
     "conv": ConvolutionTemplate(),
@@ -51,7 +52,8 @@ TEMPLATES: Mapping[str, Template] = {
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 
 
-def _template(graph: Graph, op: Op) -> Template:
+def template_of(graph: Graph, op: Op) -> Template:
+    """The template that computes an operator."""
     return DEPTHWISE if is_depthwise(graph, op) else TEMPLATES[op.kind]
 
 
@@ -72,7 +74,7 @@ class NeuralScaleKernels:
         for name in (*op.inputs, *op.outputs):
             if graph.by_name[name].dtype != "float16":
                 return f"{name} is {graph.by_name[name].dtype}; templates compute in float16"
-        return _template(graph, op).accepts(graph, op, chip)
+        return template_of(graph, op).accepts(graph, op, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with what its template says of itself."""
@@ -88,10 +90,11 @@ class NeuralScaleKernels:
 
     def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
-        return _template(graph, anchor).quanta(graph, anchor)
+        return template_of(graph, anchor).quanta(graph, anchor)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
-        return _template(graph, layer.anchor(graph)).work(graph, layer, box, chip)
+        template = template_of(graph, layer.anchor(graph))
+        return memory_of(graph, chip).work(graph, layer, box, lambda place: template.work(graph, layer, place, chip))
 
     def lower(
         self,
@@ -104,8 +107,12 @@ class NeuralScaleKernels:
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        tile = Tile(graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes)
-        return _template(graph, layer.anchor(graph)).lower(tile)
+        template = template_of(graph, layer.anchor(graph))
+
+        def make(place: Box, needed: Work) -> Code:
+            return template.lower(Tile(graph, constants, layer, place, needed, offsets_bytes, chip, pitches_bytes))
+
+        return memory_of(graph, chip).code(graph, layer, box, work, offsets_bytes, pitches_bytes, make)
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         return copy_instructions(copies, source, chip)
