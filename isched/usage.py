@@ -6,7 +6,7 @@
 Every moment of every core belongs to one part, so that the parts add up to the whole run without its launch. A moment
 belongs to the part that the core's matrix engine works for; when that is idle, its vector engine; when both are, its
 transfer engine. A moment in which a core does nothing belongs to what the other cores work for, in proportion to how
-many they are; when none works, to what is worked on next.
+many they are; when none works, to what the channels of the DMA work for, likewise; else to what is worked on next.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from isched.timeline import OVERLAPS, Overlap, Span, Timeline
+from isched.timeline import OVERLAPS, Overlap, Timeline
 
-__all__ = ["ENGINE_KINDS", "Usage", "dominant_parts", "united", "usage_by", "usage_of_run", "usage_over_time"]
+__all__ = ["ENGINE_KINDS", "Usage", "dominant_parts", "usage_by", "usage_of_run", "usage_over_time"]
 
 ENGINE_KINDS = ("matrix", "vector", "transfer")
 """Kinds of engines that each core has for itself; the first that works says what a moment belongs to."""
@@ -81,36 +81,29 @@ def usage_over_time(timeline: Timeline, stretches: int) -> tuple[Usage, ...]:
 
 def dominant_parts(timeline: Timeline, parts: Mapping[str, str], stretches: int, other: str = "-") -> tuple[str, ...]:
     """For each of equal stretches of the time after the launch, the part that most is done for by the engines of the
-    cores; where nothing is done, that of the next stretch with work. Empty strings behind the last work."""
+    cores; where they do nothing, by the DMA; where that does nothing either, that of the next stretch with work. Empty
+    strings behind the last work."""
+    cores: list[dict[str, float]] = [{} for _ in range(stretches)]
+    dma: list[dict[str, float]] = [{} for _ in range(stretches)]
     begin, width = timeline.launch_cycles, (timeline.cycles - timeline.launch_cycles) / stretches
-    done: list[dict[str, float]] = [{} for _ in range(stretches)]
     for span in timeline.spans:
-        if timeline.engine_kinds.get(span.unit, "") not in ENGINE_KINDS or span.end <= span.start:
+        if not span.unit or span.end <= span.start:
             continue
+        done = cores if timeline.engine_kinds.get(span.unit, "") in ENGINE_KINDS else dma
         part = parts.get(span.source, other)
         first = min(stretches - 1, int((span.start - begin) / width))
         last = min(stretches - 1, int((span.end - begin) / width))
         for stretch in range(first, last + 1):
             low = begin + stretch * width
             work = min(span.end, low + width) - max(span.start, low)
-            done[stretch][part] = done[stretch].get(part, 0.0) + max(0.0, work)
+            if work > 0.0:
+                done[stretch][part] = done[stretch].get(part, 0.0) + work
     chosen: list[str] = []
     following = ""
-    for works in reversed(done):
+    for works in reversed([own or fetched for own, fetched in zip(cores, dma, strict=True)]):
         following = max(works, key=works.__getitem__) if works else following
         chosen.append(following)
     return tuple(reversed(chosen))
-
-
-def united(spans: list[Span]) -> list[tuple[float, float]]:
-    """Stretches (start, end) in which any of the spans is at work, in order."""
-    stretches: list[tuple[float, float]] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        if stretches and span.start <= stretches[-1][1]:
-            stretches[-1] = (stretches[-1][0], max(stretches[-1][1], span.end))
-        else:
-            stretches.append((span.start, span.end))
-    return stretches
 
 
 def _edges(timeline: Timeline, parts: Mapping[str, str], other: str) -> Iterator[Edge]:
@@ -121,10 +114,10 @@ def _edges(timeline: Timeline, parts: Mapping[str, str], other: str) -> Iterator
             part = parts.get(span.source, other)
             yield span.start, 1, span.core, kind, part
             yield span.end, -1, span.core, kind, part
-    dma = [span for span in timeline.spans if kinds.get(span.engine) == "dma" and span.end > span.start]
-    for start, end in united(dma):
-        yield start, 1, ALL_CORES, "dma", ""
-        yield end, -1, ALL_CORES, "dma", ""
+        elif kinds.get(span.engine) == "dma" and span.end > span.start:
+            part = parts.get(span.source, other)
+            yield span.start, 1, ALL_CORES, "dma", part
+            yield span.end, -1, ALL_CORES, "dma", part
 
 
 def _order(edge: Edge) -> tuple[float, int, int, int]:
@@ -161,6 +154,13 @@ class _Sums:
         return Usage(part, first, self.last, sum(self.cycles.values()), active, busy, overlaps)
 
 
+def _count(counts: dict[str, int], part: str, change: int) -> None:
+    """Count up or down; what is at nought is left out."""
+    counts[part] = counts.get(part, 0) + change
+    if not counts[part]:
+        del counts[part]
+
+
 class _Core:
     """A core's engines at a moment: by kind, the parts of what they work on, and since when that is so."""
 
@@ -188,9 +188,10 @@ class _Sweep:
         self.sums: dict[str, _Sums] = {}
         self.active: dict[str, int] = {}
         """Part -> number of cores whose moment belongs to it."""
-        self.nobody = {False: 0.0, True: 0.0}
-        """Cycles in which no core works and none has since, by whether the DMA does."""
-        self.dma = False
+        self.fetched: dict[str, int] = {}
+        """Part -> number of DMA channels that work for it."""
+        self.nobody = 0.0
+        """Cycles in which nothing works and nothing has since."""
         self.stretch: str | None = None
         """The stretch of time that all belongs to, where parts are such."""
 
@@ -200,7 +201,9 @@ class _Sweep:
         if number == ALL_CORES:
             self._flush_all()
             if kind == "dma":
-                self.dma = sign > 0
+                _count(self.fetched, part, sign)
+                if sign > 0 and self.stretch is None:
+                    self._settle(part)
             else:
                 self.stretch = part
                 self.sums.setdefault(part, _Sums())
@@ -219,36 +222,34 @@ class _Sweep:
         if before == after:
             return
         if before is not None:
-            self.active[before] -= 1
-            if not self.active[before]:
-                del self.active[before]
+            _count(self.active, before, -1)
         if after is not None:
-            self.active[after] = self.active.get(after, 0) + 1
+            _count(self.active, after, 1)
             if self.stretch is None:
                 self._settle(after)
 
     def _settle(self, part: str) -> None:
         """What nobody worked in belongs to `part`."""
         sums = self.sums.setdefault(part, _Sums())
-        for dma, cycles in self.nobody.items():
-            if cycles:
-                sums.add(frozenset(), dma, cycles)
-                self.nobody[dma] = 0.0
+        if self.nobody:
+            sums.add(frozenset(), False, self.nobody)
+            self.nobody = 0.0
 
     def _idle(self, time: float) -> None:
         """Time goes on to `time`: hand out the moments of cores that do nothing."""
         passed, self.now = time - self.now, time
-        working = sum(self.active.values())
-        idle = passed * (len(self.cores) - working)
+        idle = passed * (len(self.cores) - sum(self.active.values()))
         if idle <= 0.0:
             return
+        shares = self.active or self.fetched
         if self.stretch is not None:
-            self.sums[self.stretch].add(frozenset(), self.dma, idle)
-        elif not working:
-            self.nobody[self.dma] += idle
+            self.sums[self.stretch].add(frozenset(), bool(self.fetched), idle)
+        elif not shares:
+            self.nobody += idle
         else:
-            for part, count in self.active.items():
-                self.sums[part].add(frozenset(), self.dma, idle * count / working)
+            working = sum(shares.values())
+            for part, count in shares.items():
+                self.sums[part].add(frozenset(), bool(self.fetched), idle * count / working)
 
     def _flush(self, core: _Core) -> None:
         """Sum what a core did since its engines last changed."""
@@ -256,7 +257,7 @@ class _Sweep:
         if part is not None and self.now > core.since:
             whose = part if self.stretch is None else self.stretch
             sums = self.sums[whose]
-            sums.add(core.kinds, self.dma, self.now - core.since)
+            sums.add(core.kinds, bool(self.fetched), self.now - core.since)
             sums.first, sums.last = min(sums.first, core.since - self.begin), max(sums.last, self.now - self.begin)
         core.since = self.now
 
@@ -267,6 +268,6 @@ class _Sweep:
     def usages(self) -> tuple[Usage, ...]:
         self._idle(self.end)
         self._flush_all()
-        if any(self.nobody.values()):
+        if self.nobody:
             self._settle(next(reversed(self.sums), "-"))
         return tuple(sums.usage(part) for part, sums in self.sums.items())

@@ -87,7 +87,7 @@ def timeline(
       operator  by name
       time      equal stretches
     Each moment of a core belongs to what its matrix engine works for; when that is idle, its vector engine, then its
-    transfer engine. Idle moments belong to what the other cores work for, or to what comes next.
+    transfer engine. Idle moments belong to what the other cores work for, else the DMA, or to what comes next.
 
     A byte is live from its writing to its last reading before the next. Times are cycles after the launch.
 

@@ -156,37 +156,47 @@ class _Writer:
 
     def instruction(self, number: int, span: Span) -> Iterator[Timed]:
         """What its scalar core waits for, its work, and the arrow from what it waited for."""
-        core = self.core(span.core)
-        target: tuple[int, int, float] | None = None
+        core, spans = self.core(span.core), self.program.timeline.spans
+        cause, end = span.stall or "wait", (core, SCALAR_TRACK, max(span.ready, span.issued - 1.0))
         if span.issued > span.ready:
             event = self.slice(f"waits: {span.stall}", "wait", core, SCALAR_TRACK, span.ready, span.issued)
             yield span.ready, _SLICE, event
-            target = core, SCALAR_TRACK, max(span.ready, span.issued - 1.0)
         if not span.unit and span.end > span.start:
             yield span.start, _SLICE, self.slice("waits: barrier", "wait", core, SCALAR_TRACK, span.start, span.end)
         if span.unit:
-            process, track = self.track(span)
-            event = self.slice(span.source or span.opcode, span.engine, process, track, span.start, span.end)
-            arguments: Event = {
-                "opcode": span.opcode,
-                self.shown.by: self.shown.of_operator(span.source),
-                "instruction": span.index,
-                "cycles": span.end - span.start,
-            }
-            if span.moved_bytes:
-                arguments["bytes"] = span.moved_bytes
-            colour = self.colour(self.shown.of_operator(span.source))
-            yield span.start, _SLICE, {**event, **colour, "args": arguments}
-            target = process, track, span.start
-        if span.blocked_by >= 0 and target is not None:
-            yield from self.arrow(number, span, *target)
+            end = *self.track(span), span.start
+            yield span.start, _SLICE, self.work(span)
+        elif span.blocked_by >= 0 and not spans[span.blocked_by].unit:
+            cause, end = "barrier", (core, SCALAR_TRACK, max(span.start, span.end - 1.0))
+        before = self.awaited(span)
+        if before is not None:
+            yield from self.arrow(cause, number, before, *end)
 
-    def arrow(self, number: int, span: Span, process: int, track: int, time: float) -> Iterator[Timed]:
-        """From the last moment of what was waited for, where it is work, to `time` on a track."""
-        before = self.program.timeline.spans[span.blocked_by]
-        if not before.unit:
-            return
-        cause = span.stall or "wait"
+    def work(self, span: Span) -> Event:
+        """The slice of an instruction on its engine's track."""
+        part = self.shown.of_operator(span.source)
+        event = self.slice(span.source or span.opcode, span.engine, *self.track(span), span.start, span.end)
+        arguments: Event = {
+            "opcode": span.opcode,
+            self.shown.by: part,
+            "instruction": span.index,
+            "cycles": span.end - span.start,
+        }
+        if span.moved_bytes:
+            arguments["bytes"] = span.moved_bytes
+        return {**event, **self.colour(part), "args": arguments}
+
+    def awaited(self, span: Span) -> Span | None:
+        """The work that it waited for last; of a barrier, what the last core waited for before it came."""
+        spans, seen = self.program.timeline.spans, span
+        while seen.blocked_by >= 0:
+            seen = spans[seen.blocked_by]
+            if seen.unit:
+                return seen
+        return None
+
+    def arrow(self, cause: str, number: int, before: Span, process: int, track: int, time: float) -> Iterator[Timed]:
+        """From the last moment of some work to `time` on a track."""
         flow: Event = {"cat": cause, "name": cause, "id": f"{self.program.cluster}.{number}"}
         from_process, from_track = self.track(before)
         leaves = max(before.start, before.end - 1.0)

@@ -159,7 +159,21 @@ def test_every_arrow_has_two_ends_inside_slices(trace: tuple[str, list[Event]]) 
     assert ends
     assert all(set(pair) == {"s", "f"} and pair["s"] <= pair["f"] for pair in ends.values())
     causes = {event["name"] for event in trace[1] if event["ph"] == "s"}
-    assert {"conflict", "transfer"} <= causes, "engines and the DMA are waited for"
+    assert {"barrier", "conflict", "drain", "transfer"} <= causes, "other cores, engines and the DMA are waited for"
+
+
+def test_an_arrow_to_a_barrier_comes_from_what_the_last_core_did() -> None:
+    barrier = TimedOp("sync", "sync", Issue(1), rendezvous="b1")
+    work = TimedOp("matrix", "matrix", Issue(1), "matrix", 50, source="late")
+    timeline = time_streams((TimedStream(0, (work, barrier)), TimedStream(1, (barrier,))), CHIP)
+    events = list(trace_events(RunTime("x", "stcp920", 10**9, 0, (TimedProgram("x", 0, timeline),))))
+    arrows = sorted((e["id"], e["ph"] == "f", e["name"], e["pid"], e["tid"]) for e in events if e["ph"] in ("s", "f"))
+    assert [arrow[1:] for arrow in arrows] == [
+        (False, "drain", 0, 1),
+        (True, "drain", 0, 0),
+        (False, "barrier", 0, 1),
+        (True, "barrier", 1, 0),
+    ]
 
 
 def nanoseconds(events: list[Event]) -> dict[tuple[int, int], list[tuple[int, int, bool]]]:

@@ -10,7 +10,7 @@ from hw_models.chip import Chip
 from isched.timed import Flow, Issue, TimedOp, TimedStream
 from isched.timeline import OVERLAPS, Timeline
 from isched.timing import time_streams
-from isched.usage import ENGINE_KINDS, usage_by, usage_over_time
+from isched.usage import ENGINE_KINDS, dominant_parts, usage_by, usage_over_time
 from tests.chip_runs import stcp920
 
 
@@ -51,14 +51,48 @@ def test_idle_cores_belong_to_what_the_others_work_for() -> None:
     assert a.active_cycles == 160
 
 
-def test_a_wait_for_the_main_memory_belongs_to_what_comes_after_it() -> None:
-    start = TimedOp("dma", "dma.start", Issue(0), "dma0.0", 50, (Flow("ddr_to_llb", 299),), starts="dma0.0#1")
-    wait = TimedOp("scalar", "dma.wait", Issue(0, 0, 1), awaits=("dma0.0#1",))
-    one = timeline((start, wait, op("matrix", 40, "a")), ())
-    (a,) = usage_by(one, {"a": "A"})
-    assert a.cycles == 2 * (one.cycles - one.launch_cycles)
-    assert a.busy_cycles["dma"] == 2 * (50 + 10)
-    assert a.busy_cycles["matrix"] == 40
+def fetch(channel: str, latency: float, source: str) -> TimedOp:
+    return TimedOp(
+        "dma", "dma.start", Issue(0), channel, latency, (Flow("ddr_to_llb", 299),), starts=f"{channel}#1", source=source
+    )
+
+
+def wait(channel: str) -> TimedOp:
+    return TimedOp("scalar", "dma.wait", Issue(0, 0, 1), awaits=(f"{channel}#1",))
+
+
+def test_a_wait_for_the_main_memory_belongs_to_what_the_dma_works_for() -> None:
+    one = timeline((fetch("dma0.0", 50, "b"), wait("dma0.0"), op("matrix", 40, "a")), ())
+    b, a = usage_by(one, {"a": "A", "b": "B"})
+    assert (b.part, b.cycles, b.busy_cycles["dma"]) == ("B", 2 * 60, 2 * 60)
+    assert (a.part, a.cycles, a.busy_cycles["matrix"], a.busy_cycles["dma"]) == ("A", 2 * 40, 40, 0)
+    assert (b.first_cycle, b.last_cycle) == (0, 0), "no core works for it"
+    assert (a.first_cycle, a.last_cycle) == (60, 100)
+
+
+def test_the_dma_does_not_decide_while_a_core_works() -> None:
+    one = timeline((fetch("dma0.0", 50, "b"), op("matrix", 40, "a"), wait("dma0.0")), ())
+    b, a = sorted(usage_by(one, {"a": "A", "b": "B"}), key=lambda usage: usage.cycles)
+    assert (a.part, a.cycles, a.utilisation("dma")) == ("A", 2 * 40, 1)
+    assert (b.part, b.cycles) == ("B", 2 * 20)
+
+
+def test_moments_in_which_nothing_works_belong_to_what_comes_next() -> None:
+    late = TimedOp("vector", "vector", Issue(30), "vector", 10, source="b")
+    streams = (TimedStream(0, (op("matrix", 40, "a"), late), 7),)
+    one = time_streams(streams, stcp920())  # a scalar instruction takes a cycle
+    a, b = usage_by(one, {"a": "A", "b": "B"})
+    assert (a.cycles, b.cycles) == (1 + 40, one.cycles - one.launch_cycles - 41)
+
+
+def test_the_part_that_most_is_done_for_in_each_stretch() -> None:
+    # The DMA works for b until 60, then matrix for a until 100 and vector for c until 85.
+    one = timeline((fetch("dma0.0", 50, "b"), wait("dma0.0"), op("matrix", 40, "a"), op("vector", 25, "c")), ())
+    parts = {"a": "A", "b": "B", "c": "C"}
+    assert dominant_parts(one, parts, 10) == ("B",) * 6 + ("A",) * 4
+    assert dominant_parts(one, parts, 1) == ("A",)
+    idle = time_streams((TimedStream(0, (op("vector", 10, "a"),), 30),), stcp920())
+    assert dominant_parts(idle, parts, 2) == ("A", "")
 
 
 @pytest.mark.parametrize("seed", range(8))
