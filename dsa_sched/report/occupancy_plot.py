@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b
 """Colours of the parts, one after the other."""
 
 LINE, OTHERS, LIMIT = "#1f3b57", "#7fa3c7", "#c0392b"
-WIDTH_INCHES, PANEL_INCHES, STRIP_INCHES = 11.0, 1.7, 0.32
+WIDTH_INCHES, LEFT_INCHES, RIGHT_INCHES = 11.0, 0.75, 0.25
+TOP_INCHES, STRIP_INCHES, PANEL_INCHES, GAP_INCHES, AXIS_INCHES = 0.42, 0.28, 1.5, 0.32, 0.5
+LEGEND_ROW_INCHES, NAMES_A_ROW, MOST_NAMES = 0.19, 8, 40
 POINTS = 1200
 """Stretches of the curves, about one a dot; more would only make files large."""
 
@@ -93,23 +96,36 @@ def write_plot(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy
 
 
 def _figure(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str) -> Figure:
+    """Places are in inches from the top, said outright: a layout that is solved for is not the same every time."""
     from matplotlib.figure import Figure
 
-    panels = fullest(occupancies)
-    heights = [STRIP_INCHES, *(PANEL_INCHES for _ in panels)]
-    figure = Figure(figsize=(WIDTH_INCHES, sum(heights) + 1.2), layout="constrained")
-    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    figure.suptitle(title, fontsize=11)
-    bands = _bands(program, parts)
-    _strip(axes[0], parts, bands)
-    for panel, (most, cores) in zip(axes[1:], panels, strict=True):
+    panels, bands = fullest(occupancies), _bands(program, parts)
+    shown = {part for _, _, part in bands}
+    named = [part for part in parts.letters if part in shown][:MOST_NAMES]
+    legend = LEGEND_ROW_INCHES * ceil(len(named) / NAMES_A_ROW)
+    height = TOP_INCHES + STRIP_INCHES + len(panels) * (GAP_INCHES + PANEL_INCHES) + AXIS_INCHES + legend
+    figure = Figure(figsize=(WIDTH_INCHES, height))
+    figure.text(0.5, 1 - 0.22 / height, title, ha="center", va="center", fontsize=11)
+
+    def place(top: float, high: float) -> Axes:
+        left, wide = LEFT_INCHES / WIDTH_INCHES, 1 - (LEFT_INCHES + RIGHT_INCHES) / WIDTH_INCHES
+        axes = figure.add_axes((left, 1 - (top + high) / height, wide, high / height))
+        axes.set_xlim(0, _time(program, program.timeline.cycles - program.timeline.launch_cycles))
+        return axes
+
+    _strip(place(TOP_INCHES, STRIP_INCHES), parts, bands)
+    top = TOP_INCHES + STRIP_INCHES + GAP_INCHES
+    for number, (most, cores) in enumerate(panels):
+        axes = place(top, PANEL_INCHES)
         for start, end, part in bands:
-            panel.axvspan(start, end, color=_colour(parts, part), alpha=0.10, linewidth=0)
-        _panel(panel, program, most, cores)
-    figure.align_ylabels(axes[1:])
-    axes[-1].set_xlabel(f"time after the launch ({_clock(program)[1]})")
-    axes[-1].set_xlim(0, _time(program, program.timeline.cycles - program.timeline.launch_cycles))
-    _legend(figure, parts, {part for _, _, part in bands})
+            axes.axvspan(start, end, color=_colour(parts, part), alpha=0.10, linewidth=0)
+        _panel(axes, program, most, cores)
+        if number < len(panels) - 1:
+            axes.tick_params(labelbottom=False)
+        else:
+            axes.set_xlabel(f"time after the launch ({_clock(program)[1]})")
+        top += PANEL_INCHES + GAP_INCHES
+    _legend(figure, parts, named)
     return figure
 
 
@@ -141,7 +157,7 @@ def _strip(axes: Axes, parts: Parts, bands: list[tuple[float, float, str]]) -> N
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.set_ylabel(parts.by, rotation=0, ha="right", va="center")
-    axes.tick_params(bottom=False)
+    axes.tick_params(bottom=False, labelbottom=False)
 
 
 def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occupancy]) -> None:
@@ -162,8 +178,8 @@ def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occup
             axes.step(times, upper, where="post", color=colour, alpha=alpha, linewidth=0.9)
 
     if len(cores) > 1:
-        held = [one.least_and_most(cycles, POINTS)[1] for one in cores]
-        fill(np.minimum.reduce(held), np.maximum.reduce(held), OTHERS, 0.6)
+        all_cores = [one.least_and_most(cycles, POINTS)[1] for one in cores]
+        fill(np.minimum.reduce(all_cores), np.maximum.reduce(all_cores), OTHERS, 0.6)
     low, high = most.least_and_most(cycles, POINTS)
     fill(nothing, high, LINE, 0.18)
     fill(low, high, LINE, 1.0)
@@ -173,11 +189,12 @@ def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occup
         axes.axhline(most.size_bytes / unit, color=LIMIT, linewidth=1.0, linestyle="--")
     axes.set_ylim(0, 1.08 * max(most.peak_bytes, most.size_bytes if sized else 1) / unit)
     axes.set_ylabel(f"{most.memory} ({name})")
+    axes.yaxis.set_label_coords(-0.045, 0.5)
     whose = f", core {most.core} (fullest; band: all {len(cores)})" if most.core >= 0 else ""
-    held_at = (
-        f"at most {size_text(most.peak_bytes)} of {size_text(most.size_bytes)}, at {peak:,.4g} {_clock(program)[1]}"
-    )
-    axes.set_title(f"{most.memory}{whose}: {held_at}", loc="left", fontsize=9, pad=3)
+    clock = _clock(program)[1]
+    held = f"{size_text(most.peak_bytes)} of {size_text(most.size_bytes)}"
+    when = f"{peak:,.3f} ms" if clock == "ms" else f"{peak:,.1f} {clock}"
+    axes.set_title(f"{most.memory}{whose}: at most {held}, at {when}", loc="left", fontsize=9, pad=3)
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
 
 
@@ -198,16 +215,11 @@ def _unit(size_bytes: int) -> tuple[int, str]:
     return 1, "bytes"
 
 
-MOST_NAMES = 40
-
-
-def _legend(figure: Figure, parts: Parts, shown: set[str]) -> None:
-    """Letters and names of the parts that have a band."""
+def _legend(figure: Figure, parts: Parts, named: list[str]) -> None:
+    """Letters and names of parts that have a band."""
     from matplotlib.patches import Patch
 
-    named = [part for part in parts.letters if part in shown][:MOST_NAMES]
     handles = [Patch(color=_colour(parts, part), label=f"{parts.letters[part]}  {part}") for part in named]
     if handles:
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=min(8, len(handles)), fontsize=8, frameon=False
-        )
+        columns = min(NAMES_A_ROW, len(handles))
+        figure.legend(handles=handles, loc="lower center", ncols=columns, fontsize=8, frameon=False)
