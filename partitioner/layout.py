@@ -27,7 +27,18 @@ from partitioner.target import PlanTarget
 from partitioner.tiling import Tiler, part_bytes, part_start, place_of
 from partitioner.walk import Held, Moved, Slot, Walk
 
-__all__ = ["SHARED", "LayerLayout", "Layout", "Local", "MoveLayout", "Place", "Store", "lay_out", "local_part"]
+__all__ = [
+    "SHARED",
+    "LayerLayout",
+    "Layout",
+    "Local",
+    "MoveLayout",
+    "Place",
+    "Store",
+    "lay_out",
+    "local_part",
+    "walked",
+]
 
 ROUNDS_IN_STAGING = 8
 """Where rounds are staged ahead, so many would fit the staging memory: the next one arrives while one is worked on,
@@ -50,6 +61,11 @@ def lay_out(
     value read that no step left where it is wanted.
     """
     tiler = tiler or Tiler.of(graph, target, chip)
+    return _placed(walked(plan, graph, chip, target, tiler, given), tiler, ahead)
+
+
+def walked(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, given: tuple[str, ...] = ()) -> Walk:
+    """What all steps of a plan hold where and for how long. Raises PlanError."""
     local = local_part(plan, graph, chip, target)
     main = main_memory(chip)
     staging = staging_memory(chip, local.memory) if local.memory else main
@@ -58,7 +74,7 @@ def lay_out(
         walk.keep_in_main(name)
     for step in plan.steps:
         walk.add(step)
-    return _placed(walk, tiler, ahead)
+    return walk
 
 
 def local_part(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Local:

@@ -1,0 +1,306 @@
+"""Spilling policies and packings: `python benchmarks/allocation.py [--json FILE] [--markdown FILE] [--quick]`.
+
+Three kinds of cases: random lifetimes; what one core holds of one instance of each group that level O3 makes (the
+local memory is a share of what it would need); values of whole networks in the staging memory of the stcp920. Each
+policy allocates each case from near to far; small cases are solved exactly too.
+
+Keys of the JSON object: `host_cpu`, `python`, and two lists.
+
+    rows                    one a kind of case, share of the demand that there is room for, and policy
+      kind, share, policy, cases
+      spilled, transfers    values; writes and reads of them, all cases together
+      moved_share           bytes written and read, over the bytes of one use of every value
+      far_share             the part of these that goes beyond the second memory
+      height_over_peak      where the highest value ends in the first memory over the most bytes in use at once there
+      over_optimum          bytes moved over the proven optimum, of the cases solved exactly
+      wins                  cases in which no policy moves fewer bytes
+    packing                 one a kind of case
+      kind, cases, optimal  how many were solved, and how often the packing is a best one
+      mean_ratio, worst_ratio           height over the optimum
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
+
+from codegen.neuralscale.target import TARGET
+from dsa_sched.frontend import load_model
+from hw_models.chip import Chip
+from hw_models.errors import UserError
+from hw_models.loading import load_chip
+from hw_models.routes import main_memory
+from partitioner.allocation import POLICIES, Allocation, Memory, Value, allocate
+from partitioner.layout import walked
+from partitioner.levels import make_plan
+from partitioner.packing import Item, lowest, peak_bytes
+from partitioner.packing_exact import exact_height, exact_spill
+from partitioner.plan import MOVES, Plan
+from partitioner.tiling import Tiler
+from partitioner.walk import Walk
+
+Row = dict[str, Any]
+
+NETWORKS = {"squeezenet": 16, "resnet50": 16, "densenet121": 8, "inception_v1": 16, "shufflenet": 16, "unet": 8}
+"""Images a cluster."""
+
+SHARES = (0.9, 0.75, 0.5)
+"""Of what a case needs at its fullest moment."""
+
+RANDOM_CASES = 200
+MOST_EXACT = 12
+"""Values of a case that is solved exactly too."""
+
+UNIT = 64
+FAR = Memory("far", 1 << 50, UNIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Values, and the first memory and the one behind it."""
+
+    values: tuple[Value, ...]
+    near: Memory
+    middle: Memory
+
+
+def random_values(seed: int) -> tuple[Value, ...]:
+    """Some long-lived, most read in the next slots; bytes over two orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(5, 13) if seed % 2 else rng.integers(13, 40))
+    made = []
+    for number in range(count):
+        first = int(rng.integers(0, count))
+        reads = first + 1 + np.minimum(rng.geometric(0.4, int(rng.integers(1, 4))) - 1, count).cumsum()
+        slots = tuple(sorted({first, *(int(read) for read in reads)}))
+        made.append(Value(f"v{number}", UNIT * int(2 ** rng.uniform(2, 9)), slots))
+    return tuple(made)
+
+
+def random_cases(count: int, share: float) -> Iterator[Case]:
+    """The second memory has half of what the first has."""
+    for seed in range(count):
+        values = random_values(seed)
+        near = int(share * peak(values))
+        yield Case(values, Memory("near", near, UNIT), Memory("middle", near // 2, UNIT))
+
+
+def peak(values: Sequence[Value]) -> int:
+    return peak_bytes(items_of(values))[0]
+
+
+def items_of(values: Iterable[Value]) -> list[Item]:
+    return [Item(v.name, v.slots[0], v.slots[-1], -(-v.size_bytes // UNIT) * UNIT) for v in values]
+
+
+def held_values(walk: Walk) -> tuple[Value, ...]:
+    """What the fullest core holds in its own memory, with the slots in which layers use it."""
+    uses: dict[str, set[int]] = {
+        key: {first, last} for key, (first, last, _) in walk.items.items() if walk.memory[key] == walk.local.memory
+    }
+    for step in walk.steps:
+        for entry in step if isinstance(step, list) else ():
+            for held in entry.local.values():
+                uses[held.item].add(entry.slot)
+    return tuple(Value(key, walk.items[key][2], tuple(sorted(slots))) for key, slots in uses.items())
+
+
+def alone(plan: Plan, group: str, main: str) -> Plan:
+    """One instance of a group, everything outside it in the main memory."""
+    step = next(s for s in plan.steps if s.group == group and s.kind not in MOVES)
+    step = replace(step, scope=main, exports=tuple((name, main) for name, _ in step.exports))
+    return replace(plan, groups=(plan.group_by_name[group],), steps=(step,), pinned=())
+
+
+def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, ...]], list[tuple[Value, ...]]]:
+    """Of each group of level O3 what a core holds, and of each network all values that leave layers."""
+    groups, whole = [], []
+    for network in networks:
+        model = load_model(network, {}, NETWORKS[network])
+        tiler = Tiler.of(model.graph, TARGET, chip)
+        plan = make_plan(model.graph, model.constants, chip, TARGET, "O3")
+        for group in plan.groups:
+            if len(group.layers) < 3:
+                continue
+            try:
+                one = alone(plan, group.name, main_memory(chip))
+                walk = walked(one, model.graph, chip, TARGET, tiler, group.inputs(model.graph))
+            except UserError as error:
+                print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
+                continue
+            groups.append(held_values(walk))
+        whole.append(network_values(make_plan(model.graph, model.constants, chip, TARGET, "O0"), model.graph))
+        print(f"{network}: {len(plan.groups)} groups, {len(whole[-1])} values", flush=True)
+    return groups, whole
+
+
+def network_values(plan: Plan, graph: Any) -> tuple[Value, ...]:
+    """Values between layers, whole, one layer a slot; views count as what they rename."""
+    root = {tensor.name: tensor.name for tensor in graph.tensors}
+    slots: dict[str, set[int]] = {}
+    for number, layer in enumerate(layer for group in plan.groups for layer in group.layers):
+        if layer.anchor(graph).kind == "view":
+            root[layer.output] = root[layer.anchor(graph).inputs[0]]
+            continue
+        for name in layer.inputs(graph):
+            if not graph.by_name[name].constant and root[name] in slots:
+                slots[root[name]].add(number)
+        slots[layer.output] = {number}
+    return tuple(Value(name, graph.by_name[name].size_bytes, tuple(sorted(found))) for name, found in slots.items())
+
+
+def share_of(values: tuple[Value, ...], share: float, chip: Chip) -> Case:
+    near = int(share * peak(values)) // UNIT * UNIT
+    cores = chip.cores_per_cluster
+    return Case(values, Memory("near", near, UNIT), Memory("middle", chip.memory("LLB").size_bytes // cores, UNIT))
+
+
+def measure(kind: str, share: float, cases: Sequence[Case]) -> Iterator[Row]:
+    """One row a policy."""
+    found = {
+        name: [allocate(case.values, (case.near, case.middle, FAR), policy) for case in cases]
+        for name, policy in POLICIES.items()
+    }
+    moved = {name: [a.moved_bytes("near") + a.moved_bytes("middle") for a in all_of] for name, all_of in found.items()}
+    least = [min(of_case) for of_case in zip(*moved.values(), strict=True)]
+    small = [n for n, case in enumerate(cases) if len(case.values) <= MOST_EXACT]
+    best = {n: exact_spill(cases[n].values, cases[n].near) for n in small}
+    proven = [n for n, exact in best.items() if exact.proven and exact.best_bytes]
+    once = sum(value.size_bytes for case in cases for value in case.values)
+    for name, all_of in found.items():
+        near = [a.moved_bytes("near") for a in all_of]
+        yield {
+            "kind": kind,
+            "share": share,
+            "policy": name,
+            "cases": len(cases),
+            "spilled": sum(spill.memory == "near" for a in all_of for spill in a.spills),
+            "transfers": sum(len(spill.value.slots) for a in all_of for spill in a.spills),
+            "moved_share": sum(near) / once,
+            "far_share": sum(a.moved_bytes("middle") for a in all_of) / max(1, sum(near)),
+            "height_over_peak": _mean(_height(case, a) for case, a in zip(cases, all_of, strict=True)),
+            "over_optimum": _mean(near[n] / best[n].best_bytes for n in proven) if proven else None,
+            "optima": len(proven),
+            "wins": sum(a == b for a, b in zip(moved[name], least, strict=True)),
+        }
+
+
+def _height(case: Case, found: Allocation) -> float:
+    """Where the highest value in the first memory ends, over the most bytes that are in use at once there."""
+    kept = [value for value in case.values if found.places[value.name][0] == "near"]
+    top = max((found.places[v.name][1] + v.size_bytes for v in kept), default=0)
+    return top / peak(kept) if kept and peak(kept) else 1.0
+
+
+def _mean(numbers: Iterable[float]) -> float:
+    found = list(numbers)
+    return sum(found) / len(found) if found else 0.0
+
+
+def measure_packing(kind: str, cases: Iterable[Sequence[Value]]) -> Row:
+    """The heuristic's height over the proven optimum, of small cases."""
+    ratios = []
+    for values in cases:
+        items = items_of(values)
+        if len(items) > MOST_EXACT or not peak(values):
+            continue
+        best = exact_height(items, UNIT)
+        if best.proven:
+            ratios.append(lowest(items, UNIT)[1] / best.best_bytes)
+    optimal = sum(ratio == 1 for ratio in ratios)
+    return {"kind": kind, "cases": len(ratios), "optimal": optimal, "mean_ratio": _mean(ratios),
+            "worst_ratio": max(ratios, default=0.0)}  # fmt: skip
+
+
+HEADINGS = ("cases", "room", "policy", "spilled", "transfers", "bytes moved", "beyond", "height", "optimum", "wins")
+
+LEGEND = """Room: the first memory has this share of what the case needs at its fullest moment; the second, half of that
+(random), an even share of the LLB (groups), or nothing (networks, whose first memory is the LLB). Bytes moved: written
+and read because values were spilled, over the bytes of all values. Beyond: the part of them that goes on to the last
+memory. Height: where the highest value ends over the most bytes in use at once; 1 is no fragmentation. Optimum: bytes
+moved over the proven fewest, mean of the small cases (in brackets, how many). Wins: cases in which no other policy
+moves less."""
+
+
+def markdown(figures: Row) -> str:
+    """Both tables for a reader."""
+    rows = (
+        (
+            f"{row['kind']} ({row['cases']})",
+            f"{row['share']:.0%}" if row["share"] else "8 MiB",
+            row["policy"],
+            f"{row['spilled']:,}",
+            f"{row['transfers']:,}",
+            f"{row['moved_share']:.1%}",
+            f"{row['far_share']:.1%}",
+            f"{row['height_over_peak']:.3f}",
+            f"{row['over_optimum']:.2f} ({row['optima']})" if row["over_optimum"] else "",
+            str(row["wins"]),
+        )
+        for row in figures["rows"]
+    )
+    packing = (
+        (row["kind"], str(row["cases"]), str(row["optimal"]), f"{row['mean_ratio']:.4f}", f"{row['worst_ratio']:.3f}")
+        for row in figures["packing"]
+    )
+    parts = [
+        "# Allocation",
+        "Made by `python benchmarks/allocation.py`.",
+        "## Policies of spilling",
+        _table(HEADINGS, rows),
+        LEGEND,
+        "## Packing beside the proven optimum",
+        _table(("cases", "solved", "packed as well", "mean height over optimum", "worst"), packing),
+        f"Cases of at most {MOST_EXACT} values.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (headings, ["---"] * len(headings), *rows)
+    return "\n".join(" | ".join(("", *cells, "")).strip() for cells in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Spilling policies and packings.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, not the screen")
+    parser.add_argument("--quick", action="store_true", help="one network, few random cases")
+    options = parser.parse_args()
+    chip = load_chip("stcp920")
+    count = RANDOM_CASES // 10 if options.quick else RANDOM_CASES
+    groups, whole = zoo_values(chip, ("squeezenet",) if options.quick else NETWORKS)
+    rows: list[Row] = []
+    for share in SHARES:
+        rows += measure("random", share, list(random_cases(count, share)))
+    for share in SHARES:
+        rows += measure("groups", share, [share_of(values, share, chip) for values in groups if len(values) > 1])
+    shared = Memory("near", chip.memory("LLB").size_bytes, UNIT)
+    rows += measure("networks", 0.0, [Case(values, shared, Memory("middle", 0, UNIT)) for values in whole])
+    packing = [
+        measure_packing("random", (random_values(seed) for seed in range(2 * count))),
+        measure_packing("groups", groups),
+    ]
+    figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
+    figures |= {"rows": rows, "packing": packing}
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.markdown is not None:
+        options.markdown.write_text(markdown(figures), encoding="utf-8")
+    else:
+        print(markdown(figures))
+
+
+if __name__ == "__main__":
+    main()
