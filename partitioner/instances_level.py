@@ -26,6 +26,7 @@ from partitioner.ordering_cost import InstanceGraph, Node, Room
 from partitioner.pinning import with_pins
 from partitioner.plan import Plan, Step, verify_plan
 from partitioner.regions import Box, box_size
+from partitioner.spilling import NO_SPILLS
 from partitioner.split import SplitOptions, Splitter
 from partitioner.target import PlanTarget
 from partitioner.workshop import Prepared, Workshop
@@ -39,10 +40,10 @@ LESS_ROOM = (3, 4)
 """A group that finds no room is grouped again for this share of the capacity."""
 
 
-def plan_instances(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+def plan_instances(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Plan:
     """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut."""
     layers, decisions = group_layers(graph, target.can_trail)
-    workshop = Workshop.of(graph, chip, target)
+    workshop = Workshop.of(graph, chip, target, spill)
     made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
     decisions = (*decisions, *reasons)
     instances = instances_of(workshop, made)
@@ -81,7 +82,7 @@ def _groups(
         count = prepared.group.split.instances
         held = f"{size_text(prepared.local_bytes)} on a core beside tile buffers"
         reasons.append(Decision(prepared.group.name, f"{count} instances", f"the fewest that find room: {held}"))
-        reasons += prepared.spread.decisions
+        reasons += (*prepared.spread.decisions, *prepared.spills)
         made.append(prepared)
     return made, reasons
 

@@ -45,10 +45,14 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """Inside an instance the cores compute disjoint `pieces` (counts for each axis) of a layer's output and then fetch
-    from each other what their next layers read; other layers compute all that their core needs, overlaps included."""
+    from each other what their next layers read; other layers compute all that their core needs, overlaps included.
+
+    With a `scope` the value is spilled: no core keeps it, all leave their pieces in that shared memory and read from
+    there."""
 
     tensor: str
     pieces: tuple[int, ...]
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,8 @@ def verify_plan(plan: Plan, graph: Graph, chip: Chip) -> None:
     memories of the chip. Whether everything fits is `partitioner.layout`'s to say."""
     _verify_cover(plan, graph)
     memories = {memory.name: memory for memory in chip.memories}
+    for group in plan.groups:
+        _verify_spills(group, graph, chip)
     ready = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
@@ -168,6 +174,19 @@ def verify_plan(plan: Plan, graph: Graph, chip: Chip) -> None:
         if late:
             raise PlanError(who=f"step {step.group}", needs="inputs computed before", has=", ".join(late))
         ready.update(name for layer in group.layers for op in layer.ops for name in graph.op_by_name[op].outputs)
+
+
+def _verify_spills(group: Group, graph: Graph, chip: Chip) -> None:
+    """What is spilled is made and read inside the group, and goes to a memory that its cores share."""
+    shared = {memory.name for memory in chip.memories if memory.scope != "core"}
+    inner = {layer.output for layer in group.layers} - set(group.outputs(graph))
+    for exchange in group.exchanges:
+        if exchange.scope and (exchange.scope not in shared or exchange.tensor not in inner):
+            raise PlanError(
+                f"group {group.name}",
+                needs=f"a value of its own and one of {', '.join(sorted(shared))} to spill it to",
+                has=f"{exchange.tensor} to {exchange.scope}",
+            )
 
 
 def _verify_cover(plan: Plan, graph: Graph) -> None:
@@ -202,7 +221,9 @@ def format_plan(plan: Plan) -> str:
                 "    " + format_line("layer", ("name", layer.name), ("ops", layer.ops), ("output", layer.output))
             )
         for exchange in group.exchanges:
-            lines.append("    " + format_line("exchange", ("tensor", exchange.tensor), ("pieces", exchange.pieces)))
+            scope = (("scope", exchange.scope),) if exchange.scope else ()
+            what = (("tensor", exchange.tensor), ("pieces", exchange.pieces))
+            lines.append("    " + format_line("exchange", *what, *scope))
     for step in plan.steps:
         fields = (("group", step.group), ("instance", step.instance), ("box", step.box), ("scope", step.scope))
         binding = (("pieces", step.binding.pieces), ("cores", step.binding.cores))
@@ -232,7 +253,8 @@ def parse_plan(text: str) -> Plan:
                 case "group":
                     groups.append((fields, [], []))
                 case "exchange":
-                    groups[-1][2].append(Exchange(str(fields["tensor"]), as_ints(fields["pieces"])))
+                    scope = str(fields.get("scope", ""))
+                    groups[-1][2].append(Exchange(str(fields["tensor"]), as_ints(fields["pieces"]), scope))
                 case "layer":
                     groups[-1][1].append(Layer(str(fields["name"]), as_names(fields["ops"]), str(fields["output"])))
                 case "run" | "view" | "concat" | "copy" | "redistribute" | "split":

@@ -223,7 +223,8 @@ class Walk:
 
     def _run(self, step: Step, group: Group) -> list[Slot]:
         cores = self.core_boxes(step, group)
-        exchanged = frozenset(exchange.tensor for exchange in group.exchanges)
+        exchanged = frozenset(exchange.tensor for exchange in group.exchanges if not exchange.scope)
+        spilled = {exchange.tensor: exchange.scope for exchange in group.exchanges if exchange.scope}
         scopes = {**dict(step.exports), group.output: step.scope}
         outputs = group.outputs(self.graph)
         slots, after = self._slots(group, exchanged, outputs, scopes, cores)
@@ -242,7 +243,7 @@ class Walk:
             entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
             scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory
             done = after.get(name, entry.slot)
-            if scope == self.local.memory or any(name in part.needed for part in cores):
+            if name not in spilled and (scope == self.local.memory or any(name in part.needed for part in cores)):
                 local[name] = self._stay(entry, cores, owned)
                 self._touch(local[name], max(last.get(name, entry.slot), done))
             if name in exchanged:
@@ -254,6 +255,8 @@ class Walk:
             read = {name}.union(*(self.reads(layer, box) for box in boxes if box_size(box)))
             entry.local = {tensor: held for tensor, held in local.items() if tensor in read}
             entry.sources = {tensor: held for tensor, held in sources.items() if tensor in read}
+            if name in spilled:
+                sources[name] = (self._spill(entry, spilled[name], last.get(name, entry.slot)),)
             result.append(entry)
         return result
 
@@ -288,6 +291,19 @@ class Walk:
         }
         given = {core: box for core, box in zip(ids, owned, strict=True) if box_size(box)}
         return self._keep_local(name, kept, given, entry.slot)
+
+    def _spill(self, entry: Slot, scope: str, last: int) -> Held:
+        """A value of the group that no core keeps goes to a shared memory and is read from there."""
+        name = entry.layer.output
+        if scope == self.main:
+            self.stored.add(name)
+            box = full_box(self.graph.by_name[name].shape)
+            held = Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
+        else:
+            held = self._keep_shared(name, joined(entry.boxes), entry.slot)
+            self._touch(held, last)
+        entry.destination = held
+        return held
 
     def _leave(
         self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, Held], slot: int

@@ -13,16 +13,18 @@ from itertools import pairwise
 from math import prod
 
 from hw_models.chip import Chip
-from hw_models.errors import UserError
+from hw_models.errors import DoesNotFit, UserError
 from hw_models.routes import main_memory
 from partitioner.binding import cut_axis
+from partitioner.decisions import Decision
 from partitioner.footprint import Footprints
 from partitioner.graph import Graph
 from partitioner.instance import CoreBoxes, core_boxes, instance_box
 from partitioner.layers import Layer
-from partitioner.layout import Layout, Local, lay_out, local_part
+from partitioner.layout import Layout, Local, lay_out, local_part, walked
 from partitioner.plan import Binding, Group, Plan, Split, Step
 from partitioner.regions import Box
+from partitioner.spilling import NO_SPILLS, spill_one
 from partitioner.spreading import Spread, Spreader
 from partitioner.target import PlanTarget
 from partitioner.tiling import Tiler, part_bytes
@@ -45,6 +47,7 @@ class Prepared:
     group: Group
     spread: Spread
     layout: Layout
+    spills: tuple[Decision, ...] = ()
 
     @property
     def local_bytes(self) -> int:
@@ -62,16 +65,17 @@ class Workshop:
     tiler: Tiler
     spreader: Spreader
     footprints: Footprints
+    spill: str = NO_SPILLS
     tried: dict[tuple[tuple[str, ...], Split], Prepared | UserError] = field(default_factory=dict)
 
     @staticmethod
-    def of(graph: Graph, chip: Chip, target: PlanTarget) -> Workshop:
+    def of(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Workshop:
         tiler = Tiler.of(graph, target, chip)
         layers = (Layer(op.name, (op.name,), op.outputs[0]) for op in graph.ops)
         groups = tuple(Group(layer.name, (layer,)) for layer in layers)
         local = local_part(Plan(graph.name, "", "", "", 0, groups, (), ()), graph, chip, target)
         spreader = Spreader(graph, target, chip, tiler.reads, local.memory)
-        return Workshop(graph, chip, target, local, tiler, spreader, Footprints(graph))
+        return Workshop(graph, chip, target, local, tiler, spreader, Footprints(graph), spill)
 
     @property
     def local_bytes(self) -> int:
@@ -161,11 +165,31 @@ class Workshop:
         box: Box = instance_box(self.graph, group, group.output, middle)
         spread = self.spreader.spread(group.name, ordered, box)
         group = replace(group, exchanges=spread.exchanges)
+        spills: list[Decision] = []
+        while True:
+            try:
+                return Prepared(group, spread, self._laid_out(group, spread), tuple(spills))
+            except DoesNotFit as refusal:
+                if self.spill == NO_SPILLS:
+                    raise
+                walk = walked(
+                    self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, group.inputs(self.graph)
+                )
+                found = spill_one(walk, group, spread.pieces, refusal, self.spill)
+                if found is None:
+                    raise
+                group, reason = found
+                spills.append(reason)
+
+    def _alone(self, group: Group, spread: Spread) -> Plan:
+        """Typical instances of a group, everything outside it in the main memory."""
         main = main_memory(self.chip)
-        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(split))
-        plan = Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
-        layout = lay_out(plan, self.graph, self.chip, self.target, self.tiler, given=group.inputs(self.graph))
-        return Prepared(group, spread, layout)
+        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(group.split))
+        return Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
+
+    def _laid_out(self, group: Group, spread: Spread) -> Layout:
+        given = group.inputs(self.graph)
+        return lay_out(self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, given)
 
 
 def _counts(most: int) -> Iterator[int]:

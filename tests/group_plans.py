@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
@@ -26,13 +27,17 @@ def one_group(
     cuts: Mapping[int, int],
     pieces: tuple[int, ...],
     exchanged: tuple[str, ...] = (),
+    spilled: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """All layers as one group, its output cut as `cuts` (axis: count) says, `pieces` for the cores of an instance."""
+    """All layers as one group, its output cut as `cuts` (axis: count) says, `pieces` for the cores of an instance;
+    `spilled` names values and the memories that they go to."""
     base = make_plan(graph, constants, chip, TARGET)
     layers = tuple(layer for group in base.groups for layer in group.layers)
     shape = graph.by_name[layers[-1].output].shape
     split = Split(tuple((a, tuple(shape[a] * i // n for i in range(n + 1))) for a, n in cuts.items()))
-    group = Group("all", layers, split, tuple(Exchange(name, pieces) for name in exchanged))
+    exchanges = (*(Exchange(name, pieces) for name in exchanged),
+                 *(Exchange(name, pieces, scope) for name, scope in spilled.items()))  # fmt: skip
+    group = Group("all", layers, split, exchanges)
     cores = tuple(range(prod(pieces)))
     steps = tuple(
         Step("run", "all", number, instance_box(graph, group, group.output, number), "DDR", Binding(pieces, cores),

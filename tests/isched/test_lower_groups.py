@@ -54,6 +54,43 @@ def test_one_group_computes_what_its_layers_compute(
     check_against_o0(graph, constants, chip, one_group(graph, constants, chip, cuts, pieces, exchanged))
 
 
+@pytest.mark.parametrize("scope", ["LLB", "DDR"])
+@pytest.mark.parametrize(
+    ("cuts", "pieces", "spilled"),
+    [
+        ({}, (2, 4, 1, 1), INNER[:1]),
+        ({1: 3}, (2, 4, 1, 1), INNER[1:2]),
+        ({0: 2, 1: 2}, (1, 4, 1, 1), INNER),
+        ({}, (1, 1, 1, 8), INNER),
+    ],
+)
+def test_spilled_values_change_no_bit(
+    cuts: dict[int, int], pieces: tuple[int, ...], spilled: tuple[str, ...], scope: str
+) -> None:
+    """Halos too: cores read from the shared memory what others computed."""
+    graph, constants = residual()
+    chip = small_chip()
+    plan = one_group(graph, constants, chip, cuts, pieces, spilled=dict.fromkeys(spilled, scope))
+    check_against_o0(graph, constants, chip, plan)
+    layout = lay_out(plan, graph, chip, TARGET)
+    whole = lay_out(one_group(graph, constants, chip, cuts, pieces, spilled), graph, chip, TARGET)
+    assert layout.peaks["L1"] < whole.peaks["L1"]
+
+
+def test_spilled_beside_exchanged_values() -> None:
+    graph, constants = residual()
+    chip = small_chip()
+    plan = one_group(graph, constants, chip, {1: 3}, (2, 4, 1, 1), INNER[1:2], {INNER[0]: "LLB", INNER[2]: "DDR"})
+    check_against_o0(graph, constants, chip, plan)
+
+
+def test_only_what_stays_inside_can_be_spilled_and_only_to_a_shared_memory() -> None:
+    graph, constants = residual()
+    for spilled in ({graph.outputs[0]: "LLB"}, {INNER[0]: "L1"}, {"nothing": "LLB"}):
+        with pytest.raises(PlanError, match="group all: needs a value of its own and one of DDR, LLB to spill it to"):
+            one_group(graph, constants, small_chip(), {}, (2, 4, 1, 1), spilled=spilled)
+
+
 def test_views_and_the_end_of_a_network_inside_a_group() -> None:
     builder = GraphBuilder("classifier")
     x = builder.input("x", 4, 6, 6, 8)
