@@ -39,6 +39,10 @@ HARDLY = 0.875
 WASTE = 1.25
 """Boxes of several cores are staged as one where that holds at most this many times their bytes."""
 
+RUN_BYTES = 512
+"""Where the DMA cannot scatter, each run of bytes that an output is cut into needs a descriptor of its own. It counts
+as this many bytes: about what the DMA moves while a core writes one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Staged:
@@ -96,8 +100,23 @@ class Stager:
                 offset += self._bytes(self.layer.output, box)
         return Stage(tuple(inputs), tuple(outputs), loaded, offset)
 
+    def scattered_bytes(self, stage: Stage) -> int:
+        """What writing the outputs of a round to the main memory costs beyond their bytes, in bytes."""
+        if self.chip.dma.scatter:
+            return 0
+        shape = self.graph.by_name[self.layer.output].shape
+        return sum(RUN_BYTES * (_runs(staged.box, shape) - 1) for staged in stage.outputs)
+
     def _bytes(self, name: str, box: Box) -> int:
         return aligned(self.chip, self.staging, box_size(box) * self.graph.by_name[name].item_bytes)
+
+
+def _runs(box: Box, shape: tuple[int, ...]) -> int:
+    """Runs of bytes that a box is in a dense tensor."""
+    axis = len(shape) - 1
+    while axis > 0 and box[axis] == (0, shape[axis]):
+        axis -= 1
+    return prod(high - low for low, high in box[:axis])
 
 
 def _merged(boxes: list[Box]) -> Iterable[Box]:
@@ -121,7 +140,7 @@ def shared_rounds(stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tup
             least = min(least or stage.size_bytes, stage.size_bytes)
             if stage.size_bytes <= stager.room_bytes:
                 rounds = prod(counts)
-                key = (float(stage.loaded_bytes * rounds), rounds, counts)
+                key = (float((stage.loaded_bytes + stager.scattered_bytes(stage)) * rounds), rounds, counts)
                 best = key if best is None else min(best, key)
                 break
         if best is not None and best[1] == 1:
@@ -142,15 +161,18 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
             number = max(prod(map(len, intervals)) for intervals in axes)
             rounds: list[Round] = []
             demands: list[int] = []
+            costs: list[int] = []
             for turn in _turns(axes):
                 rounds.append(turn)
-                demands.append(stager.stage(turn).size_bytes)
-                if demands[-1] > stager.room_bytes or _hardly_better(demands, number, best):
+                stage = stager.stage(turn)
+                demands.append(stage.size_bytes)
+                costs.append(stage.size_bytes + stager.scattered_bytes(stage))
+                if demands[-1] > stager.room_bytes or _hardly_better(costs, number, best):
                     break
             least = min(least or max(demands), max(demands))
             if max(demands) <= stager.room_bytes:
                 if len(demands) == number:
-                    key = (sum(demands), number, tuple(rounds))
+                    key = (sum(costs), number, tuple(rounds))
                     best = key if best is None else min(best, key, key=lambda entry: entry[:2])
                 break
         if best is not None and best[1] == 1:
@@ -160,11 +182,11 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
     return best[2]
 
 
-def _hardly_better(demands: list[int], number: int, best: tuple[int, int, tuple[Round, ...]] | None) -> bool:
-    """Whether more rounds than in the best way so far bring, by the first of them, hardly fewer bytes."""
+def _hardly_better(costs: list[int], number: int, best: tuple[int, int, tuple[Round, ...]] | None) -> bool:
+    """Whether more rounds than in the best way so far cost, by the first of them, hardly fewer bytes."""
     if best is None or number <= best[1]:
         return False
-    return sum(demands) * number >= best[0] * len(demands) * HARDLY
+    return sum(costs) * number >= best[0] * len(costs) * HARDLY
 
 
 def _intervals(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
