@@ -19,8 +19,8 @@ __all__ = ["Stretch", "critical_cycles", "critical_path"]
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """One link of the chain: `cause` is a kind of engine (`dma` for all channels), `scalar`, `asking`, `barrier` or
-    `together` (a load for which several cores wait for each other); `span` is the number of the instruction, -1 for
-    the scalar instructions at the end of a core."""
+    `together` (a load for which several cores wait for each other, where the last to come cannot be told); `span` is
+    the number of the instruction, -1 for the scalar instructions at the end of a core."""
 
     cause: str
     span: int
@@ -48,6 +48,8 @@ class _Order:
     on_core: tuple[int, ...]
     on_unit: tuple[int, ...]
     last: dict[int, int]
+    came_last: dict[tuple[str, str, float], int]
+    """(unit, opcode, start) -> the span that began then as soon as it was issued: what others waited for."""
 
     @staticmethod
     def of(timeline: Timeline) -> _Order:
@@ -65,7 +67,12 @@ class _Order:
                 owner = -1 if _kind(timeline, span) == "dma" else span.core
                 on_unit[number] = latest.get((owner, span.unit), -1)
                 latest[owner, span.unit] = number
-        return _Order(tuple(on_core), tuple(on_unit), last)
+        came_last = {
+            (span.unit, span.opcode, span.start): number
+            for number, span in enumerate(spans)
+            if span.unit and span.issued == span.start
+        }
+        return _Order(tuple(on_core), tuple(on_unit), last, came_last)
 
 
 def _kind(timeline: Timeline, span: Span) -> str:
@@ -92,6 +99,8 @@ def _backwards(timeline: Timeline) -> Iterator[Stretch]:
             before = order.on_unit[number]
             if span.start > span.issued and before >= 0 and spans[before].end >= span.start:
                 number = before
+            elif span.start > span.issued and (span.unit, span.opcode, span.start) in order.came_last:
+                number, over = order.came_last[span.unit, span.opcode, span.start], False
             elif span.start > span.issued:
                 yield Stretch("together", number, span.issued, time)
                 time, over = span.issued, False

@@ -49,8 +49,10 @@ def test_the_end_of_a_core_counts() -> None:
     assert causes(timeline) == [("scalar", 1), ("scalar", 30)]
 
 
-def test_loads_that_wait_for_other_cores_say_so() -> None:
+def test_loads_that_wait_for_other_cores_lead_to_the_one_that_came_last() -> None:
     timeline = run((together(0),), (together(0, before=41),))
+    assert critical_cycles(timeline) == {"transfer": 165, "scalar": 41}
+    assert [timeline.spans[stretch.span].core for stretch in critical_path(timeline)] == [1, 1]
     assert critical_cycles(timeline)["transfer"] == 65 + 100
     assert timeline.cycles - timeline.launch_cycles == 41 + 165
 
