@@ -26,6 +26,7 @@ from dsa_sched.artifact import (
     TensorEntry,
     file_entry,
 )
+from dsa_sched.collector import uncollected
 from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
@@ -93,6 +94,7 @@ class Compilation:
         return gather_artifact((self,))
 
     @cached_property
+    @uncollected()
     def files(self) -> ClusterFiles:
         """What emission made of the program."""
         return self.target.emit(self.program, self.model.graph, self.model.constants)
@@ -196,6 +198,7 @@ def plan_model(
     return model, make_plan(model.graph, model.constants, described, target, options.level)
 
 
+@uncollected()
 def compile_model(
     source: str | Path,
     chip: str | Path | Chip,
@@ -215,6 +218,7 @@ def compile_model(
     return compile_graph(model, described, target, options, progress)
 
 
+@uncollected()
 def compile_graph(
     model: Model,
     chip: Chip,
@@ -228,6 +232,7 @@ def compile_graph(
     return compile_plan(plan, model, chip, target, options, progress)
 
 
+@uncollected()
 def compile_plan(
     plan: Plan,
     model: Model,

@@ -20,7 +20,8 @@ __all__ = ["TOLERANCE", "Core", "Job", "Motion", "conflict", "served_together"]
 TOLERANCE = 1e-6
 """Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
 
-_Touch = tuple[str, int, int, bool, Region]
+Touch = tuple[str, int, int, bool, Region]
+"""(memory, first byte, end, writes, region) of something that an op touches."""
 
 
 class Job:
@@ -28,8 +29,8 @@ class Job:
     transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason."""
 
     __slots__ = (
-        "_touched", "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall",
-        "start", "together", "waiters",
+        "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
+        "together", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
@@ -42,15 +43,8 @@ class Job:
         self.moved_since = 0.0
         self.together: tuple[Job, ...] = ()
         self.waiters: tuple[tuple[int, str], ...] = ()
-        self._touched: list[_Touch] | None = None
-
-    @property
-    def touched(self) -> list[_Touch]:
-        """(memory, first byte, end, writes, region) of everything the op touches."""
-        if self._touched is None:
-            reads = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in self.op.reads]
-            self._touched = reads + [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in self.op.writes]
-        return self._touched
+        self.touched: list[Touch] = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in op.reads]
+        self.touched += [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in op.writes]
 
 
 def conflict(job: Job, other: Job) -> bool:
@@ -59,9 +53,9 @@ def conflict(job: Job, other: Job) -> bool:
     for memory, low, high, write, region in job.touched:
         for its_memory, its_low, its_high, its_write, its_region in others:
             if (
-                (write or its_write)
-                and low < its_high
+                low < its_high
                 and its_low < high
+                and (write or its_write)
                 and memory == its_memory
                 and overlaps(region, its_region)
             ):

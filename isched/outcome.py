@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
@@ -29,7 +30,7 @@ def refuse_deadlock(cores: Sequence[Core]) -> None:
 def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
     """The timeline of a run that has ended; `now` is when its last event was."""
     jobs = [job for core in cores for job in core.jobs]
-    numbers = {job: number for number, job in enumerate(jobs)}
+    firsts = tuple(accumulate((len(core.jobs) for core in cores), initial=0))
     ends = (*(core.end for core in cores), *(job.end for job in jobs))
     return Timeline(
         chip=chip.name,
@@ -37,16 +38,17 @@ def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
         launch_cycles=chip.assumed.launch_cycles,
         cycles=max(ends, default=now),
         cores=tuple(core.stream.core for core in cores),
-        spans=tuple(_span(job, cores[job.core].stream.core, numbers) for job in jobs),
+        spans=tuple(_span(job, cores[job.core].stream.core, firsts) for job in jobs),
         core_end_cycles=tuple(core.end for core in cores),
         scalar_cycles=tuple(core.scalar_cycles for core in cores),
         engine_kinds={engine.name: engine.kind for engine in chip.engines},
     )
 
 
-def _span(job: Job, core: int, numbers: dict[Job, int]) -> Span:
-    op = job.op
-    blocked_by = -1 if job.blocker is None else numbers[job.blocker]
+def _span(job: Job, core: int, firsts: Sequence[int]) -> Span:
+    """The span of a job of `core`; `firsts` are the numbers of each core's first span."""
+    op, blocker = job.op, job.blocker
+    blocked_by = -1 if blocker is None else firsts[blocker.core] + blocker.index
     return Span(
         core, job.index, op.engine, op.unit, op.opcode, op.source, job.ready, job.issued, job.start, job.end, job.stall,
         blocked_by, op.moved_bytes,

@@ -95,12 +95,20 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
     Raises PlanError for an instruction that awaits a transfer which nothing started.
     """
     streams = []
+    known: dict[tuple[int, int], TimedOp] = {}  # by identity: cores mostly share their instructions and costs
     for stream, issue in zip(program.streams, issues, strict=True):
         ops: list[TimedOp] = []
         numbers: dict[str, int] = {}
         met: dict[str, int] = {}
         lead = issue.start
         for instr, cost in zip(stream.instrs, issue.issues, strict=True):
+            if not (lead or cost.meets or instr.awaits or instr.starts or instr.opcode == program.barrier):
+                key = (id(instr), id(cost))
+                op = known.get(key)
+                if op is None:
+                    op = known[key] = timed_op(instr, chip, cost)
+                ops.append(op)
+                continue
             cost = replace(cost, before=cost.before + lead) if lead else cost
             lead, rendezvous, starts = 0, "", ""
             awaits: tuple[str, ...] = ()

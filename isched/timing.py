@@ -56,6 +56,7 @@ class _Run:
         self.chip = chip
         self.awaited = awaited
         self.tick = chip.assumed.scalar_instruction_cycles
+        self.depth = chip.assumed.queue_depth
         self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
         self.members: dict[str, int] = {}
@@ -143,9 +144,9 @@ class _Run:
                     blockers[other] = "drain"
                 elif conflict(job, other):
                     blockers[other] = "conflict"
-        queue = core.queues.get(job.op.unit, deque())
-        if len(queue) >= self.chip.assumed.queue_depth:
-            blockers.setdefault(queue[0], "queue")
+        full = core.queues.get(job.op.unit)
+        if full is not None and len(full) >= self.depth:
+            blockers.setdefault(full[0], "queue")
         return blockers
 
     def _asked(self, number: int, op: TimedOp) -> dict[Job, str]:
