@@ -1,0 +1,176 @@
+"""Where the time of compiling goes, and how it grows.
+
+    python benchmarks/compile_time.py [--json FILE] [--markdown FILE] [--model MODEL --batch N...]
+
+Each row compiles one model for one batch at level O3 with `--overlap`, in a process of its own, from its start to the
+artifact on the disk. Seconds are those of the processor, which other work on the machine does not add to; nothing runs
+in more than one thread. Models are networks of the zoo or ONNX files.
+
+Keys of the JSON object: `host_cpu`, `python`, `cpus`, `load_average` (at the start), and two lists.
+
+    rows                    one a model and batch
+      model, chip, level, batch
+      instructions                      of the program, all cores
+      seconds                           by stage: see STAGES; `all` is their sum
+      wall_seconds                      of the same, by the clock on the wall
+      seconds_per_1000_instructions     of the stages after partitioning
+    growth                  one a model with several batches
+      model
+      power                             the stages after partitioning take instructions ** power, by least squares
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import linear_regression
+from typing import Any
+
+import llvmlite.binding
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
+
+from dsa_sched.driver import CompileOptions, compile_model, gather_artifact
+
+Row = dict[str, Any]
+
+CHIP, LEVEL = "stcp920", "O3"
+DEFAULT = (("squeezenet", (1, 4, 16)), ("densenet121", (8,)), ("resnet50", (1, 2, 4, 8, 16)))
+"""Models and batches."""
+
+STAGES = ("start", "read", "partition", "lower", "schedule", "verify", "emit", "write")
+"""Of a compilation, in order: `start` is Python and imports, `write` is manifest, hashes and files."""
+
+SAID = {
+    "reading the model": "read",
+    "partitioning": "partition",
+    "lowering": "lower",
+    "scheduling": "schedule",
+    "verifying the program": "verify",
+}
+"""What the compiler says when a stage begins."""
+
+GROWING = STAGES[STAGES.index("lower") :]
+"""Stages whose work is the instructions."""
+
+
+class _Stages:
+    """Seconds of the processor by stage; `start` counts from the start of the process."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.now, self.since = "start", 0.0
+
+    def begin(self, stage: str) -> None:
+        moment = time.process_time()
+        self.seconds[self.now] += moment - self.since
+        self.now, self.since = stage, moment
+
+    def said(self, words: str) -> None:
+        self.begin(SAID.get(words, self.now))
+
+
+def measure(model: str, batch: int) -> Row:
+    """Compile once; the first thing that a process does."""
+    began = time.perf_counter()
+    stages = _Stages()
+    done = compile_model(model, CHIP, CompileOptions(LEVEL, batch, overlap=True), stages.said)
+    stages.begin("emit")
+    files = done.files
+    stages.begin("write")
+    with tempfile.TemporaryDirectory() as scratch:
+        gather_artifact((done,)).save(Path(scratch) / "artifact")
+        stages.begin("write")
+    assert files.files
+    instructions = sum(len(stream.instrs) for stream in done.program.streams)
+    growing = sum(stages.seconds[stage] for stage in GROWING)
+    return {
+        "model": Path(model).stem,
+        "chip": CHIP,
+        "level": LEVEL,
+        "batch": batch,
+        "instructions": instructions,
+        "seconds": {**stages.seconds, "all": sum(stages.seconds.values())},
+        "wall_seconds": time.perf_counter() - began + stages.seconds["start"],
+        "seconds_per_1000_instructions": 1000 * growing / instructions,
+    }
+
+
+def measure_all(wanted: Iterable[tuple[str, Sequence[int]]]) -> Iterator[Row]:
+    """Each in a process of its own, one after the other, so that none finds what another left in memory."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+        for model, batches in wanted:
+            for batch in batches:
+                yield pool.submit(measure, model, batch).result()
+
+
+def growth(rows: Sequence[Row]) -> list[Row]:
+    """The power of the instructions that time grows with, for each model with several batches."""
+    powers = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        counts = [math.log(row["instructions"]) for row in own]
+        if len(set(counts)) > 1:
+            seconds = [math.log(row["seconds_per_1000_instructions"] * row["instructions"]) for row in own]
+            powers.append({"model": model, "power": linear_regression(counts, seconds).slope})
+    return powers
+
+
+def markdown(figures: Row) -> str:
+    headings = ("model", "batch", "instructions", *STAGES, "all", "wall", "ms per 1,000 instructions")
+    lines = [" | ".join(("", *headings, "")).strip(), "| --- " * len(headings) + "|"]
+    for row in figures["rows"]:
+        seconds = (f"{row['seconds'][stage]:.2f}" for stage in (*STAGES, "all"))
+        cells = (row["model"], str(row["batch"]), f"{row['instructions']:,}", *seconds, f"{row['wall_seconds']:.1f}")
+        lines.append(f"| {' | '.join(cells)} | {1000 * row['seconds_per_1000_instructions']:.1f} |")
+    powers = ", ".join(f"{row['model']} {row['power']:.2f}" for row in figures["growth"])
+    return "\n".join(
+        (
+            "# Compile time",
+            "",
+            f"`python benchmarks/compile_time.py`, {figures['host_cpu']}, {figures['cpus']} CPUs, Python "
+            f"{figures['python']}, load {figures['load_average']:.1f} at the start. Level {LEVEL} with `--overlap`, "
+            "one cluster, one thread. Seconds of the processor by stage; `wall` is what passed, also for other work on "
+            "the machine. The last column counts the stages from `lower` on.",
+            "",
+            *lines,
+            *(("", f"These stages grow with the instructions to the power: {powers}.") if powers else ()),
+            "",
+        )
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Where the time of compiling goes.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE, not the screen")
+    parser.add_argument("--model", metavar="MODEL", help="only this network of the zoo or ONNX file")
+    parser.add_argument("--batch", type=int, action="append", metavar="N", help="of this model; may be repeated")
+    options = parser.parse_args()
+    wanted = [(options.model, options.batch or [1])] if options.model else DEFAULT
+    figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
+    figures |= {"cpus": os.cpu_count() or 0, "load_average": os.getloadavg()[0], "rows": [], "growth": []}
+    for row in measure_all(wanted):
+        figures["rows"].append(row)
+        figures["growth"] = growth(figures["rows"])
+        if options.json:  # after every row, so that a run that is stopped leaves what it had
+            options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if options.markdown:
+        options.markdown.write_text(markdown(figures), encoding="utf-8")
+    else:
+        print(markdown(figures))
+
+
+if __name__ == "__main__":
+    main()
