@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 __all__ = ["OVERLAPS", "Overlap", "Span", "Timeline"]
 
@@ -21,7 +20,8 @@ OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Pairs of kinds of engines whose common work the vendor's profiler shows, by kind."""
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Span:
     """One instruction. `ready`: the scalar core has come to it; `issued`: its engine took it; `start` and `end`: its
     work. Of a barrier, `start` is when its core came to it with idle engines, `end` when all had come. `stall` says
     why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (asking for the
