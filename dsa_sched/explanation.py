@@ -30,7 +30,16 @@ from partitioner.target import PlanTarget
 from partitioner.tiling import Tiler, aligned, buffer_sizes, demand_bytes, part_bytes
 from partitioner.traffic import Part, Traffic, plan_traffic
 
-__all__ = ["Explained", "Explanation", "GroupFacts", "LocalUse", "explain_model", "explain_plan", "way_text"]
+__all__ = [
+    "Explained",
+    "Explanation",
+    "GroupFacts",
+    "LocalUse",
+    "explain_model",
+    "explain_plan",
+    "tensors_by_memory",
+    "way_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,7 @@ def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Ex
         kernels=sum(step.kind == "run" for step in plan.steps),
         groups=groups,
         order=tuple(step for step in plan.steps if step.kind != "view"),
-        tensors=_tensors(plan, layout),
+        tensors=tensors_by_memory(plan, layout),
         peak_bytes=dict(layout.peaks),
         capacity_bytes={name: _capacity(layout, chip, name) for name in layout.peaks},
         moved_bytes={way_text(way): size for way, size in traffic.by_way.items()},
@@ -243,7 +252,7 @@ def _use(entry: LayerLayout, layout: Layout, graph: Graph, chip: Chip, tiler: Ti
     return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name)
 
 
-def _tensors(plan: Plan, layout: Layout) -> dict[str, int]:
+def tensors_by_memory(plan: Plan, layout: Layout) -> dict[str, int]:
     """Outputs of layers, each instance's counted, by the memory in which they lie; what a move gathers counts too."""
     count: Counter[str] = Counter()
     for step, laid in zip(plan.steps, layout.steps, strict=True):

@@ -1,0 +1,191 @@
+"""The published variants of a network, compiled and run under the clock.
+
+    Configuration --compile each level--> Compiled --clock of a chip--> Run --SerialSum--> the fit
+
+What a variant is here:
+
+    tvm       O0, each layer a kernel, every output in the DDR, the smaller batch
+    astitch   memory-bound operators stitched, outputs in the DDR
+    llb       O1, outputs in the LLB as far as they fit
+    l1        O2, outputs in L1 where readers find them there
+    ordering  O3, large groups in instances, depth first
+    full      the same instructions at the same addresses, engines at work side by side
+
+The ablation is cumulative and its last step is instruction scheduling, so all but `full` run with every step awaited:
+a core issues nothing before all that it issued is over. Kernels of a layer each are launched one by one, as a runtime
+without larger kernels does; a program of O3 is launched once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from benchmarks.graphturbo.figures import Configuration
+from codegen.neuralscale.recost import recosted
+from codegen.neuralscale.target import TARGET
+from dsa_sched.explanation import tensors_by_memory
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.stages import pixel_stages
+from hw_models.chip import Chip
+from isched.lower import lower_plan
+from isched.program import Program
+from isched.timed import TimedStream, timed_streams
+from isched.timeline import Timeline
+from isched.timing import time_streams
+from isched.usage import usage_by
+from isched.verify import verify_program
+from partitioner.layout import lay_out
+from partitioner.levels import make_plan
+from partitioner.plan import Plan
+from partitioner.tiling import Tiler
+
+__all__ = ["ALONE", "VARIANTS", "Compiled", "Run", "bound_cycles", "compiled", "matrix_by_stage", "on_chip", "run"]
+
+VARIANTS: Mapping[str, str] = {
+    "tvm": "O0",
+    "astitch": "astitch",
+    "llb": "O1",
+    "l1": "O2",
+    "ordering": "O3",
+    "full": "O3",
+}
+"""Variant -> level."""
+
+ALONE = ("tvm", "astitch", "llb", "l1")
+"""Variants whose kernels are launched one by one."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One variant for one cluster. `kernels` are the run steps of the plan, `launches` those that the runtime starts
+    one by one. `seconds` are from the ONNX file to the verified program and, with `emit`, to machine code."""
+
+    configuration: Configuration
+    variant: str
+    batch: int
+    program: Program
+    chip: Chip
+    kernels: int
+    launches: int
+    stages: Mapping[str, str]
+    tensors: tuple[int, int, int]
+    seconds: float
+
+    @property
+    def awaited(self) -> bool:
+        return self.variant != "full"
+
+
+def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int]) -> Iterator[Compiled]:
+    """The variants in `batches`, at these batches a cluster, for a chip; `full` only after `ordering`."""
+    for variant, batch in batches.items():
+        if variant == "full":
+            continue
+        start = time.perf_counter()
+        model = load_model(configuration.network, {}, batch)
+        plan = make_plan(model.graph, model.constants, chip, TARGET, VARIANTS[variant])
+        program = _lowered(plan, model, chip, overlap=variant == "ordering")
+        lowered = time.perf_counter() - start
+        seconds = lowered + _rest(program, model, chip, variant in configuration.compile_seconds)
+        kernels = sum(step.kind == "run" for step in plan.steps)
+        launches = kernels if variant in ALONE else 1
+        stages = pixel_stages(model.graph)
+        tensors = _tensors(plan, model, chip)
+        first = Compiled(configuration, variant, batch, program, chip, kernels, launches, stages, tensors, seconds)
+        yield first
+        if variant == "ordering" and "full" in batches:
+            start = time.perf_counter()
+            program = scheduled(program, chip)
+            seconds = lowered + time.perf_counter() - start
+            seconds += _rest(program, model, chip, "full" in configuration.compile_seconds)
+            yield Compiled(configuration, "full", batch, program, chip, kernels, 1, stages, tensors, seconds)
+
+
+def _lowered(plan: Plan, model: Model, chip: Chip, overlap: bool) -> Program:
+    return lower_plan(plan, model.graph, model.constants, chip, TARGET, TARGET.data_base_bytes, False, overlap)
+
+
+def scheduled(program: Program, chip: Chip) -> Program:
+    """The program in the order that runs fastest on a chip. Today that is the order of the lowering itself, which
+    brings constants a round ahead and multiplies the next tile before it finishes this one (`isched.pipeline`)."""
+    assert program.chip == chip.name
+    return program
+
+
+def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
+    """Seconds that checking a program takes and, with `emit`, writing its machine code."""
+    start = time.perf_counter()
+    verify_program(program, chip)
+    if emit:
+        TARGET.emit(program, model.graph, model.constants)
+    return time.perf_counter() - start
+
+
+def _tensors(plan: Plan, model: Model, chip: Chip) -> tuple[int, int, int]:
+    """Outputs of layers in DDR, LLB and L1, each instance's counted."""
+    layout = lay_out(plan, model.graph, chip, TARGET, Tiler.of(model.graph, TARGET, chip))
+    found = tensors_by_memory(plan, layout)
+    return found.get("DDR", 0), found.get("LLB", 0), found.get("L1", 0)
+
+
+def on_chip(made: Compiled, chip: Chip, reorder: bool) -> Program:
+    """The same plan and addresses at the costs of another chip; with `reorder`, what is scheduled is scheduled anew."""
+    program = made.program if chip == made.chip else recosted(made.program, chip)
+    return scheduled(program, chip) if reorder and chip != made.chip and not made.awaited else program
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program under the clock: `cycles` with all launches, and those that no order can go below."""
+
+    program: Program
+    timeline: Timeline
+    items: int
+    cycles: float
+    bound_cycles: float
+
+    def per_second(self, chip: Chip) -> float:
+        """Items a second on all clusters."""
+        return self.items * chip.clusters * chip.clock_hz / self.cycles
+
+
+def run(made: Compiled, program: Program, chip: Chip, awaited: bool | None = None) -> Run:
+    """A compiled variant's program, made for `chip`, under its clock; `awaited` is the variant's own if not said."""
+    streams = timed_streams(program, chip, TARGET.issue_costs(program))
+    timeline = time_streams(streams, chip, awaited=made.awaited if awaited is None else awaited)
+    launch = chip.assumed.launch_cycles
+    further = (made.launches - 1) * launch
+    bound = bound_cycles(streams, chip) + launch + further
+    return Run(program, timeline, made.batch, timeline.cycles + further, bound)
+
+
+def bound_cycles(streams: tuple[TimedStream, ...], chip: Chip) -> float:
+    """Cycles that no order of these instructions can go below, launch excluded: the work of the busiest engine of any
+    core, and the bytes of each memory that the cores share over its bandwidth."""
+    engines: dict[tuple[int, str], float] = {}
+    memories: dict[str, float] = {}
+    links = {link.name: link for link in chip.links}
+    served: set[str] = set()
+    for stream in streams:
+        for op in stream.ops:
+            alone = sum(flow.size_bytes / links[flow.link].available_bytes_per_cycle() for flow in op.flows)
+            if op.unit:
+                owner = -1 if op.starts else stream.core
+                engines[owner, op.unit] = engines.get((owner, op.unit), 0.0) + op.cycles + alone
+            if op.rendezvous in served:
+                continue  # one read may serve all cores
+            served |= {op.rendezvous} if op.rendezvous else set()
+            for flow in op.flows:
+                for name in (links[flow.link].source, links[flow.link].destination):
+                    memory = chip.memory(name)
+                    if memory.scope != "core" and memory.bandwidth_bytes_per_cycle:
+                        cycles = flow.size_bytes / memory.bandwidth_bytes_per_cycle
+                        memories[name] = memories.get(name, 0.0) + cycles
+    return max((*engines.values(), *memories.values()), default=0.0)
+
+
+def matrix_by_stage(made: Compiled, timeline: Timeline) -> dict[str, float]:
+    """Stage -> percent of its time in which the cores' matrix engines work."""
+    return {usage.part: 100 * usage.utilisation("matrix") for usage in usage_by(timeline, made.stages)}
