@@ -10,7 +10,7 @@ row: a buffer that already holds a box keeps it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hw_models.chip import Chip, MatrixEngine
 from hw_models.errors import PlanError
@@ -53,6 +53,9 @@ class _Lowering:
     main: str
     streams: list[list[Instr]]
     overlap: bool
+    turn: Turn | None = None
+    brought: dict[object, tuple[Instr, ...]] = field(default_factory=dict)
+    """Of this turn: instructions that bring constants, which are the same on all cores."""
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
@@ -214,6 +217,8 @@ def _store_outputs(state: _Lowering, turn: Turn) -> None:
 
 def _lower_piece(state: _Lowering, turn: Turn, number: int) -> list[TileCode]:
     """The tiles of one core's box in one round."""
+    if state.turn is not turn:
+        state.turn, state.brought = turn, {}
     entry = turn.entry
     layer, here = entry.layer, entry.residents[number]
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
@@ -233,14 +238,20 @@ def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Plac
                 state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches
             )
 
-        def moves(wanted: Iterable[Load], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
+        def moves(wanted: list[Load], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
             places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
             return state.copies(
                 [copy for load, place in places for copy in _load(state, turn, load, place, here)], layer.name
             )
 
-        constants = moves(load for load in loads if state.graph.by_name[load.tensor].constant)
-        others = moves(load for load in loads if not state.graph.by_name[load.tensor].constant)
+        fixed = [load for load in loads if state.graph.by_name[load.tensor].constant]
+        key = tuple([(load, offsets[load.buffer]) for load in fixed])
+        constants = state.brought.get(key)
+        if constants is None:
+            constants = moves(fixed)
+            if not any(load.tensor in here for load in fixed):
+                state.brought[key] = constants
+        others = moves([load for load in loads if not state.graph.by_name[load.tensor].constant])
         instrs = list(passes[number])
         if tile.stored and number == len(tile.loads) - 1:
             source = Place(work.local, offsets[work.output], tile.box)

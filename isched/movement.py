@@ -45,6 +45,8 @@ def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, 
     if dims[-1][1] == item_bytes:
         run = dims.pop()[0] * item_bytes
     rows, pitch = dims.pop() if dims else (1, 0)
+    if not dims:
+        return (Region(memory, offset, run, rows, pitch if rows > 1 else 0),)
     return tuple(
         Region(
             memory,

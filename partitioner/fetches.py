@@ -69,7 +69,7 @@ def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room, twice: bool
 def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
     """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
     one pass with each pass, the others with each tile. What finds no second place stays where it is."""
-    sizes = buffer_sizes(used.spare for used in tiles.fits)
+    sizes = buffer_sizes(dict.fromkeys(used.spare for used in tiles.fits))
     loaded = {load.buffer for work in tiles.works for step in work.passes for load in step.loads}
     for (name, memory, part), size in tuple(sizes.items()):
         more = {**sizes, (second_place(name), memory, part): size}
@@ -107,11 +107,12 @@ def _spare_places(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> list[di
 
     It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
     """
-    for used in tiles.fits:
-        if over := overflow(chip, buffer_sizes((used.spare,)), room):
+    each = dict.fromkeys(used.spare for used in tiles.fits)
+    for spare in each:
+        if over := overflow(chip, buffer_sizes((spare,)), room):
             where, demand, bound = over
             raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
-    together = buffer_sizes(used.spare for used in tiles.fits)
+    together = buffer_sizes(each)
     if overflow(chip, together, room) is None:
         return [place_buffers(chip, together, room)] * len(tiles.fits)
     return [place_buffers(chip, buffer_sizes((used.spare,)), room) for used in tiles.fits]

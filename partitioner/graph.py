@@ -104,7 +104,10 @@ class Op:
     source: str = ""
 
     def attribute(self, name: str) -> Attribute:
-        return dict(self.attributes)[name]
+        for own, value in self.attributes:
+            if own == name:
+                return value
+        raise KeyError(name)
 
     def ints(self, name: str) -> tuple[int, ...]:
         """An attribute that is a tuple of integers. Raises KeyError or TypeError."""

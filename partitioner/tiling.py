@@ -262,7 +262,8 @@ class Tiler:
         return self._cut(layer, piece, residents, tilings[-1])
 
     def _all_fit(self, tiles: Tiles, room: Room) -> bool:
-        return all(overflow(self.chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits)
+        each = dict.fromkeys(used.spare for used in tiles.fits)
+        return all(overflow(self.chip, buffer_sizes((spare,)), room) is None for spare in each)
 
     def _finer(self, layer: Layer, piece: Box) -> Iterator[Tiling]:
         """All tilings, coarse to fine."""
@@ -400,6 +401,9 @@ def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
     """The largest piece of each axis, away from the borders where there is a choice: the one that needs most."""
     middle = []
     for (low, high), count, quantum in zip(box, counts, quanta, strict=True):
+        if count == 1:
+            middle.append((low, high))
+            continue
         pieces = cut_axis(low, high, count, quantum)
         centre = len(pieces) // 2
         middle.append(max(pieces, key=lambda p, c=pieces[centre]: (p[1] - p[0], -abs(p[0] - c[0]))))  # type: ignore[misc]
