@@ -45,7 +45,7 @@ from dsa_sched.driver import CompileOptions, compile_model, gather_artifact
 Row = dict[str, Any]
 
 CHIP, LEVEL = "stcp920", "O3"
-DEFAULT = (("squeezenet", (1, 4, 16)), ("densenet121", (8,)), ("resnet50", (1, 2, 4, 8, 16)))
+DEFAULT = (("squeezenet", (1, 4, 16)), ("densenet121", (8,)), ("resnet50", (1, 4, 16)))
 """Models and batches."""
 
 STAGES = ("start", "read", "partition", "lower", "schedule", "verify", "emit", "write")

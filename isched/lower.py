@@ -9,7 +9,7 @@ row: a buffer that already holds a box keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hw_models.chip import Chip, MatrixEngine

@@ -38,12 +38,15 @@ def full_box(shape: tuple[int, ...]) -> Box:
 
 
 def box_shape(box: Box) -> tuple[int, ...]:
-    return tuple(high - low for low, high in box)
+    return tuple([high - low for low, high in box])
 
 
 def box_size(box: Box) -> int:
     """Elements in the box."""
-    return prod(box_shape(box))
+    size = 1
+    for low, high in box:
+        size *= high - low
+    return size
 
 
 def run_count(shape: tuple[int, ...], box: Box) -> int:

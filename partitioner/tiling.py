@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from hw_models.chip import Chip
+from hw_models.chip import Chip, Memory
 from hw_models.cost import vector_cycles
 from hw_models.errors import DoesNotFit
 from partitioner.binding import broadcast_cycles, cut_axis, cut_quanta, load_cycles, piece_boxes, store_cycles
@@ -83,8 +83,9 @@ def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
     """Bytes that buffers need in each (memory, physical part), alignment included."""
     demand: dict[tuple[str, str], int] = {}
     for (_, memory, part), size in sizes.items():
-        place = place_of(chip, memory, part)
-        demand[place] = demand.get(place, 0) + aligned(chip, memory, size)
+        described = chip.memory(memory)
+        place = _place_in(described, part)
+        demand[place] = demand.get(place, 0) + _aligned_in(described, size)
     return demand
 
 
@@ -412,8 +413,11 @@ def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
 
 def place_of(chip: Chip, memory: str, part: str) -> tuple[str, str]:
     """(memory, part) that counts for a buffer: where the chip does not enforce its parts, the memory is one pool."""
-    described = chip.memory(memory)
-    return (memory, part if part and described.buffers_enforced and described.buffers else "")
+    return _place_in(chip.memory(memory), part)
+
+
+def _place_in(memory: Memory, part: str) -> tuple[str, str]:
+    return (memory.name, part if part and memory.buffers_enforced and memory.buffers else "")
 
 
 def part_bytes(chip: Chip, memory: str, part: str) -> int:
@@ -432,5 +436,8 @@ def part_start(chip: Chip, memory: str, part: str) -> int:
 
 
 def aligned(chip: Chip, memory: str, size_bytes: int) -> int:
-    unit = chip.memory(memory).alignment_bytes
-    return -(-size_bytes // unit) * unit
+    return _aligned_in(chip.memory(memory), size_bytes)
+
+
+def _aligned_in(memory: Memory, size_bytes: int) -> int:
+    return -(-size_bytes // memory.alignment_bytes) * memory.alignment_bytes
