@@ -24,6 +24,7 @@ from partitioner.batching import Batching, candidate_batches, choose_batch, pass
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import Plan
 from partitioner.plan_cost import PlanCost, plan_cycles
+from partitioner.spilling import NO_SPILLS
 from partitioner.target import PlanTarget
 
 __all__ = ["PerPass", "compile_clusters", "plan_clusters"]
@@ -193,7 +194,8 @@ class _Search:
         return load_model(self.source, dict(self.options.shapes), batch)
 
     def _plan(self, model: Model, level: str) -> Plan:
-        return make_plan(model.graph, model.constants, self.chip, self.target, level)
+        spill = self.options.spill if level == self.options.level else NO_SPILLS
+        return make_plan(model.graph, model.constants, self.chip, self.target, level, spill)
 
 
 def _compile_chosen(search: _Search, target: Target) -> tuple[Compilation, ...]:

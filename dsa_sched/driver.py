@@ -37,6 +37,7 @@ from isched.verify import verify_program
 from partitioner.batching import pass_count
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import Plan
+from partitioner.spilling import NO_SPILLS
 
 __all__ = [
     "Compilation",
@@ -56,7 +57,8 @@ VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 class CompileOptions:
     """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
     own copies of its inputs, so that it can be judged by itself; `overlap` lets the engines of a core work at the same
-    time (see `isched.pipeline`); with `keep_values` nothing in the main memory is overwritten once it is written."""
+    time (see `isched.pipeline`); with `keep_values` nothing in the main memory is overwritten once it is written;
+    `spill` names the policy by which values of a group that find no room on the cores leave them."""
 
     level: str = "O0"
     batch: int | None = None
@@ -64,6 +66,7 @@ class CompileOptions:
     isolated: bool = False
     overlap: bool = False
     keep_values: bool = False
+    spill: str = NO_SPILLS
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def plan_model(
     model = load_model(source, dict(options.shapes), options.batch)
     progress("partitioning")
     target = find_target(described.isa) or GenericTarget(described.isa)
-    return model, make_plan(model.graph, model.constants, described, target, options.level)
+    return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
 
 
 @uncollected()
@@ -228,7 +231,7 @@ def compile_graph(
 ) -> Compilation:
     """The steps after the frontend, for callers that load a model once and compile it more than once."""
     progress("partitioning")
-    plan = make_plan(model.graph, model.constants, chip, target, options.level)
+    plan = make_plan(model.graph, model.constants, chip, target, options.level, options.spill)
     return compile_plan(plan, model, chip, target, options, progress)
 
 

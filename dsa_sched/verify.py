@@ -50,6 +50,7 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.layers import Layer
 from partitioner.levels import LEVELS
+from partitioner.spilling import NO_SPILLS
 
 __all__ = ["Runner", "VerifyOptions", "judged_twins", "simulator", "verify_compiled", "verify_model"]
 
@@ -110,7 +111,7 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
     def twin(options: CompileOptions) -> Compilation:
         return compile_graph(whole.model, whole.chip, whole.target, options)
 
-    at_o0 = replace(whole.options, level=LEVELS[0], keep_values=True)
+    at_o0 = replace(whole.options, level=LEVELS[0], keep_values=True, spill=NO_SPILLS)
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
     if whole.plan.level == LEVELS[0]:

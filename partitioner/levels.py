@@ -10,20 +10,23 @@ astitch   memory-bound operators stitched into one kernel, compute-bound layers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from partitioner.allocation import POLICIES
 from partitioner.graph import Constants, Graph, Op
 from partitioner.instances_level import plan_instances
 from partitioner.layer_level import in_main
 from partitioner.local_level import in_cores
 from partitioner.plan import Plan, verify_plan
 from partitioner.scopes import in_staging
+from partitioner.spilling import NO_SPILLS
 from partitioner.stitching import stitched
 from partitioner.target import PlanTarget
 
-__all__ = ["LEVELS", "make_plan"]
+__all__ = ["LEVELS", "SPILLS", "make_plan"]
 
 Planner = Callable[[Graph, Chip, PlanTarget], Plan]
 
@@ -32,17 +35,31 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
 )
 
 LEVELS = tuple(PLANNERS)
+SPILLS = (NO_SPILLS, *POLICIES)
 
 
-def make_plan(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str = "O0") -> Plan:
-    """Partition `graph` for one cluster of `chip`. Raises ModelError listing all operators it cannot compute, or saying
-    which levels there are."""
+def make_plan(
+    graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str = "O0", spill: str = NO_SPILLS
+) -> Plan:
+    """Partition `graph` for one cluster of `chip`. At O3, `spill` says which values of a group leave the cores where
+    they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there are."""
     refuse_unsupported(graph, constants, chip, target)
     if level not in PLANNERS:
         raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
-    plan = PLANNERS[level](graph, chip, target)
+    planner = PLANNERS[level]
+    if spill != NO_SPILLS:
+        _require_spill(level, spill)
+        planner = partial(plan_instances, spill=spill)
+    plan = planner(graph, chip, target)
     verify_plan(plan, graph, chip)
     return plan
+
+
+def _require_spill(level: str, spill: str) -> None:
+    if spill not in SPILLS:
+        raise ModelError("--spill", needs=f"one of {', '.join(SPILLS)}", has=spill)
+    if PLANNERS[level] is not plan_instances:
+        raise ModelError("--spill", needs="a level that makes groups of several layers: O3", has=level)
 
 
 def refuse_unsupported(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> None:

@@ -43,6 +43,7 @@ def compile_command(
     model: str,
     chip: str,
     level: str,
+    spill: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
@@ -74,7 +75,7 @@ def compile_command(
         from dsa_sched.artifact import require_place
 
         require_place(folder)
-    options = CompileOptions(level, batch, shapes, overlap=overlap, keep_values=keep_values)
+    options = CompileOptions(level, batch, shapes, overlap=overlap, keep_values=keep_values, spill=spill)
     if folder is None and stage in EARLY_STAGES:
         _print_early(model, chip, options, stage, clusters, per_pass)
         return

@@ -23,6 +23,7 @@ def explain(
     model: str,
     chip: str,
     level: str,
+    spill: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
@@ -60,7 +61,7 @@ def explain(
     if json_file is not None:
         require_folder(json_file)
     with Steps() as steps:
-        options = CompileOptions(level, batch, shapes)
+        options = CompileOptions(level, batch, shapes, spill=spill)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     detail = detail_of(explained, group) if group is not None else None
     if json_file is not None:

@@ -18,7 +18,8 @@ Shape = tuple[str, tuple[int, ...]]
 PerPass = int | Literal["auto"] | None
 
 LEVELS = ("O0", "O1", "O2", "O3", "astitch")
-"""Those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
+SPILLS = ("none", "longest", "largest", "furthest", "cost")
+"""Both are those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
 
 
 class ChipName(click.ParamType[str]):
@@ -84,6 +85,14 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             default=LEVELS[0],
             show_default=True,
             help="How much is optimised. O0: one kernel a layer, every output in the main memory.",
+        ),
+        click.option(
+            "--spill",
+            type=click.Choice(SPILLS),
+            default=SPILLS[0],
+            show_default=True,
+            help="At O3: which values of a group go to the staging memory where not all fit on the cores, instead of "
+            "a finer cut.",
         ),
         CHIP,
     ):

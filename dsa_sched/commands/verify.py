@@ -55,6 +55,7 @@ def verify(
     model: str,
     chip: str,
     level: str,
+    spill: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
     inputs: int,
@@ -95,7 +96,7 @@ def verify(
         require_folder(json_file)
     if bisect:
         require_place(folder)
-    compile_options = CompileOptions(level, batch, shapes)
+    compile_options = CompileOptions(level, batch, shapes, spill=spill)
     options = VerifyOptions(inputs, seed, feeds=feeds)
     narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
     try:

@@ -22,7 +22,7 @@ from dsa_sched.commands import options
 from dsa_sched.zoo import zoo_names
 from isched.program import parse_program
 from partitioner.graph_text import parse_graph
-from partitioner.levels import LEVELS
+from partitioner.levels import LEVELS, SPILLS
 from partitioner.plan import parse_plan
 from tests.small_models import classifier, one_node, save
 
@@ -157,6 +157,7 @@ def test_ops_lists_every_kind_with_its_rules() -> None:
 
 def test_the_levels_of_the_option_are_those_of_the_partitioner() -> None:
     assert options.LEVELS == LEVELS
+    assert options.SPILLS == SPILLS
 
 
 @pytest.mark.parametrize(
