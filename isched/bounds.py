@@ -115,7 +115,7 @@ def _phases(graph: Precedence, machines: list[list[Claim]], core: int | None, ti
     count = len(graph)
     if not count:
         return 0.0, 0.0
-    cycles = np.array(graph.cycles)
+    cycles = np.array(graph.cycles, np.float64)
     started = {claim.work for claims in machines for claim in claims if claim.machine == DMA}
     judged = np.array(
         [number in started or any(c == core for c, _ in places) for number, places in enumerate(graph.members)],
