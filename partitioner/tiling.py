@@ -124,8 +124,8 @@ def choose_tiles(
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
     and no number where `cheapest` is not asked for, which is many times faster.
 
-    With `twice`, tiles overlap: constants come by broadcast, and the cycles are those of the busiest engine, with one
-    tile's load and finish before and after. Moving is hidden too where every buffer finds a second place.
+    With `twice`, tiles overlap: constants come by broadcast, and the cycles are those of the busiest engine, with what
+    the others do for one tile before and after. Moving is hidden too where every buffer finds a second place.
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
@@ -147,9 +147,9 @@ def choose_tiles(
             for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
                 if twice:
-                    beside = moving if double else 0.0
+                    together = (*engines, moving) if double else engines
                     steps = prod(counts) * len(work.passes)
-                    cycles = max(*engines, beside) + moving - beside + cycles / steps
+                    cycles -= (sum(together) - max(together)) * (1 - 1 / steps)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
         if best is not None:
