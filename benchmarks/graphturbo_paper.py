@@ -15,7 +15,8 @@ Keys of the JSON object: `chip`, `fit` (the chosen setting, its error, the range
       predicted_per_second, published_per_second (null where there is none), predicted_seconds (of one batch)
       range_per_second      fewest and most over the range of the fit; of `full`, under the settings at which `ordering`
                             is slowest and fastest
-      lower_bound_seconds   that no order of the instructions can go below, launches included
+      lower_bound_seconds   that no order of the instructions can go below, launches included (`isched.bounds`)
+      engine_bound_seconds  of the busiest engine, link or memory alone
       compile_seconds       to machine code, where the paper has the figure, else null; published_compile_seconds
       launches, instructions, fitted_to (whether the fit saw it), not_explained
     gains                   serial over full, and program order with the hardware's asynchrony over full
@@ -139,6 +140,7 @@ class Benchmark:
             "predicted_seconds": found.cycles / chip.clock_hz,
             "range_per_second": within,
             "lower_bound_seconds": found.bound_cycles / chip.clock_hz,
+            "engine_bound_seconds": found.engine_cycles / chip.clock_hz,
             "compile_seconds": made.seconds if emitted is not None else None,
             "published_compile_seconds": emitted,
             "launches": made.launches,
@@ -223,7 +225,15 @@ class Benchmark:
                 assert measured.sum is not None  # the fit sees awaited variants only
                 seen.append(Row(measured.sum, published))
         found = fit(seen, self.base, self.documented)
-        self.figures["fit"] = {
+        self.figures["fit"] = self.fit_figures(found)
+        self.example("fitted", found.chosen)
+        chip = chip_of(found.chosen, self.base)
+        for measured in self.measured:
+            self.refit(measured, found, chip)
+
+    def fit_figures(self, found: Fit) -> Json:
+        """The chosen setting, and how far the numbers may be from it."""
+        return {
             "error": found.chosen_error,
             "best_error": found.best_error,
             "settings": int(found.errors.size),
@@ -241,10 +251,6 @@ class Benchmark:
                 for name, limit in LIMITS.items()
             ],
         }
-        self.example("fitted", found.chosen)
-        chip = chip_of(found.chosen, self.base)
-        for measured in self.measured:
-            self.refit(measured, found, chip)
 
     def refit(self, measured: Measured, found: Fit, chip: Chip) -> None:
         """A variant with the fitted numbers, and its range."""

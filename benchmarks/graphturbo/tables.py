@@ -53,7 +53,7 @@ def _number(value: float | None) -> str:
 def _throughput(rows: Sequence[Json]) -> str:
     headings = (
         "network", "variant", "batch", "predicted", "published", "error", "range", "ms", "bound ms", "over bound",
-        "launches", "compile s", "published s", "",
+        "over engines", "launches", "compile s", "published s", "",
     )  # fmt: skip
     return _table(headings, (_throughput_cells(row) for row in rows))
 
@@ -74,6 +74,7 @@ def _throughput_cells(row: Json) -> list[str]:
         f"{1e3 * seconds:.2f}",
         f"{1e3 * bound:.2f}",
         f"{seconds / bound:.2f}",
+        f"{seconds / row['engine_bound_seconds']:.2f}",
         str(row["launches"]),
         "" if compile_seconds is None else f"{compile_seconds:.0f}",
         _number(row["published_compile_seconds"]),
