@@ -155,6 +155,21 @@ def test_outputs_that_wait_move_what_the_simulator_counts(scopes: tuple[str, ...
     assert bool(stays) == (scopes == ("DDR", "DDR"))
 
 
+@pytest.mark.parametrize("scope", ["LLB", "DDR"])
+def test_spilled_values_move_as_the_simulator_counts(scope: str) -> None:
+    """Written once, in disjoint pieces, by the cores, and read with halos."""
+    graph, constants = residual()
+    chip = small_chip()
+    base = one_group(make_plan(graph, constants, chip, TARGET), graph, 1, 2, ALL_ROWS)
+    (group,) = base.groups
+    name = group.layers[0].output
+    spilled = replace(base, groups=(replace(group, exchanges=(Exchange(name, ALL_ROWS, scope),)),))
+    traffic = check(graph, constants, chip, spilled)
+    stays = check(graph, constants, chip, base)
+    assert traffic.by_way["L1", "LLB"] > stays.by_way["L1", "LLB"]
+    assert (traffic.by_way["LLB", "DDR"] > stays.by_way["LLB", "DDR"]) == (scope == "DDR")
+
+
 def test_what_waits_in_l1_arrives_bit_for_bit() -> None:
     graph, constants = residual()
     chip = small_chip()
