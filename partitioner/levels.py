@@ -22,6 +22,7 @@ from partitioner.layer_level import in_main
 from partitioner.local_level import in_cores
 from partitioner.plan import Plan, verify_plan
 from partitioner.scopes import in_staging
+from partitioner.spill_choice import plan_with_worthwhile_spills
 from partitioner.spilling import NO_SPILLS
 from partitioner.stitching import stitched
 from partitioner.target import PlanTarget
@@ -35,7 +36,8 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
 )
 
 LEVELS = tuple(PLANNERS)
-SPILLS = (NO_SPILLS, *POLICIES)
+AUTO_SPILL = "auto"
+SPILLS = (NO_SPILLS, *POLICIES, AUTO_SPILL)
 
 
 def make_plan(
@@ -49,7 +51,7 @@ def make_plan(
     planner = PLANNERS[level]
     if spill != NO_SPILLS:
         _require_spill(level, spill)
-        planner = partial(plan_instances, spill=spill)
+        planner = plan_with_worthwhile_spills if spill == AUTO_SPILL else partial(plan_instances, spill=spill)
     plan = planner(graph, chip, target)
     verify_plan(plan, graph, chip)
     return plan

@@ -50,9 +50,11 @@ def one_group(
     return plan
 
 
-def outputs_of(graph: Graph, constants: Constants, chip: Chip, plan: Plan, seed: int = 0) -> dict[str, bytes]:
+def outputs_of(
+    graph: Graph, constants: Constants, chip: Chip, plan: Plan, seed: int = 0, overlap: bool = False
+) -> dict[str, bytes]:
     """Bits of the network's outputs after a run on the hostile simulator, whose cores interleave by `seed`."""
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, overlap=overlap)
     verify_program(program, chip)
     compiled = Compiled(graph, constants, chip, plan, program)
     place = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in program.placements}
@@ -61,8 +63,8 @@ def outputs_of(graph: Graph, constants: Constants, chip: Chip, plan: Plan, seed:
     return {name: run.memory[place[name]] for name in graph.outputs}
 
 
-def check_against_o0(graph: Graph, constants: Constants, chip: Chip, *plans: Plan) -> None:
-    """Every plan leaves the bits that O0 leaves."""
+def check_against_o0(graph: Graph, constants: Constants, chip: Chip, *plans: Plan, overlap: bool = False) -> None:
+    """Every plan leaves the bits that O0 leaves; with `overlap`, engines work at the same time."""
     wanted = outputs_of(graph, constants, chip, make_plan(graph, constants, chip, TARGET))
     for seed, plan in enumerate(plans, 1):
-        assert outputs_of(graph, constants, chip, plan, seed) == wanted, f"plan {seed}:\n{plan}"
+        assert outputs_of(graph, constants, chip, plan, seed, overlap) == wanted, f"plan {seed}:\n{plan}"

@@ -18,7 +18,7 @@ Shape = tuple[str, tuple[int, ...]]
 PerPass = int | Literal["auto"] | None
 
 LEVELS = ("O0", "O1", "O2", "O3", "astitch")
-SPILLS = ("none", "longest", "largest", "furthest", "cost")
+SPILLS = ("none", "longest", "largest", "furthest", "cost", "auto")
 """Both are those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
 
 
@@ -92,7 +92,7 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             default=SPILLS[0],
             show_default=True,
             help="At O3: which values of a group go to the staging memory where not all fit on the cores, instead of "
-            "a finer cut.",
+            "a finer cut. auto: by cost, where the cost model finds it faster.",
         ),
         CHIP,
     ):

@@ -101,10 +101,9 @@ def loaded(case: Case) -> Model:
         return load_model(save_small_network(case.network, case.extent, Path(folder), case.until), {}, case.batch)
 
 
-def compiled(case: Case, level: str) -> Compilation:
-    return compile_graph(
-        loaded(case), case.chip, TARGET, CompileOptions(level=level, batch=case.batch, keep_values=True)
-    )
+def compiled(case: Case, level: str, spill: str = "none") -> Compilation:
+    options = CompileOptions(level=level, batch=case.batch, keep_values=True, spill=spill)
+    return compile_graph(loaded(case), case.chip, TARGET, options)
 
 
 def run(compilation: Compilation, seed: int) -> dict[str, bytes]:
@@ -147,6 +146,13 @@ def test_there_are_levels_to_compare() -> None:
 @pytest.mark.parametrize("level", BEYOND_O0)
 def test_a_small_network_has_the_bits_of_o0(level: str, case: Case) -> None:
     check_network(case, level)
+
+
+@pytest.mark.parametrize("case", (QUICK[0], QUICK[-1]), ids=str)
+def test_a_small_network_that_spills_has_the_bits_of_o0(case: Case) -> None:
+    found = compiled(case, "O3", "cost")
+    assert any(exchange.scope for group in found.plan.groups for exchange in group.exchanges)
+    check_equal(found.model.graph.outputs, run(found, 1), bits_at_o0(case))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from partitioner.graph import Constants, Graph
 from partitioner.layout import lay_out
 from partitioner.levels import SPILLS, make_plan
 from partitioner.plan import Plan, parse_plan
+from partitioner.plan_cost import plan_cycles
 from partitioner.tiling import Tiler
 from partitioner.traffic import plan_traffic
 from tests.chip_runs import small_chip
@@ -20,7 +21,7 @@ from tests.partition_graphs import Seeded, random_graph
 from tests.small_graphs import GraphBuilder
 
 KIB = 1024
-POLICIES = SPILLS[1:]
+POLICIES = SPILLS[1:-1]
 
 
 def skip_network(batch: int = 4, extent: int = 8) -> tuple[Graph, Constants]:
@@ -49,7 +50,7 @@ def test_a_spill_replaces_a_finer_cut(policy: str, kib: int) -> None:
     assert len(plan.steps) < len(cut.steps)
     assert {d.subject for d in plan.decisions if d.verdict == "spilled to LLB"} >= spilled(plan).keys()
     assert parse_plan(str(plan)) == plan
-    check_against_o0(graph, constants, chip, plan)
+    check_against_o0(graph, constants, chip, plan, overlap=True)
 
 
 def test_longest_liveness_spills_what_skips() -> None:
@@ -72,7 +73,7 @@ def test_what_exceeds_the_staging_memory_goes_on_to_the_main_memory() -> None:
     chip = small_chip(data_bytes=4 * KIB, llb_bytes=20 * KIB)
     plan = make_plan(graph, constants, chip, TARGET, "O3", "longest")
     assert spilled(plan) == {"relu1.out": "DDR", "relu3.out": "LLB", "concat8.out": "LLB"}
-    check_against_o0(graph, constants, chip, plan)
+    check_against_o0(graph, constants, chip, plan, overlap=True)
 
 
 def test_a_spilled_value_is_written_once_and_read_by_each_that_needs_it() -> None:
@@ -101,9 +102,32 @@ def test_random_networks_keep_their_bits(seed: int, policy: str) -> None:
     check_against_o0(graph, constants, chip, plan)
 
 
+@pytest.mark.parametrize("kib", [4, 8, 9])
+def test_auto_takes_the_cheaper_plan_and_says_both_numbers(kib: int) -> None:
+    graph, constants = skip_network()
+    chip = small_chip(data_bytes=kib * KIB)
+    cycles = {
+        spill: plan_cycles(make_plan(graph, constants, chip, TARGET, "O3", spill), graph, chip, TARGET).cycles
+        for spill in ("none", "cost")
+    }
+    plan = make_plan(graph, constants, chip, TARGET, "O3", "auto")
+    assert plan_cycles(plan, graph, chip, TARGET).cycles == min(cycles.values())
+    assert bool(spilled(plan)) == (cycles["cost"] < cycles["none"])
+    (reason,) = (d.reason for d in plan.decisions if d.subject == "spilling")
+    assert reason == f"{cycles['cost']:,.0f} cycles with spills, {cycles['none']:,.0f} with finer cuts instead"
+
+
+def test_auto_without_anything_to_spill_is_the_plain_plan() -> None:
+    graph, constants = skip_network()
+    plain = make_plan(graph, constants, small_chip(), TARGET, "O3")
+    assert make_plan(graph, constants, small_chip(), TARGET, "O3", "auto") == plain
+
+
 def test_a_spill_needs_a_policy_that_exists_and_a_level_with_groups() -> None:
     graph, constants = skip_network()
-    with pytest.raises(ModelError, match="--spill: needs one of none, longest, largest, furthest, cost; has smallest"):
+    with pytest.raises(
+        ModelError, match="--spill: needs one of none, longest, largest, furthest, cost, auto; has smallest"
+    ):
         make_plan(graph, constants, small_chip(), TARGET, "O3", "smallest")
     with pytest.raises(ModelError, match="--spill: needs a level that makes groups of several layers: O3; has O1"):
         make_plan(graph, constants, small_chip(), TARGET, "O1", "longest")
