@@ -148,7 +148,7 @@ def test_a_small_network_has_the_bits_of_o0(level: str, case: Case) -> None:
     check_network(case, level)
 
 
-@pytest.mark.parametrize("case", (QUICK[0], QUICK[-1]), ids=str)
+@pytest.mark.parametrize("case", [QUICK[0], QUICK[-1]], ids=str)
 def test_a_small_network_that_spills_has_the_bits_of_o0(case: Case) -> None:
     found = compiled(case, "O3", "cost")
     assert any(exchange.scope for group in found.plan.groups for exchange in group.exchanges)
