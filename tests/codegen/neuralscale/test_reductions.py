@@ -30,7 +30,9 @@ def test_runs_cover_the_channels_and_are_short(length: int, unit: int) -> None:
 def test_images_of_a_tile_are_one_where_pixels_stand_alone(kernel: tuple[int, int], instructions: int) -> None:
     builder = GraphBuilder("images")
     pad = kernel[0] // 2
-    graph, constants = builder.build(builder.conv(builder.input("x", 4, 5, 5, 16), 24, kernel, pads=(pad, pad, pad, pad)))
+    graph, constants = builder.build(
+        builder.conv(builder.input("x", 4, 5, 5, 16), 24, kernel, pads=(pad, pad, pad, pad))
+    )
     chip = small_chip(cores=1)
     ((layer,),) = (group.layers for group in make_plan(graph, constants, chip, TARGET, "O0").groups)
     box = ((0, 4), (0, 5), (0, 5), (0, 24))
