@@ -94,18 +94,21 @@ def _shown_inside(setting: Setting, first: Op, start: Op) -> Iterator[Literal]:
 
 
 def _shown_between(setting: Setting, first: Op, then: Op) -> Iterator[Literal]:
-    """How a core can know that another one's op is over: by a barrier, or by what they do together, behind the one on
-    its engine and before the other on its engine or needed by it."""
+    """How a core can know that another one's op is over: by a barrier, or by what they do together. It begins when the
+    first core has come to it, behind the op on its engine or having waited for the op; the other op is it, comes
+    behind it on its engine or needs what it does."""
     done = first.wait or first
     for here in setting.cores[first.core]:
         for there in setting.cores[then.core]:
-            if not here.op.rendezvous or here.op.rendezvous != there.op.rendezvous or here is done or there is then:
+            if not here.op.rendezvous or here.op.rendezvous != there.op.rendezvous or here is done:
                 continue
             if here.barrier:
                 stays = setting.stays[here.op.rendezvous]
                 yield setting.both(done.before[here.number], there.before[then.number], stays)
                 continue
-            known = bool(done.op.awaits) or done.op.unit == here.op.unit
+            known = bool(done.op.awaits) or done.op.unit == here.op.unit or conflict(here.job, done.job)
             needed = then.op.unit == there.op.unit or conflict(there.job, then.job)
-            if known and then.engine and needed:
+            if known and there is then:
+                yield done.before[here.number]
+            elif known and then.engine and needed:
                 yield setting.both(done.before[here.number], there.before[then.number])
