@@ -7,8 +7,9 @@ Nothing but the bytes of the executables is read, so programs of other compilers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from codegen.target import Target
 from dsa_sched.artifact import Artifact
@@ -20,7 +21,10 @@ from isched.timed import TimedStream
 from isched.timeline import Timeline
 from isched.timing import time_streams
 
-__all__ = ["RunTime", "TimedProgram", "time_artifact", "time_elf", "time_path"]
+if TYPE_CHECKING:
+    from isched.bounds import Bounds
+
+__all__ = ["RunTime", "TimedProgram", "time_artifact", "time_elf", "time_path", "with_bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class TimedProgram:
     """How often it runs, each time from its launch on."""
     streams: tuple[TimedStream, ...] = ()
     """What was timed; the timeline has a span for each of their instructions, in the same order."""
+    bounds: Bounds | None = None
+    """What no order of the same instructions can beat; None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,16 @@ def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: i
         reason = (error.strerror or str(error)).lower()
         raise TargetError(str(path), needs="a program or an artifact folder", has=reason) from error
     return time_elf(data, described, target, cores or described.cores_per_cluster, cluster, str(path))
+
+
+def with_bounds(run: RunTime, chip: Chip) -> RunTime:
+    """The same run with the bounds of each program; takes about as long as timing it."""
+    from isched.bounds import stream_bounds  # compiled code, which few need
+
+    programs = (
+        replace(program, bounds=stream_bounds(program.streams, chip, len(run.programs))) for program in run.programs
+    )
+    return replace(run, programs=tuple(programs))
 
 
 def time_elf(elf: bytes, chip: Chip, target: Target, cores: int, cluster: int, name: str) -> RunTime:

@@ -38,8 +38,8 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No valid order takes less than any of these, launch included. `engine` and `way` say which engine (of the core at
-    that position), link or memory binds."""
+    """No valid order takes less than any of these, launch included. `engine` and `way` say which engine of
+    which core, and which link or memory, binds."""
 
     launch_cycles: float
     engine_cycles: float
@@ -78,9 +78,9 @@ def stream_bounds(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 
     return Bounds(
         launch_cycles=launch,
         engine_cycles=launch + (0.0 if engine is None else engines[engine]),
-        engine="" if engine is None else _name(engine),
+        engine="" if engine is None else _name(engine, streams),
         bandwidth_cycles=launch + (0.0 if way is None else ways[way]),
-        way="" if way is None else _name(way),
+        way="" if way is None else _name(way, streams),
         path_cycles=launch + path,
         cycles=launch + max(issue, cycles, *sums.values(), 0.0),
     )
@@ -91,7 +91,10 @@ def _core(machine: Resource) -> int | None:
     return machine[0] if isinstance(machine, tuple) and isinstance(machine[0], int) else None
 
 
-def _name(machine: Resource) -> str:
+def _name(machine: Resource, streams: tuple[TimedStream, ...]) -> str:
+    core = _core(machine)
+    if isinstance(machine, tuple) and core is not None:
+        return f"{machine[1]} of core {streams[core].core}"
     return " ".join(map(str, machine)) if isinstance(machine, tuple) else str(machine)
 
 
@@ -99,7 +102,7 @@ def _relevant(machines: dict[Resource, list[Claim]], core: int | None) -> list[l
     """Claims of the core's engines and of what is shared; left out is what says no more than another one does."""
     kept: list[list[Claim]] = []
     shapes: list[set[tuple[int, float]]] = []
-    for machine, claims in sorted(machines.items(), key=lambda item: (-len(item[1]), _name(item[0]))):
+    for machine, claims in sorted(machines.items(), key=lambda item: (-len(item[1]), str(item[0]))):
         owners = {part for part in machine[1:] if isinstance(part, int)} if isinstance(machine, tuple) else set()
         if owners or _core(machine) not in (None, core):
             continue

@@ -19,12 +19,14 @@ __all__ = ["time"]
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
-def time(path: Path, chip: str, cores: int | None, cluster: int, json_file: Path | None) -> None:
+@click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
+def time(path: Path, chip: str, cores: int | None, cluster: int, json_file: Path | None, bounds: bool) -> None:
     """Run the machine code of a program, or of an artifact folder, under the clock of a chip.
 
     \b
     dsa-sched time mine.out --chip stcp920
     dsa-sched time program.elf --chip ./mine.yaml --cores 4 --json time.json
+    dsa-sched time mine.out --chip stcp920 --bounds
 
     \b
     What is printed
@@ -32,20 +34,26 @@ def time(path: Path, chip: str, cores: int | None, cluster: int, json_file: Path
       cycles at work of each engine, and their share of the time after the launch
       what the scalar cores waited for
       how long engines of one core worked at the same time
+      with --bounds, how far the run is from the least that any order could take
 
     Nothing but the executable is read, and engines compute nothing. The rules of the clock, and what the numbers rest
     on, are in docs/timing.md.
     """
-    from dsa_sched.clock import time_path
+    from dsa_sched.clock import time_path, with_bounds
     from dsa_sched.report.clock import print_times, write_times
     from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.progress import Steps
+    from hw_models.loading import load_chip
 
     if json_file is not None:
         require_folder(json_file)
     with Steps() as steps:
         steps.say("timing")
-        run = time_path(path, chip, cores, cluster)
+        described = load_chip(chip)
+        run = time_path(path, described, cores, cluster)
+        if bounds:
+            steps.say("bounding")
+            run = with_bounds(run, described)
     if json_file is not None:
         write_times(run, json_file)
     print_times(run)

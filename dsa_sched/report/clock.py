@@ -6,13 +6,19 @@ The keys of the JSON form are documented in docs/timing.md.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsa_sched.clock import RunTime, TimedProgram
 from dsa_sched.report.listing import output_console, print_listing
 from dsa_sched.whole_file import write_whole
 from hw_models.errors import size_text
 from isched.critical import critical_cycles
+from isched.timeline import Timeline
+
+if TYPE_CHECKING:
+    from isched.bounds import Bounds
 
 __all__ = ["FORMAT", "print_times", "times_json", "write_times"]
 
@@ -67,6 +73,10 @@ def print_times(run: RunTime) -> None:
         whole = max(1.0, timeline.cycles - timeline.launch_cycles)
         chain = ", ".join(f"{cause} {cycles / whole:.1%}" for cause, cycles in critical_cycles(timeline).items())
         say(f"the chain of causes from the launch to the end: {chain or 'nothing'}")
+        if program.bounds is not None:
+            print_listing(
+                ("no order takes less than", "cycles", "this run takes more"), _bounds(timeline, program.bounds), (1, 2)
+            )
 
 
 def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
@@ -77,6 +87,16 @@ def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
         moved = timeline.moved_bytes.get(unit, 0)
         rows.append((unit, f"{busy:,.0f}", f"{timeline.utilisation[unit]:.1%}", size_text(moved) if moved else ""))
     return rows
+
+
+def _bounds(timeline: Timeline, bounds: Bounds) -> list[tuple[str, ...]]:
+    rows = (
+        (f"the busiest engine ({bounds.engine or 'none'})", bounds.engine_cycles),
+        (f"the busiest way ({bounds.way or 'none'})", bounds.bandwidth_cycles),
+        ("the longest chain of instructions that need each other", bounds.path_cycles),
+        ("all of these, phase by phase", bounds.cycles),
+    )
+    return [(what, f"{least:,.0f}", f"{timeline.cycles / least - 1:.1%}" if least else "") for what, least in rows]
 
 
 def _core_cycles(program: TimedProgram) -> float:
@@ -135,6 +155,7 @@ def _program(program: TimedProgram) -> dict[str, object]:
         "overlaps": {
             name: {"cycles": overlap.cycles, "share": overlap.share} for name, overlap in timeline.overlaps.items()
         },
+        "bounds": asdict(program.bounds) if program.bounds is not None else None,
     }
 
 

@@ -90,6 +90,19 @@ def test_what_is_written(folder: Path, tmp_path: Path) -> None:
         assert set(said["overlaps"]) == {"all", "transfer/matrix", "transfer/vector", "vector/matrix"}
 
 
+def test_bounds_are_below_the_run(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "time.json"
+    result = invoke("time", folder, "--chip", "stcp920", "--bounds", "--json", target)
+    rows = [line for line in result.stdout.splitlines() if line.startswith("all of these, phase by phase")]
+    for row, said in zip(rows, json.loads(target.read_text())["programs"], strict=True):
+        bounds = said["bounds"]
+        least = max(bounds["engine_cycles"], bounds["bandwidth_cycles"], bounds["path_cycles"])
+        assert said["launch_cycles"] < least <= bounds["cycles"] <= said["cycles"]
+        share = said["cycles"] / bounds["cycles"] - 1
+        assert row.split()[-2:] == [f"{bounds['cycles']:,.0f}", f"{share:.1%}"]
+    assert "no order takes less than" not in invoke("time", folder, "--chip", "stcp920").stdout
+
+
 def slower(path: Path) -> Path:
     """A chip file of the same chip with half the clock and a launch of 1,000 cycles."""
     text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")

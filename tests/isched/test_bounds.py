@@ -49,7 +49,7 @@ def bounds(*cores: tuple[TimedOp, ...], chip: Chip = CHIP) -> Bounds:
 
 def test_engines_that_need_nothing_from_each_other_bind_alone() -> None:
     found = bounds((work("matrix", 100), work("vector", 70), work("matrix", 50), work("vector", 60)))
-    assert (found.engine_cycles, found.engine) == (150, "0 matrix")
+    assert (found.engine_cycles, found.engine) == (150, "matrix of core 0")
     assert found.path_cycles == 1 + 100
     assert found.cycles == 1 + 150
 
