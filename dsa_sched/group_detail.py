@@ -13,7 +13,7 @@ from dsa_sched.explanation import Explained, GroupFacts
 from hw_models.errors import ModelError
 from partitioner.decisions import Decision
 from partitioner.layout import LayerLayout
-from partitioner.plan import Group, Plan, Step
+from partitioner.plan import Exchange, Group, Plan, Step
 from partitioner.regions import Box, box_size
 
 __all__ = ["Constant", "GroupDetail", "LayerDetail", "Neighbour", "detail_of"]
@@ -67,7 +67,7 @@ class GroupDetail:
     shown_instance: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    exchanges: tuple[tuple[str, tuple[int, ...]], ...]
+    exchanges: tuple[Exchange, ...]
     steps: tuple[tuple[int, Step], ...]
     constants: tuple[Constant, ...]
     neighbours: tuple[Neighbour, ...]
@@ -96,7 +96,7 @@ def detail_of(explained: Explained, name: str) -> GroupDetail:
         shown_instance=shown.instance,
         reads=group.inputs(graph),
         writes=group.outputs(graph),
-        exchanges=tuple((exchange.tensor, exchange.pieces) for exchange in group.exchanges),
+        exchanges=group.exchanges,
         steps=steps,
         constants=tuple(_constants(explained, group)),
         neighbours=neighbours,

@@ -211,8 +211,9 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
         yield f"  cut along axis {axis} at {', '.join(map(str, points))}"
     yield f"  reads {', '.join(detail.reads) or 'nothing'}; gives {', '.join(detail.writes)}"
     yield "  divided among cores as " + " or ".join("x".join(map(str, pieces)) for pieces in group.pieces)
-    for tensor, pieces in detail.exchanges:
-        yield f"  {tensor} is computed once, in pieces {'x'.join(map(str, pieces))}, and exchanged between cores"
+    for exchange in detail.exchanges:
+        then = f"left in {exchange.scope}, where its readers find it" if exchange.scope else "exchanged between cores"
+        yield f"  {exchange.tensor} is computed once, in pieces {'x'.join(map(str, exchange.pieces))}, and {then}"
     yield (
         f"  a core's memory holds {size_text(use.values_bytes)} of its values and {size_text(use.tiles_bytes)} of tile "
         f"buffers in layer {use.layer}; there were {size_text(use.tile_room_bytes)} for buffers"

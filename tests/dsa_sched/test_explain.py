@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.cli import cli
@@ -216,3 +218,21 @@ def test_no_report_is_lost_for_want_of_a_folder(model: Path, tmp_path: Path) -> 
     done = invoke(model, "--chip", "stcp920", "--json", tmp_path / "nowhere" / "e.json")
     assert done.exit_code == 1
     assert "needs a folder that exists" in done.stderr
+
+
+def test_a_spilled_value_says_where_its_readers_find_it() -> None:
+    builder = GraphBuilder("skip")
+    first = builder.elementwise("relu", builder.conv(builder.input("x", 4, 8, 8, 16), 32))
+    y = first
+    for _ in range(3):
+        y = builder.elementwise("relu", builder.conv(y, 32))
+    graph, constants = builder.build(builder.conv(builder.concat(3, first, y), 16))
+    chip = small_chip(data_bytes=8 << 10)
+    explained = explain_plan(make_plan(graph, constants, chip, TARGET, "O3", "longest"), graph, chip, TARGET)
+    (group,) = explained.explanation.groups
+    console = Console(file=StringIO(), width=200)
+    print_detail(explained.explanation, detail_of(explained, group.name), console)
+    assert isinstance(console.file, StringIO)
+    (line,) = (line for line in console.file.getvalue().splitlines() if "left in" in line)
+    pattern = rf"  {first} is computed once, in pieces \S+, and left in LLB, where its readers find it"
+    assert re.fullmatch(pattern, line.rstrip())
