@@ -33,6 +33,7 @@ from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
 from isched.lower import lower_plan
 from isched.program import Placement, Program
+from isched.schedule import schedule_program
 from isched.verify import verify_program
 from partitioner.batching import pass_count
 from partitioner.levels import LEVELS, make_plan
@@ -56,15 +57,15 @@ VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
-    own copies of its inputs, so that it can be judged by itself; `overlap` lets the engines of a core work at the same
-    time (see `isched.pipeline`); with `keep_values` nothing in the main memory is overwritten once it is written;
-    `spill` names the policy by which values of a group that find no room on the cores leave them."""
+    own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
+    the same time (see `isched.schedule`); with `keep_values` nothing in the main memory is overwritten once it is
+    written; `spill` names the policy by which values of a group that find no room on the cores leave them."""
 
     level: str = "O0"
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     isolated: bool = False
-    overlap: bool = False
+    schedule: bool = False
     keep_values: bool = False
     spill: str = NO_SPILLS
 
@@ -254,9 +255,12 @@ def compile_plan(
         target,
         target.data_base_bytes,
         options.isolated,
-        options.overlap,
+        options.schedule,
         options.keep_values,
     )
+    if options.schedule:
+        progress("scheduling")
+        program = schedule_program(program, chip, target)
     progress("verifying the program")
     verify_program(program, chip)
     return Compilation(model, chip, target, options, plan, program)

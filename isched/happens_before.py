@@ -12,15 +12,15 @@ they wait for it. Nothing watches the DMA: what it touches must be awaited, or b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from hw_models.errors import PlanError
-from isched.overlap import overlaps
-from isched.program import Instr, Program, Region
+from isched.conflicts import Conflicts
+from isched.program import Instr, Program
 
 __all__ = ["Knowledge", "Step", "Units", "walk"]
 
@@ -71,7 +71,7 @@ class Knowledge:
         return bool(self.over[core, unit] >= end)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One instruction (position `index` in the stream of the `core`th stream), begun when what it `knows` is over; its
     own accesses are over for whoever knows that `unit` has come to `end`. Barriers are not steps."""
@@ -87,26 +87,31 @@ class Step:
 class _Core:
     """One stream on its way."""
 
-    def __init__(self, number: int, instrs: tuple[Instr, ...], cores: int, units: Units) -> None:
+    def __init__(
+        self, number: int, instrs: tuple[Instr, ...], conflicts: Conflicts, cores: int, units: Units
+    ) -> None:
         self.number = number
         self.instrs = instrs
+        self.conflicts = conflicts.earlier
         self.position = 0
         self.scalar: Vector = np.zeros((cores, units.count), np.int64)
         """What the scalar core knows; an engine knows that of the moment of issue, and what was before it there."""
         self.engines: list[Vector] = [self.scalar] * units.count
-        self.flying: dict[str, deque[tuple[Instr, int, Vector]]] = {}
-        """Instructions by engine that the scalar core does not know to be over, with what their end tells."""
+        self.flying: dict[str, deque[tuple[int, Vector]]] = {}
+        """Positions by engine that the scalar core does not know to be over, with what their end tells."""
         self.open: dict[str, int] = {}
         """Transfers in flight: token -> position behind the wait."""
 
 
-def walk(program: Program, shared: frozenset[str]) -> Iterator[Step]:
-    """All instructions in one order that keeps the streams and the meetings, each with what it knows.
+def walk(program: Program, shared: frozenset[str], conflicts: Sequence[Conflicts]) -> Iterator[Step]:
+    """All instructions in one order that keeps the streams and the meetings, each with what it knows. `conflicts` are
+    those inside each core, by `isched.conflicts`.
 
     Raises PlanError where cores wait for each other for ever, or a transfer is never awaited.
     """
     units = Units.of(program, shared)
-    cores = [_Core(n, stream.instrs, len(program.streams), units) for n, stream in enumerate(program.streams)]
+    count = len(program.streams)
+    cores = [_Core(n, stream.instrs, conflicts[n], count, units) for n, stream in enumerate(program.streams)]
     numbers = {stream.core: n for n, stream in enumerate(program.streams)}
     while True:
         for core in cores:
@@ -140,7 +145,7 @@ def _issue(program: Program, core: _Core, instr: Instr, units: Units) -> Step:
         core.scalar = core.scalar.copy()
         core.scalar[core.number, unit] = index + 1
         return Step(core.number, index, instr, unit, index + 1, Knowledge(core.scalar))
-    _wait_for_conflicts(core, instr)
+    _wait_for_conflicts(core)
     known = core.scalar if unit < 0 else np.maximum(core.scalar, core.engines[unit])
     _fly(core, instr, unit, known)
     return Step(core.number, index, instr, unit, index + 1, Knowledge(known))
@@ -160,13 +165,21 @@ def _start(program: Program, core: _Core, instr: Instr) -> int:
     raise PlanError(who, needs="every background transfer awaited before the end", has=instr.starts)
 
 
-def _wait_for_conflicts(core: _Core, instr: Instr) -> None:
+def _wait_for_conflicts(core: _Core) -> None:
     """The scalar core waits for accesses in flight to the same bytes, so for all before them on the same engine."""
+    earlier = core.conflicts[core.position]
+    if not earlier:
+        return
     for queue in core.flying.values():
-        last = next((n for n in range(len(queue) - 1, -1, -1) if _conflict(instr, queue[n][0])), -1)
+        if not queue or queue[0][0] > earlier[-1]:
+            continue
+        last = -1
+        mine = set(earlier)
+        for n, (position, _) in enumerate(queue):
+            if position in mine:
+                last = n
         for _ in range(last + 1):
-            _, _, told = queue.popleft()
-            core.scalar = np.maximum(core.scalar, told)
+            core.scalar = np.maximum(core.scalar, queue.popleft()[1])
 
 
 def _fly(core: _Core, instr: Instr, unit: int, known: Vector) -> None:
@@ -176,7 +189,7 @@ def _fly(core: _Core, instr: Instr, unit: int, known: Vector) -> None:
         told = known.copy()
         told[core.number, unit] = core.position + 1
         core.engines[unit] = told
-    core.flying.setdefault(instr.engine, deque()).append((instr, core.position, told))
+    core.flying.setdefault(instr.engine, deque()).append((core.position, told))
 
 
 def _meeting(program: Program, cores: list[_Core], numbers: dict[int, int]) -> list[int]:
@@ -227,7 +240,7 @@ def _together(cores: list[_Core], units: Units) -> Iterator[Step]:
     before = []
     for core in cores:
         instr = core.instrs[core.position]
-        _wait_for_conflicts(core, instr)
+        _wait_for_conflicts(core)
         before.append(np.maximum(core.scalar, core.engines[units.number(instr)]))
     known = np.maximum.reduce(before)
     for core in cores:
@@ -239,12 +252,3 @@ def _together(cores: list[_Core], units: Units) -> Iterator[Step]:
         _fly(core, instr, unit, known)
         yield Step(core.number, core.position, instr, unit, core.position + 1, Knowledge(known))
         core.position += 1
-
-
-def _conflict(a: Instr, b: Instr) -> bool:
-    """Do two instructions of a core touch a byte that one of them writes?"""
-    return _meet(a.writes, b.writes) or _meet(a.writes, b.reads) or _meet(a.reads, b.writes)
-
-
-def _meet(some: tuple[Region, ...], others: tuple[Region, ...]) -> bool:
-    return any(overlaps(a, b) for a in some for b in others)

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip, MatrixEngine
+from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.routes import main_memory
 from isched.movement import copies, packed_copies
-from isched.pipeline import TileCode, pipelined, tile_code, together
+from isched.together import TileCode, together
 from isched.placing import place_tensors
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
 from isched.turns import Turn, turns_of
-from partitioner.fetches import TileFetch, relay, tile_fetches
+from partitioner.fetches import TileFetch, in_first_half, relay, tile_fetches
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
 from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
@@ -33,6 +33,8 @@ from partitioner.target import Load
 from partitioner.tiling import Tiler
 
 __all__ = ["lower_plan"]
+
+NOWHERE: frozenset[tuple[str, str]] = frozenset()
 
 MOST_INSTRUCTIONS = 1_000_000
 """A program of more is refused while it is being made: no code space holds it, and hours would pass."""
@@ -56,6 +58,8 @@ class _Lowering:
     turn: Turn | None = None
     brought: dict[object, tuple[Instr, ...]] = field(default_factory=dict)
     """Of this turn: instructions that bring constants, which are the same on all cores."""
+    from_end: dict[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """By core, the parts of memories whose end was not used by the last tile: the next one begins there."""
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
@@ -70,11 +74,6 @@ class _Lowering:
 
     def item_bytes(self, tensor: str) -> int:
         return self.graph.by_name[tensor].item_bytes
-
-    @property
-    def matrix(self) -> str:
-        """The matrix engine, or nothing on a chip without one."""
-        return next((engine.name for engine in self.chip.engines if isinstance(engine, MatrixEngine)), "")
 
     def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
         """The whole of a value in the main memory."""
@@ -109,38 +108,33 @@ def lower_plan(
     state = _Lowering(
         graph, constants, chip, target, layout, tiler, by_name, reads, main_memory(chip), streams, overlap
     )
-    turns = turns_of(plan, layout, graph, chip, overlap)
-    for turn, following in zip(turns, (*turns[1:], None), strict=False):
+    for turn in turns_of(plan, layout, chip, overlap):
         if isinstance(turn, Turn):
-            _lower_turn(state, turn, following if isinstance(following, Turn) and following.early else None)
+            _lower_turn(state, turn)
         else:
             _lower_move(state, *turn)
     streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
     return Program(plan.name, chip.name, 0, target.barrier, placements, streams_of)
 
 
-def _lower_turn(state: _Lowering, turn: Turn, following: Turn | None) -> None:
-    """All cores work on their boxes; the core that issues the DMA brings the constants of the `following` turn."""
+def _lower_turn(state: _Lowering, turn: Turn) -> None:
+    """What comes from the main memory is staged, all cores work on their boxes, what goes there is taken away."""
     layer, entry, stage = turn.entry.layer, turn.entry, turn.stage
     pins = [name for name in layer.inputs(state.graph) if name in state.layout.pinned]
     if turn.number == 0:
         _load_pins(state, entry, pins)
     shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
-    _bring(state, turn, tuple(staged for staged in stage.inputs if staged not in (*turn.early, *turn.kept)))
-    early = _early(state, following) if following is not None else ((), ())
+    _bring(state, turn)
     if shared:
         state.barrier(layer.name)
-    state.streams[0].extend(early[0])
     codes = {
         core: _lower_piece(state, turn, number)
         for number, core in enumerate(turn.step.binding.cores)
         if number < len(turn.round.boxes) and box_size(turn.round.boxes[number])
     }
     for core, tiles in (together(codes, state.target.broadcast) if state.overlap else codes).items():
-        plain = (instr for code in tiles for instr in (*code.constants, *code.load, *code.multiply, *code.finish))
-        state.streams[core].extend(pipelined(tiles) if state.overlap else plain)
+        state.streams[core].extend(instr for tile in tiles for instr in (*tile.constants, *tile.work))
         _require_size(state, layer)
-    state.streams[0].extend(early[1])
     if shared:
         state.barrier(layer.name)
     _store_outputs(state, turn)
@@ -171,11 +165,12 @@ def _require_size(state: _Lowering, layer: Layer) -> None:
         )
 
 
-def _staging_copies(state: _Lowering, turn: Turn, wanted: tuple[Staged, ...]) -> list[Copy]:
-    """Copies from the main memory into the staging area of a turn."""
-    return [
+def _bring(state: _Lowering, turn: Turn) -> None:
+    """Stage what a turn reads and the one before it has not left there."""
+    wanted = [
         copy
-        for staged in wanted
+        for staged in turn.stage.inputs
+        if staged not in turn.kept
         for copy in packed_copies(
             state.in_main(staged.tensor, state.reads),
             turn.place(staged),
@@ -184,21 +179,7 @@ def _staging_copies(state: _Lowering, turn: Turn, wanted: tuple[Staged, ...]) ->
             at_source=False,
         )
     ]
-
-
-def _bring(state: _Lowering, turn: Turn, wanted: tuple[Staged, ...]) -> None:
-    """Stage what a turn reads and nothing brought before."""
-    state.copy(0, _staging_copies(state, turn, wanted), turn.entry.layer.name)
-
-
-def _early(state: _Lowering, turn: Turn) -> tuple[tuple[Instr, ...], tuple[Instr, ...]]:
-    """Instructions that start, and that await, what is brought a turn early. Where one transfer must be awaited before
-    another starts, all of it is done at the end, before the barrier."""
-    instrs = state.copies(_staging_copies(state, turn, turn.early), turn.entry.layer.name)
-    first_wait = next((n for n, instr in enumerate(instrs) if instr.awaits), len(instrs))
-    if any(instr.starts for instr in instrs[first_wait:]):
-        return (), instrs
-    return instrs[:first_wait], instrs[first_wait:]
+    state.copy(0, wanted, turn.entry.layer.name)
 
 
 def _store_outputs(state: _Lowering, turn: Turn) -> None:
@@ -223,7 +204,10 @@ def _lower_piece(state: _Lowering, turn: Turn, number: int) -> list[TileCode]:
     layer, here = entry.layer, entry.residents[number]
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
     tiles = state.tiler.tiles(layer, turn.round.boxes[number], residents, entry.room, state.overlap)
-    fetches = tile_fetches(state.chip, layer, tiles, entry.room, state.overlap)
+    core = turn.step.binding.cores[number]
+    fetches = list(tile_fetches(state.chip, layer, tiles, entry.room, state.overlap, state.from_end.get(core, NOWHERE)))
+    if state.overlap:
+        state.from_end[core] = in_first_half(state.chip, fetches[-1], entry.room)
     return [code for fetch in fetches for code in _tile(state, turn, fetch, here)]
 
 
@@ -256,7 +240,7 @@ def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Plac
         if tile.stored and number == len(tile.loads) - 1:
             source = Place(work.local, offsets[work.output], tile.box)
             instrs += state.copies(_back(state, turn, source, here), layer.name)
-        yield tile_code(constants, others, instrs, state.matrix)
+        yield TileCode(constants, (*others, *instrs))
 
 
 def _offsets(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from numba import njit
+
 from isched.program import Region
 
-__all__ = ["overlaps"]
+__all__ = ["overlaps", "rows_meet"]
 
 
 def overlaps(a: Region, b: Region) -> bool:
@@ -20,8 +22,9 @@ def overlaps(a: Region, b: Region) -> bool:
         return _combs_meet(a, b)
     if a_rows > b_rows:
         a, b = b, a
-    starts = range(a.offset_bytes, a.offset_bytes + a.rows * a.stride_bytes, a.stride_bytes)
-    return any(_run_meets(start, start + a.row_bytes, b) for start in starts)
+    return rows_meet(
+        a.offset_bytes, a.row_bytes, a.rows, a.stride_bytes, b.offset_bytes, b.row_bytes, b.rows, b.stride_bytes
+    )
 
 
 def _rows(region: Region) -> int:
@@ -40,3 +43,16 @@ def _combs_meet(a: Region, b: Region) -> bool:
     distance = b.offset_bytes - a.offset_bytes
     least = max((distance - a.row_bytes) // a.stride_bytes + 1, 1 - b.rows)
     return least < a.rows and least * a.stride_bytes < distance + b.row_bytes
+
+
+@njit(cache=True)
+def rows_meet(
+    a_first: int, a_row: int, a_rows: int, a_stride: int, b_first: int, b_row: int, b_rows: int, b_stride: int
+) -> bool:  # pragma: no cover - compiled
+    """Does one of the rows of `a` meet one of `b`, whose rows lie apart? Compiled: rows are many."""
+    for run in range(a_rows):
+        start = a_first + run * a_stride
+        first = max(0, (start - b_first - b_row) // b_stride + 1)
+        if first < b_rows and b_first + first * b_stride < start + a_row:
+            return True
+    return False

@@ -1,9 +1,9 @@
-"""The turns of a program in order: which round of which layer, where it is staged, and what is staged one turn ahead.
+"""The turns of a program in order: which round of which layer, and where it is staged.
 
-    layout: layers with rounds --flatten--> turns --two places in the staging area--> constants come a turn early
+    layout: layers with rounds --flatten--> turns --one behind the other in the staging memory--> places
 
-A turn's constants may arrive while the turn before computes, if there is room for both beside all that is kept in the
-staging memory: the turn before lies at one end of what is free, this one at the other.
+A turn is staged behind the one before it as long as there is room, then from the start of what is free again: so what
+later turns need can arrive while earlier ones are still read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
-from partitioner.graph import Graph
 from partitioner.layout import LayerLayout, Layout, MoveLayout, Place
 from partitioner.plan import Plan, Step
 from partitioner.rounds import Round, Stage, Staged
@@ -22,8 +21,8 @@ __all__ = ["Turn", "turns_of"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One round of a layer (`number` of `count`), staged from `base_bytes` on in `staging`. `early` is brought while
-    the turn before computes, `kept` lies there from it."""
+    """One round of a layer (`number` of those that it has), staged from `base_bytes` on in `staging`. What is `kept`
+    lies there from the turn before."""
 
     step: Step
     entry: LayerLayout
@@ -32,7 +31,6 @@ class Turn:
     stage: Stage
     staging: str
     base_bytes: int
-    early: tuple[Staged, ...] = ()
     kept: tuple[Staged, ...] = ()
 
     @property
@@ -49,28 +47,33 @@ class Turn:
         return Place(self.staging, self.base_bytes + staged.offset_bytes, staged.box)
 
 
-def turns_of(
-    plan: Plan, layout: Layout, graph: Graph, chip: Chip, ahead: bool
-) -> tuple[Turn | tuple[Step, MoveLayout], ...]:
-    """All turns and moves in program order; with `ahead`, constants and inputs of the network are staged a turn early
-    where there is room."""
+def turns_of(plan: Plan, layout: Layout, chip: Chip, apart: bool) -> tuple[Turn | tuple[Step, MoveLayout], ...]:
+    """All turns and moves in program order; each turn is staged from the start of what its layer finds free, or, with
+    `apart`, behind the turn before it where there is room."""
+    unit = chip.memory(layout.staging).alignment_bytes
     result: list[Turn | tuple[Step, MoveLayout]] = []
     before: Turn | None = None
+    following = 0
     for item in _flat(plan, layout):
-        if not isinstance(item, Turn):
-            result.append(item)
-            before = None
-            continue
-        turn = item
-        same = before is not None and before.entry is turn.entry
-        if before is not None and same and before.base_bytes + turn.stage.size_bytes <= sum(turn.entry.staging):
-            kept = tuple(staged for staged in turn.stage.inputs if staged in before.stage.inputs)
-            turn = replace(turn, base_bytes=before.base_bytes, kept=kept)
-        if ahead and before is not None and not turn.kept and (same or _plain(before)):
-            turn = _ahead(before, turn, graph, chip.memory(layout.staging).alignment_bytes)
-        result.append(turn)
-        before = turn
+        if isinstance(item, Turn):
+            low, size = item.entry.staging
+            start = max(low, -(-following // unit) * unit)
+            if apart and start + item.stage.size_bytes <= low + size:
+                item = replace(item, base_bytes=start)
+            if before is not None and before.entry is item.entry:
+                item = _keeping(before, item)
+            following = item.end_bytes
+            before = item
+        result.append(item)
     return tuple(result)
+
+
+def _keeping(before: Turn, turn: Turn) -> Turn:
+    """The turn where the one before it was, if something of that stays: nothing is brought twice."""
+    low, size = turn.entry.staging
+    kept = tuple(staged for staged in turn.stage.inputs if staged in before.stage.inputs)
+    fits = before.base_bytes + turn.stage.size_bytes <= low + size
+    return replace(turn, base_bytes=before.base_bytes, kept=kept) if kept and fits else turn
 
 
 def _flat(plan: Plan, layout: Layout) -> Iterator[Turn | tuple[Step, MoveLayout]]:
@@ -81,26 +84,3 @@ def _flat(plan: Plan, layout: Layout) -> Iterator[Turn | tuple[Step, MoveLayout]
         for entry in laid:
             for number, (turn, stage) in enumerate(entry.rounds):
                 yield Turn(step, entry, number, turn, stage, layout.staging, entry.staging[0])
-
-
-def _plain(turn: Turn) -> bool:
-    """True when nothing else uses the staging memory between a turn and the next layer's first."""
-    return turn.last and turn.entry.exchange is None and not turn.entry.stores
-
-
-def _ahead(before: Turn, turn: Turn, graph: Graph, unit: int) -> Turn:
-    """The turn at the end of the free bytes that the one before leaves, what is there from the start brought early;
-    unchanged where
-    both do not fit or there is nothing to bring."""
-    early = tuple(
-        staged for staged in turn.stage.inputs if graph.by_name[staged.tensor].constant or staged.tensor in graph.inputs
-    )
-    if not early:
-        return turn
-    low = max(before.entry.staging[0], turn.entry.staging[0])
-    high = min(sum(before.entry.staging), sum(turn.entry.staging))
-    for base in (low, (high - turn.stage.size_bytes) // unit * unit):
-        fits = base >= low and base + turn.stage.size_bytes <= high
-        if fits and (base >= before.end_bytes or base + turn.stage.size_bytes <= before.base_bytes):
-            return replace(turn, base_bytes=base, early=early)
-    return turn

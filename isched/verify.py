@@ -9,26 +9,21 @@ and a DMA transfer of its own. Inside a core the hardware orders the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from isched.conflicts import Touched, conflicts_of, conflicts_within, touched_in
 from isched.happens_before import Step, walk
-from isched.overlap import overlaps
 from isched.program import Program, Region
 
 __all__ = ["verify_program"]
 
 INITIALISED = ("input", "constant", "probe")
 """Placements that hold data before the program starts."""
-
-PAGE_BYTES = 1 << 13
-"""Accesses in flight to shared memories are looked up by pages."""
 
 
 def verify_program(program: Program, chip: Chip) -> None:
@@ -37,91 +32,89 @@ def verify_program(program: Program, chip: Chip) -> None:
     counts = {sum(i.opcode == program.barrier for i in stream.instrs) for stream in program.streams}
     if len(counts) > 1:
         raise PlanError(f"program {program.name}", needs="as many barriers on every core", has=str(sorted(counts)))
+    _check_rules(program, chip)
+    _check_own_memories(program, chip)
     shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
-    written, rules, recent = _Written(program, chip), _Rules.of(chip), _Recent()
-    for step in walk(program, shared):
-        instr = step.instr
-        for region, write in (*((r, False) for r in instr.reads), *((w, True) for w in instr.writes)):
-            if problem := rules[region.memory].problem(instr.engine, region, write):
-                raise PlanError(_who(program, step), needs=problem, has=str(region))
-            if region.memory in shared:
-                _refuse_race(program, recent, step, region, write)
-        for region in instr.reads:
-            if not written.whole(region, step.core):
-                raise PlanError(
-                    _who(program, step),
-                    needs="data that something wrote before",
-                    has=f"unwritten bytes in {region}",
-                )
-        for region in instr.writes:
-            written.mark(region, step.core)
-
-
-def _who(program: Program, step: Step) -> str:
-    served = step.instr.source or "no operator"
-    core = program.streams[step.core].core
-    return f"program {program.name}, core {core}, instruction {step.index} ({step.instr.opcode} of {served})"
-
-
-def _refuse_race(program: Program, recent: _Recent, step: Step, region: Region, write: bool) -> None:
-    """An access must come behind all earlier ones that it could disturb; then it is one of the recent ones itself."""
-    for other in recent.near(region, write):
-        before = other.step
-        if before is step or not overlaps(region, other.region):
+    written = _Written(chip)
+    for placement in program.placements:
+        if placement.kind in INITIALISED:
+            written.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes))
+    steps: list[Step] = []
+    touched: list[Touched] = []
+    for step in walk(program, shared, conflicts_within(program, chip)):
+        reads = tuple(region for region in step.instr.reads if region.memory in shared)
+        writes = tuple(region for region in step.instr.writes if region.memory in shared)
+        if not reads and not writes:
             continue
-        watched = before.core == step.core and not before.instr.starts and not step.instr.starts
-        if watched or step.knows.knows(before.core, before.unit, before.end):
+        steps.append(step)
+        touched.append((reads, writes))
+    for step, (reads, writes), earlier in zip(steps, touched, conflicts_of(touched), strict=True):
+        for number in earlier:
+            _refuse_race(program, steps[number], step)
+        for region in reads:
+            if not written.whole(region):
+                raise _unwritten(program, step.core, step.index, region)
+        for region in writes:
+            written.mark(region)
+
+
+def _check_rules(program: Program, chip: Chip) -> None:
+    """Every access is one that its engine and memory allow."""
+    rules = _Rules.of(chip)
+    checked: set[tuple[str, Region, bool]] = set()
+    for core, stream in enumerate(program.streams):
+        for index, instr in enumerate(stream.instrs):
+            for regions, write in ((instr.reads, False), (instr.writes, True)):
+                for region in regions:
+                    access = (instr.engine, region, write)
+                    if access not in checked:
+                        checked.add(access)
+                        if problem := rules[region.memory].problem(*access):
+                            raise PlanError(_who(program, core, index), needs=problem, has=str(region))
+
+
+def _check_own_memories(program: Program, chip: Chip) -> None:
+    """Each core reads of its own memories what it wrote there before. Cores that do the same are checked once."""
+    private = frozenset(memory.name for memory in chip.memories if memory.scope == "core")
+    known: set[tuple[Touched, ...]] = set()
+    for core, stream in enumerate(program.streams):
+        touched = touched_in(stream.instrs, private)
+        key = tuple(entry for entry in touched if entry[0] or entry[1])
+        if key in known:
             continue
-        if before.instr.starts and before.core == step.core:
-            needs = f"transfer {before.instr.starts} to be awaited before {region}"
-        else:
-            needs = "a barrier between accesses of two cores, or of a core and its DMA"
-        raise PlanError(
-            _who(program, step),
-            needs=needs,
-            has=f"core {program.streams[before.core].core} {before.instr.opcode} ({before.instr.source}) at "
-            f"{other.region}, not known to be over",
-        )
-    recent.add(_Access(step, region, write))
+        known.add(key)
+        written = _Written(chip)
+        for index, (reads, writes) in enumerate(touched):
+            for region in reads:
+                if not written.whole(region):
+                    raise _unwritten(program, core, index, region)
+            for region in writes:
+                written.mark(region)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Access:
-    step: Step
-    region: Region
-    write: bool
+def _unwritten(program: Program, core: int, index: int, region: Region) -> PlanError:
+    needs = "data that something wrote before"
+    return PlanError(_who(program, core, index), needs=needs, has=f"unwritten bytes in {region}")
 
 
-class _Recent:
-    """Accesses to shared memories that later ones may still race with, by page. A write without gaps ends those that
-    it covers: what is behind the write is behind them."""
-
-    def __init__(self) -> None:
-        self.pages: dict[tuple[str, int, bool], list[_Access]] = {}
-
-    def near(self, region: Region, write: bool) -> Iterator[_Access]:
-        """Accesses in the pages that a region touches, those that write and, for a write, those that read."""
-        for kind in (True, False) if write else (True,):
-            pages = [self.pages[key] for key in self._keys(region, kind) if key in self.pages]
-            yield from pages[0] if len(pages) == 1 else dict.fromkeys(chain.from_iterable(pages))
-
-    def add(self, access: _Access) -> None:
-        region = access.region
-        if access.write and (region.rows == 1 or region.stride_bytes == region.row_bytes):
-            for key in (*self._keys(region, True), *self._keys(region, False)):
-                if page := self.pages.get(key):
-                    self.pages[key] = [other for other in page if not _covers(region, other.region)]
-        for key in self._keys(region, access.write):
-            self.pages.setdefault(key, []).append(access)
-
-    @staticmethod
-    def _keys(region: Region, write: bool) -> list[tuple[str, int, bool]]:
-        pages = range(region.offset_bytes // PAGE_BYTES, (region.end_bytes - 1) // PAGE_BYTES + 1)
-        return [(region.memory, page, write) for page in pages]
+def _who(program: Program, core: int, index: int) -> str:
+    instr = program.streams[core].instrs[index]
+    served = instr.source or "no operator"
+    return f"program {program.name}, core {program.streams[core].core}, instruction {index} ({instr.opcode} of {served})"
 
 
-def _covers(outer: Region, inner: Region) -> bool:
-    return outer.offset_bytes <= inner.offset_bytes and inner.end_bytes <= outer.end_bytes
+def _refuse_race(program: Program, before: Step, step: Step) -> None:
+    """An access must come behind an earlier one to the same bytes, if one of them writes."""
+    if before.core == step.core and not before.instr.starts and not step.instr.starts:
+        return  # inside a core the hardware watches
+    if step.knows.knows(before.core, before.unit, before.end):
+        return
+    if before.instr.starts and before.core == step.core:
+        needs = f"transfer {before.instr.starts} to be awaited before"
+    else:
+        needs = "a barrier between accesses of two cores, or of a core and its DMA"
+    other = f"core {program.streams[before.core].core} {before.instr.opcode} ({before.instr.source})"
+    raise PlanError(_who(program, step.core, step.index), needs=needs, has=f"{other} not known to be over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,27 +147,22 @@ class _Rules:
 
 
 class _Written:
-    """Which bytes hold data, of each core's memories and of the shared ones."""
+    """Which bytes hold data: of the shared memories, or of one core's."""
 
-    def __init__(self, program: Program, chip: Chip) -> None:
+    def __init__(self, chip: Chip) -> None:
         self.chip = chip
-        self.private = {memory.name for memory in chip.memories if memory.scope == "core"}
-        self.maps: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
-        for placement in program.placements:
-            if placement.kind in INITIALISED:
-                self.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes), -1)
+        self.maps: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def mark(self, region: Region, core: int) -> None:
-        self._view(region, core)[...] = True
+    def mark(self, region: Region) -> None:
+        self._view(region)[...] = True
 
-    def whole(self, region: Region, core: int) -> bool:
-        return bool(self._view(region, core).all())
+    def whole(self, region: Region) -> bool:
+        return bool(self._view(region).all())
 
-    def _view(self, region: Region, core: int) -> npt.NDArray[np.bool_]:
-        key = (region.memory, core if region.memory in self.private else -1)
-        if key not in self.maps:
-            self.maps[key] = np.zeros(self.chip.memory(region.memory).size_bytes, np.bool_)
-        flat = self.maps[key][region.offset_bytes : region.end_bytes]
+    def _view(self, region: Region) -> npt.NDArray[np.bool_]:
+        if region.memory not in self.maps:
+            self.maps[region.memory] = np.zeros(self.chip.memory(region.memory).size_bytes, np.bool_)
+        flat = self.maps[region.memory][region.offset_bytes : region.end_bytes]
         if region.rows == 1:
             return flat
         shape, strides = (region.rows, region.row_bytes), (region.stride_bytes, 1)

@@ -17,9 +17,17 @@ from partitioner.layers import Layer
 from partitioner.regions import Box, box_size, common, holds
 from partitioner.residency import Fit, Room
 from partitioner.target import Load, Work
-from partitioner.tiling import Tiles, buffer_sizes, overflow, place_buffers, second_place
+from partitioner.tiling import (
+    Tiles,
+    bounds_of,
+    buffer_sizes,
+    overflow,
+    place_buffers,
+    place_of,
+    second_place,
+)
 
-__all__ = ["Relay", "TileFetch", "relay", "tile_fetches"]
+__all__ = ["Relay", "TileFetch", "in_first_half", "relay", "tile_fetches"]
 
 MOST_RUNS = 16
 """A part that lies in more runs than this is taken with all that lies around it."""
@@ -41,12 +49,20 @@ class TileFetch:
         return self.work.output not in self.used.aliases
 
 
-def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room, twice: bool = False) -> Iterator[TileFetch]:
+def tile_fetches(
+    chip: Chip,
+    layer: Layer,
+    tiles: Tiles,
+    room: Room,
+    twice: bool = False,
+    from_end: frozenset[tuple[str, str]] = frozenset(),
+) -> Iterator[TileFetch]:
     """The tiles in order. A buffer that holds a box already is not loaded with it again. With `twice`, buffers have two
-    places where there is room and change place when their contents do. Raises DoesNotFit."""
-    places = _spare_places(chip, layer, tiles, room)
+    places where there is room and change place when their contents do. In the parts of memories `from_end`, places are
+    given from the end of the room. Raises DoesNotFit."""
+    places = _spare_places(chip, layer, tiles, room, from_end)
     if twice and sum(len(work.passes) for work in tiles.works) > 1 and all(place == places[0] for place in places):
-        yield from _alternating(chip, tiles, room)
+        yield from _alternating(chip, tiles, room, from_end)
         return
     held: dict[str, tuple[str, Box]] = {}
     before = places[0]
@@ -66,7 +82,20 @@ def tile_fetches(chip: Chip, layer: Layer, tiles: Tiles, room: Room, twice: bool
         yield TileFetch(tile, work, used, (spare,) * len(passes), tuple(passes))
 
 
-def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
+def in_first_half(chip: Chip, fetch: TileFetch, room: Room) -> frozenset[tuple[str, str]]:
+    """Parts of memories in which the first buffer of a tile lies in the first half of its room. Whatever follows finds
+    the other end free for longer."""
+    found: dict[tuple[str, str], bool] = {}
+    for buffer in fetch.used.spare:
+        place = place_of(chip, buffer.memory, buffer.part)
+        start, size = bounds_of(chip, place, room)
+        found.setdefault(place, 2 * (fetch.offsets[-1][buffer.name] - start) + buffer.size_bytes <= size)
+    return frozenset(place for place, first in found.items() if first)
+
+
+def _alternating(
+    chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]
+) -> Iterator[TileFetch]:
     """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
     one pass with each pass, the others with each tile. What finds no second place stays where it is."""
     sizes = buffer_sizes(dict.fromkeys(used.spare for used in tiles.fits))
@@ -75,7 +104,7 @@ def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
         more = {**sizes, (second_place(name), memory, part): size}
         if overflow(chip, more, room) is None:
             sizes = more
-    offsets = place_buffers(chip, sizes, room)
+    offsets = place_buffers(chip, sizes, room, from_end)
     now: dict[str, int] = {}
     held: dict[str, tuple[str, Box]] = {}
     passed = 0
@@ -102,7 +131,9 @@ def _alternating(chip: Chip, tiles: Tiles, room: Room) -> Iterator[TileFetch]:
         yield TileFetch(tile, work, used, tuple(places), tuple(passes))
 
 
-def _spare_places(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> list[dict[str, int]]:
+def _spare_places(
+    chip: Chip, layer: Layer, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]
+) -> list[dict[str, int]]:
     """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
 
     It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
@@ -114,8 +145,8 @@ def _spare_places(chip: Chip, layer: Layer, tiles: Tiles, room: Room) -> list[di
             raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
     together = buffer_sizes(each)
     if overflow(chip, together, room) is None:
-        return [place_buffers(chip, together, room)] * len(tiles.fits)
-    return [place_buffers(chip, buffer_sizes((used.spare,)), room) for used in tiles.fits]
+        return [place_buffers(chip, together, room, from_end)] * len(tiles.fits)
+    return [place_buffers(chip, buffer_sizes((used.spare,)), room, from_end) for used in tiles.fits]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ __all__ = [
     "Tiles",
     "Tiling",
     "aligned",
+    "bounds_of",
     "buffer_sizes",
     "choose_tiles",
     "cut_counts",
@@ -89,16 +90,26 @@ def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
     return demand
 
 
-def place_buffers(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> dict[str, int]:
-    """Offsets of buffers in their memories, one after the other in each part or in the `room` it has."""
+def place_buffers(
+    chip: Chip, sizes: Sizes, room: Room = EVERYWHERE, from_end: frozenset[tuple[str, str]] = frozenset()
+) -> dict[str, int]:
+    """Offsets of buffers in their memories, one after the other in each part or in the `room` it has; in the places
+    `from_end` (memory, part) from its end towards its start."""
     used: dict[tuple[str, str], int] = {}
     offsets: dict[str, int] = {}
-    for (name, memory, part), size in sizes.items():
+    for (name, memory, part), size_bytes in sizes.items():
         place = place_of(chip, memory, part)
-        start = room[place][0] if place in room else part_start(chip, *place)
-        offsets[name] = start + used.get(place, 0)
-        used[place] = used.get(place, 0) + aligned(chip, memory, size)
+        start, size = bounds_of(chip, place, room)
+        before = used.get(place, 0)
+        used[place] = before + aligned(chip, memory, size_bytes)
+        unit = chip.memory(memory).alignment_bytes
+        offsets[name] = start + size // unit * unit - used[place] if place in from_end else start + before
     return offsets
+
+
+def bounds_of(chip: Chip, place: tuple[str, str], room: Room) -> tuple[int, int]:
+    """Offset and bytes of what a (memory, part) has for buffers."""
+    return room[place] if place in room else (part_start(chip, *place), part_bytes(chip, *place))
 
 
 def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> tuple[str, int, int] | None:

@@ -29,9 +29,9 @@ EARLY_STAGES = ("graph", "plan")
     help="Print what one stage made: the graph, the plan, the program or the assembly.",
 )
 @click.option(
-    "--overlap",
+    "--schedule",
     is_flag=True,
-    help="Let engines work at the same time: tiles in a pipeline, weights broadcast and fetched ahead. Same values.",
+    help="Order instructions so that engines work at the same time: weights fetched ahead, tiles in a pipeline. Same values.",
 )
 @click.option(
     "--keep-values",
@@ -49,7 +49,7 @@ def compile_command(
     clusters: int,
     per_pass: PerPass,
     stage: str | None,
-    overlap: bool,
+    schedule: bool,
     keep_values: bool,
     folder: Path | None,
 ) -> None:
@@ -75,7 +75,7 @@ def compile_command(
         from dsa_sched.artifact import require_place
 
         require_place(folder)
-    options = CompileOptions(level, batch, shapes, overlap=overlap, keep_values=keep_values, spill=spill)
+    options = CompileOptions(level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill)
     if folder is None and stage in EARLY_STAGES:
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
