@@ -2,7 +2,7 @@
 
     python benchmarks/compile_time.py [--json FILE] [--markdown FILE] [--model MODEL --batch N...]
 
-Each row compiles one model for one batch at level O3 with `--overlap`, in a process of its own, from its start to the
+Each row compiles one model for one batch at level O3 with `--schedule`, in a process of its own, from its start to the
 artifact on the disk. Seconds are those of the processor, which other work on the machine does not add to; nothing runs
 in more than one thread. Models are networks of the zoo or ONNX files.
 
@@ -84,7 +84,7 @@ def measure(model: str, batch: int) -> Row:
     """Compile once; the first thing that a process does."""
     began = time.perf_counter()
     stages = _Stages()
-    done = compile_model(model, CHIP, CompileOptions(LEVEL, batch, overlap=True), stages.said)
+    done = compile_model(model, CHIP, CompileOptions(LEVEL, batch, schedule=True), stages.said)
     stages.begin("emit")
     files = done.files
     stages.begin("write")
@@ -140,7 +140,7 @@ def markdown(figures: Row) -> str:
             "# Compile time",
             "",
             f"`python benchmarks/compile_time.py`, {figures['host_cpu']}, {figures['cpus']} CPUs, Python "
-            f"{figures['python']}, load {figures['load_average']:.1f} at the start. Level {LEVEL} with `--overlap`, "
+            f"{figures['python']}, load {figures['load_average']:.1f} at the start. Level {LEVEL} with `--schedule`, "
             "one cluster, one thread. Seconds of the processor by stage; `wall` is what passed, also for other work on "
             "the machine. The last column counts the stages from `lower` on.",
             "",

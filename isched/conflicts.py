@@ -2,14 +2,16 @@
 
     accesses of a stream, in order --compiled search--> for each position the earlier ones it conflicts with
 
-What was overwritten needs no naming by those behind the writes: these pass the order on. So the pairs grow with the tiles
-that are near each other, not with the stream.
+What was overwritten needs no naming by those behind the writes: these pass the order on. So the pairs grow with the
+tiles that are near each other, not with the stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,8 @@ __all__ = ["Conflicts", "Touched", "conflicts_of", "conflicts_within", "touched_
 
 Touched = tuple[tuple[Region, ...], tuple[Region, ...]]
 """Regions read and written."""
+
+SEARCHES_AT_ONCE = 2
 
 MOST_CELLS = 1 << 22
 """Of each memory, so that large ones need no more room than this."""
@@ -57,17 +61,17 @@ def conflicts_within(program: Program, chip: Chip) -> list[Conflicts]:
     """The conflicts of each stream; streams of one kind share the search."""
     private = frozenset(memory.name for memory in chip.memories if memory.scope == "core")
     kinds: dict[tuple[Touched, ...], int] = {}
-    known: list[list[tuple[int, ...]]] = []
     placed: dict[tuple[int, tuple[int, ...]], Conflicts] = {}
-    result = []
+    found: list[tuple[int, tuple[int, ...]]] = []
     for stream in program.streams:
         touched = touched_in(stream.instrs, private)
-        positions = [position for position, (reads, writes) in enumerate(touched) if reads or writes]
-        key = tuple(touched[position] for position in positions)
-        kind = kinds.setdefault(key, len(kinds))
-        if kind == len(known):
-            known.append(conflicts_of(key))
-        where = (kind, tuple(positions))
+        positions = tuple([position for position, (reads, writes) in enumerate(touched) if reads or writes])
+        found.append((kinds.setdefault(tuple([touched[position] for position in positions]), len(kinds)), positions))
+    with ThreadPoolExecutor(SEARCHES_AT_ONCE) as searches:  # the compiled search lets other threads run
+        known = list(searches.map(conflicts_of, kinds))
+    result = []
+    for stream, where in zip(program.streams, found, strict=True):
+        kind, positions = where
         if where not in placed:
             pairs: list[tuple[int, ...]] = [()] * len(stream.instrs)
             for position, earlier in zip(positions, known[kind], strict=True):
@@ -81,7 +85,8 @@ def conflicts_of(accesses: Sequence[Touched]) -> list[tuple[int, ...]]:
     """For each position the earlier ones that it conflicts with and that no later write covers, ascending."""
     names: dict[str, int] = {}
     rows = [
-        (number, write, names.setdefault(r.memory, len(names)), r.offset_bytes, r.end_bytes, r.row_bytes, r.rows, r.stride_bytes)
+        (number, write, names.setdefault(r.memory, len(names)), r.offset_bytes, r.end_bytes, r.row_bytes, r.rows,
+         r.stride_bytes)
         for number, (reads, writes) in enumerate(accesses)
         for regions, write in ((reads, 0), (writes, 1))
         for r in regions
@@ -95,17 +100,16 @@ def conflicts_of(accesses: Sequence[Touched]) -> list[tuple[int, ...]]:
     units = [max(step, -(-end // MOST_CELLS)) for end in ends]
     cells = [-(-end // unit) for end, unit in zip(ends, units, strict=True)]
     pairs = _search(table, np.array(units, np.int64), np.array(cells, np.int64))
-    found = np.unique(pairs, axis=0)
-    starts = np.searchsorted(found[:, 0], np.arange(len(accesses) + 1))
-    earlier = found[:, 1].tolist()
-    for number in range(len(accesses)):
-        low, high = starts[number], starts[number + 1]
+    found = np.unique(pairs[:, 0] * len(accesses) + pairs[:, 1])
+    starts = np.searchsorted(found, np.arange(len(accesses) + 1) * len(accesses)).tolist()
+    earlier = (found % len(accesses)).tolist()
+    for number, (low, high) in enumerate(pairwise(starts)):
         if low < high:
             result[number] = tuple(earlier[low:high])
     return result
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _search(table: _Table, units: _Table, cells: _Table) -> _Table:  # pragma: no cover - compiled
     """Pairs (later, earlier) of the rows of a table, a row an access, by what they belong to.
 
@@ -130,10 +134,8 @@ def _search(table: _Table, units: _Table, cells: _Table) -> _Table:  # pragma: n
         end = row
         while end < len(table) and table[end, _WHO] == who:
             end += 1
-        writes = False
         for mine in range(row, end):
             if table[mine, _WRITE]:
-                writes = True
                 memory = table[mine, _MEMORY]
                 _write(table[mine], mine, units[memory], writer, first_cell[memory])
         kept = 0
@@ -211,6 +213,6 @@ def _meet(a: _Table, b: _Table) -> bool:  # pragma: no cover - compiled
     if a_runs > 1 and a[_STRIDE] == b[_STRIDE]:
         distance = b[_FIRST] - a[_FIRST]
         least = max((distance - a[_ROW]) // a[_STRIDE] + 1, 1 - b[_ROWS])
-        return least < a[_ROWS] and least * a[_STRIDE] < distance + b[_ROW]
+        return bool(least < a[_ROWS] and least * a[_STRIDE] < distance + b[_ROW])
     a_row = a[_ROW] if a_runs > 1 else a[_END] - a[_FIRST]
-    return rows_meet(a[_FIRST], a_row, a_runs, a[_STRIDE], b[_FIRST], b[_ROW], b[_ROWS], b[_STRIDE])
+    return bool(rows_meet(a[_FIRST], a_row, a_runs, a[_STRIDE], b[_FIRST], b[_ROW], b[_ROWS], b[_STRIDE]))

@@ -116,16 +116,20 @@ class _Finder:
                 self._pair(touches[number], touch)
 
     def _touches(self, shared: frozenset[str]) -> Iterator[_Touch]:
-        """In an order in which what is ordered by barriers comes in its order."""
-        barriers = [[self.places[core][n] for n in self.barriers] for core in range(len(self.places))]
-        for epoch in range(len(self.barriers) + 1):
-            for core, stream in enumerate(self.program.streams):
-                begin = barriers[core][epoch - 1] + 1 if epoch else 0
-                end = barriers[core][epoch] if epoch < len(self.barriers) else len(stream.instrs)
-                for position in range(begin, end):
-                    instr = stream.instrs[position]
+        """In an order in which what a meeting orders comes in its order: what is between two meetings core by core,
+        then the meeting itself."""
+        streams = self.program.streams
+        begins = [0] * len(streams)
+        for number in range(len(self.places[0]) + 1):
+            last = number == len(self.places[0])
+            ends = [len(s.instrs) if last else self.places[core][number] for core, s in enumerate(streams)]
+            spans = [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
+            for core, span in (*enumerate(spans), *enumerate(range(end, end + (not last)) for end in ends)):
+                for position in span:
+                    instr = streams[core].instrs[position]
                     if any(r.memory in shared for r in (*instr.reads, *instr.writes)):
-                        yield self._touch(core, position, stream.instrs)
+                        yield self._touch(core, position, streams[core].instrs)
+            begins = [end + 1 for end in ends]
 
     def _touch(self, core: int, position: int, instrs: Sequence[Instr]) -> _Touch:
         instr = instrs[position]

@@ -87,9 +87,7 @@ class Step:
 class _Core:
     """One stream on its way."""
 
-    def __init__(
-        self, number: int, instrs: tuple[Instr, ...], conflicts: Conflicts, cores: int, units: Units
-    ) -> None:
+    def __init__(self, number: int, instrs: tuple[Instr, ...], conflicts: Conflicts, cores: int, units: Units) -> None:
         self.number = number
         self.instrs = instrs
         self.conflicts = conflicts.earlier

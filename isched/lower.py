@@ -16,10 +16,10 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.routes import main_memory
 from isched.movement import copies, packed_copies
-from isched.together import TileCode, together
 from isched.placing import place_tensors
 from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
+from isched.together import TileCode, together
 from isched.turns import Turn, turns_of
 from partitioner.fetches import TileFetch, in_first_half, relay, tile_fetches
 from partitioner.graph import Constants, Graph
@@ -28,7 +28,6 @@ from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, S
 from partitioner.plan import Plan, Step
 from partitioner.regions import Box, box_size, common, full_box, holds
 from partitioner.residency import Fit, Residents
-from partitioner.rounds import Staged
 from partitioner.target import Load
 from partitioner.tiling import Tiler
 

@@ -22,8 +22,10 @@ def overlaps(a: Region, b: Region) -> bool:
         return _combs_meet(a, b)
     if a_rows > b_rows:
         a, b = b, a
-    return rows_meet(
-        a.offset_bytes, a.row_bytes, a.rows, a.stride_bytes, b.offset_bytes, b.row_bytes, b.rows, b.stride_bytes
+    return bool(
+        rows_meet(
+            a.offset_bytes, a.row_bytes, a.rows, a.stride_bytes, b.offset_bytes, b.row_bytes, b.rows, b.stride_bytes
+        )
     )
 
 

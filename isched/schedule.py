@@ -14,7 +14,7 @@ Cores that do the same but at other shared addresses share one order; DMA instru
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
@@ -37,7 +37,7 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
         leader = max(members, key=lambda n: len(program.streams[n].instrs))
         tasks = _tasks(program, orders, members, leader, timed[leader].ops, costs)
         numbers = _kept(orders[leader])
-        listed = [numbers[n] for n in _list_schedule(tasks, chip.assumed.queue_depth, costs.tick)]
+        listed = [numbers[n] for n in _list_schedule(tasks, chip.assumed.queue_depth)]
         for member in members:
             streams[member] = _ordered(program, orders, member, leader, listed)
     return replace(program, streams=tuple(streams))
@@ -75,9 +75,7 @@ def _alike(program: Program, orders: Sequence[CoreOrder]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _ordered(
-    program: Program, orders: Sequence[CoreOrder], member: int, leader: int, listed: Sequence[int]
-) -> Stream:
+def _ordered(program: Program, orders: Sequence[CoreOrder], member: int, leader: int, listed: Sequence[int]) -> Stream:
     """The stream of one core in the order that was found for the group's leader."""
     instrs = program.streams[member].instrs
     if member == leader:
@@ -93,8 +91,8 @@ def _ordered(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One instruction: scalar cycles to issue it, its unit (empty for none) and cycles there. `after` are tasks that are
-    over before it issues, `behind` those that are issued before it. `drains`: all engines are idle before it issues."""
+    """One instruction: scalar cycles to issue it, its unit (empty for none) and cycles there. `after` are tasks that
+    are over before it issues, `behind` those that are issued before it. `drains`: all engines are idle before it issues."""
 
     issue: float
     unit: str
@@ -165,9 +163,15 @@ def _tasks(
         unit = "" if op.starts else op.unit
         tasks.append(
             _Task(
-                issue, unit, costs.cycles(op), tuple(sorted(set(after[n]))), tuple(sorted(set(behind[n]))), drains,
-                op.starts.partition("#")[0], "".join(token.partition("#")[0] for token in op.awaits),
-            )  # fmt: skip
+                issue=issue,
+                unit=unit,
+                cycles=costs.cycles(op),
+                after=tuple(sorted(set(after[n]))),
+                behind=tuple(sorted(set(behind[n]))),
+                drains=drains,
+                background=op.starts.partition("#")[0],
+                awaits="".join(token.partition("#")[0] for token in op.awaits),
+            )
         )
     return tasks
 
@@ -194,7 +198,7 @@ def _tails(tasks: Sequence[_Task]) -> list[float]:
     return tails
 
 
-def _list_schedule(tasks: Sequence[_Task], depth: int, tick: float) -> list[int]:
+def _list_schedule(tasks: Sequence[_Task], depth: int) -> list[int]:
     """Numbers of the tasks in the order of issue: of those that need not wait the one with the longest tail, else the
     one that waits least."""
     tails = _tails(tasks)
@@ -268,7 +272,7 @@ class _Machine:
         self.moving = 0.0
 
     def slot(self, task: _Task, now: float) -> float:
-        """When the task can be issued: there is a place in its engine's queue; nothing is in flight before a barrier."""
+        """When its engine's queue has a place for the task; for a barrier, when all engines are idle."""
         if task.drains:
             return max((ends[-1] for ends in self.ends.values() if ends), default=now)
         ends = self.ends.get(task.unit, [])

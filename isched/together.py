@@ -1,6 +1,6 @@
 """Constants that all cores bring at the same time: one read of the shared memory serves them all.
 
-    tiles of each core --every core reads the same bytes for its tile of one number--> loads done together
+tiles of each core --every core reads the same bytes for its tile of one number--> loads done together
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def _unwritten(program: Program, core: int, index: int, region: Region) -> PlanE
 def _who(program: Program, core: int, index: int) -> str:
     instr = program.streams[core].instrs[index]
     served = instr.source or "no operator"
-    return f"program {program.name}, core {program.streams[core].core}, instruction {index} ({instr.opcode} of {served})"
+    where = f"program {program.name}, core {program.streams[core].core}, instruction {index}"
+    return f"{where} ({instr.opcode} of {served})"
 
 
 def _refuse_race(program: Program, before: Step, step: Step) -> None:

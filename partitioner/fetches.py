@@ -93,9 +93,7 @@ def in_first_half(chip: Chip, fetch: TileFetch, room: Room) -> frozenset[tuple[s
     return frozenset(place for place, first in found.items() if first)
 
 
-def _alternating(
-    chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]
-) -> Iterator[TileFetch]:
+def _alternating(chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]) -> Iterator[TileFetch]:
     """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
     one pass with each pass, the others with each tile. What finds no second place stays where it is."""
     sizes = buffer_sizes(dict.fromkeys(used.spare for used in tiles.fits))

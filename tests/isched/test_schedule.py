@@ -1,0 +1,153 @@
+"""Scheduling changes when things happen, never what is computed: random networks, chips, levels and simulator seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from codegen.neuralscale.target import TARGET
+from hw_models.chip import Chip
+from hw_models.errors import UserError
+from isched.dependences import dependences
+from isched.lower import lower_plan
+from isched.program import Program
+from isched.schedule import schedule_program
+from isched.timing import time_program
+from isched.verify import verify_program
+from partitioner.graph import Constants, Graph
+from partitioner.levels import LEVELS, make_plan
+from partitioner.plan import Plan
+from tests.chip_runs import Compiled, small_chip
+from tests.partition_graphs import Seeded, random_chip, random_graph
+from tests.small_graphs import GraphBuilder
+
+KIB = 1024
+
+
+def lowered(graph: Graph, constants: Constants, chip: Chip, plan: Plan, scheduled: bool) -> Program:
+    """The plain program, or that with other addresses in the order that the scheduler finds."""
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, overlap=scheduled)
+    verify_program(program, chip)
+    if scheduled:
+        program = schedule_program(program, chip, TARGET)
+        verify_program(program, chip)
+    return program
+
+
+def outputs(graph: Graph, constants: Constants, chip: Chip, plan: Plan, program: Program, seed: int) -> list[bytes]:
+    compiled = Compiled(graph, constants, chip, plan, program)
+    place = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in program.placements}
+    loads = {place[name][0]: bits.tobytes() for name, bits in compiled.inputs().items()}
+    run = TARGET.run(compiled.files, loads, tuple(place[name] for name in graph.outputs), seed)
+    return [run.memory[place[name]] for name in graph.outputs]
+
+
+def deep(batch: int = 4) -> tuple[Graph, Constants]:
+    builder = GraphBuilder("deep")
+    x = builder.input("x", batch, 16, 16, 32)
+    for channels in (64, 96, 64):
+        x = builder.elementwise("relu", builder.conv(x, channels))
+    return builder.build(x)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("chip", [small_chip(), small_chip(cores=3, data_bytes=48 * KIB, weights_bytes=32 * KIB)])
+def test_the_bits_are_those_of_the_plain_program(level: str, chip: Chip) -> None:
+    graph, constants = deep()
+    plan = make_plan(graph, constants, chip, TARGET, level)
+    plain, scheduled = (lowered(graph, constants, chip, plan, scheduled) for scheduled in (False, True))
+    wanted = outputs(graph, constants, chip, plan, plain, 0)
+    for seed in (1, 2, 3):
+        assert outputs(graph, constants, chip, plan, scheduled, seed) == wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_networks_on_random_chips(seed: int) -> None:
+    choose = Seeded(seed)
+    graph, constants = random_graph(choose)
+    chip = random_chip(choose)
+    level = LEVELS[seed % len(LEVELS)]
+    try:
+        plan = make_plan(graph, constants, chip, TARGET, level)
+        plain, scheduled = (lowered(graph, constants, chip, plan, scheduled) for scheduled in (False, True))
+    except UserError:
+        pytest.skip("this network does not fit this chip")
+    wanted = outputs(graph, constants, chip, plan, plain, 0)
+    assert outputs(graph, constants, chip, plan, scheduled, seed) == wanted
+
+
+def test_the_same_instructions_in_another_order() -> None:
+    """Nothing is lost, barriers apart; the clock sees the gain; two runs give equal streams."""
+    graph, constants = deep(8)
+    chip = small_chip(data_bytes=96 * KIB, weights_bytes=32 * KIB)
+    plan = make_plan(graph, constants, chip, TARGET, "O3")
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, overlap=True)
+    scheduled = schedule_program(program, chip, TARGET)
+    assert scheduled == schedule_program(program, chip, TARGET)
+    for before, after in zip(program.streams, scheduled.streams, strict=True):
+        here, there = (Counter(i for i in s.instrs if i.opcode != program.barrier) for s in (before, after))
+        assert here == there
+        assert before.instrs != after.instrs
+        assert sum(i.opcode == program.barrier for i in after.instrs) < len(before.instrs) - here.total()
+    assert any(i.meets for s in program.streams for i in s.instrs), "weights come by broadcast"
+    serial, plain, found = (
+        time_program(p, chip, TARGET, awaited=awaited).cycles
+        for p, awaited in ((program, True), (program, False), (scheduled, False))
+    )
+    assert found < 0.95 * plain
+    assert plain < serial
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_order_that_keeps_the_dependences_is_right(seed: int) -> None:
+    """Random orders of a program, each accepted by the checks, leave the same bits on every simulator seed."""
+    choose = Seeded(seed)
+    graph, constants = deep(4)
+    chip = small_chip(cores=3, data_bytes=48 * KIB, weights_bytes=32 * KIB)
+    plan = make_plan(graph, constants, chip, TARGET, "O3")
+    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, overlap=True)
+    wanted = outputs(graph, constants, chip, plan, program, 0)
+    shuffled = in_random_order(program, chip, choose)
+    verify_program(shuffled, chip)
+    assert outputs(graph, constants, chip, plan, shuffled, seed) == wanted
+
+
+def in_random_order(program: Program, chip: Chip, choose: Seeded) -> Program:
+    streams = []
+    for stream, order in zip(program.streams, dependences(program, chip), strict=True):
+        missing = {
+            position: set(order.over(position)) | set(order.order.get(position, ()))
+            for position in range(len(stream.instrs))
+            if position not in order.dropped
+        }
+        listed: list[int] = []
+        while missing:
+            ready = sorted(position for position, earlier in missing.items() if not earlier)
+            taken = choose.one_of(ready[:6])
+            listed.append(taken)
+            del missing[taken]
+            for earlier in missing.values():
+                earlier.discard(taken)
+        streams.append(replace(stream, instrs=tuple(stream.instrs[position] for position in listed)))
+    return replace(program, streams=tuple(streams))
+
+
+def test_weights_of_the_next_run_arrive_while_the_array_multiplies() -> None:
+    """A reduction of 2,304 products falls into two runs; weights and sums have two places each."""
+    builder = GraphBuilder("runs")
+    graph, constants = builder.build(builder.conv(builder.input("x", 1, 4, 4, 256), 96))
+    chip = small_chip(cores=1)
+    plan = make_plan(graph, constants, chip, TARGET, "O0")
+    plain, scheduled = (lowered(graph, constants, chip, plan, scheduled) for scheduled in (False, True))
+    products = [instr for instr in scheduled.streams[0].instrs if instr.opcode == "meconv.mm"]
+    places = [dict(instr.operands)["rs2"] for instr in products]
+    assert len(products) == 6
+    assert len(set(places)) == 2
+    assert all(before != after for before, after in pairwise(places))
+    timeline = time_program(scheduled, chip, TARGET)
+    assert timeline.cycles < time_program(plain, chip, TARGET).cycles
+    wanted = outputs(graph, constants, chip, plan, plain, 0)
+    assert outputs(graph, constants, chip, plan, scheduled, 1) == wanted
