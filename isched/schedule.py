@@ -92,7 +92,7 @@ def _ordered(program: Program, orders: Sequence[CoreOrder], member: int, leader:
 @dataclass(frozen=True, slots=True)
 class _Task:
     """One instruction: scalar cycles to issue it, its unit (empty for none) and cycles there. `after` are tasks that
-    are over before it issues, `behind` those that are issued before it. `drains`: all engines are idle before it issues."""
+    are over before it issues, `behind` those that are issued before it; with `drains` all engines are idle then."""
 
     issue: float
     unit: str

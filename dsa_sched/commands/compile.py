@@ -31,7 +31,7 @@ EARLY_STAGES = ("graph", "plan")
 @click.option(
     "--schedule",
     is_flag=True,
-    help="Order instructions so that engines work at the same time: weights come ahead, tiles in a pipeline. Same values.",
+    help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values.",
 )
 @click.option(
     "--keep-values",
