@@ -9,7 +9,7 @@ What a variant is here:
     llb       O1, outputs in the LLB as far as they fit
     l1        O2, outputs in L1 where readers find them there
     ordering  O3, large groups in instances, depth first
-    full      the same instructions at the same addresses, engines at work side by side
+    full      the same instructions at the same addresses, in the scheduler's order
 
 The ablation is cumulative and its last step is instruction scheduling, so all but `full` run with every step awaited:
 a core issues nothing before all that it issued is over. Kernels of a layer each are launched one by one, as a runtime
@@ -32,6 +32,7 @@ from hw_models.chip import Chip
 from isched.bounds import stream_bounds
 from isched.lower import lower_plan
 from isched.program import Program
+from isched.schedule import schedule_program
 from isched.timed import timed_streams
 from isched.timeline import Timeline
 from isched.timing import time_streams
@@ -99,7 +100,7 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
         yield first
         if variant == "ordering" and "full" in batches:
             start = time.process_time()
-            program = scheduled(program, chip)
+            program = schedule_program(program, chip, TARGET)
             seconds = lowered + time.process_time() - start
             seconds += _rest(program, model, chip, "full" in configuration.compile_seconds)
             yield Compiled(configuration, "full", batch, program, chip, kernels, 1, stages, tensors, seconds)
@@ -107,13 +108,6 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
 
 def _lowered(plan: Plan, model: Model, chip: Chip, overlap: bool) -> Program:
     return lower_plan(plan, model.graph, model.constants, chip, TARGET, TARGET.data_base_bytes, False, overlap)
-
-
-def scheduled(program: Program, chip: Chip) -> Program:
-    """The program in the order that runs fastest on a chip. Today that is the order of the lowering itself, which
-    brings constants a round ahead and multiplies the next tile before it finishes this one (`isched.pipeline`)."""
-    assert program.chip == chip.name
-    return program
 
 
 def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
@@ -135,7 +129,7 @@ def _tensors(plan: Plan, model: Model, chip: Chip) -> tuple[int, int, int]:
 def on_chip(made: Compiled, chip: Chip, reorder: bool) -> Program:
     """The same plan and addresses at the costs of another chip; with `reorder`, what is scheduled is scheduled anew."""
     program = made.program if chip == made.chip else recosted(made.program, chip)
-    return scheduled(program, chip) if reorder and chip != made.chip and not made.awaited else program
+    return schedule_program(program, chip, TARGET) if reorder and chip != made.chip and not made.awaited else program
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_full_is_not_slower_than_with_every_step_awaited(figures: Json) -> None:
 def test_the_sums_that_the_fit_uses_are_those_of_the_clock(figures: Json) -> None:
     assert len(figures["checks"]) == 5
     for check in figures["checks"]:
-        assert check["sum_cycles"] == pytest.approx(check["clock_cycles"], rel=0.02)
+        assert check["sum_cycles"] == pytest.approx(check["clock_cycles"], rel=0.05)
 
 
 def test_the_chosen_setting_is_in_the_range(figures: Json) -> None:
