@@ -32,6 +32,9 @@ from isched.timed import TimedStream, timed_streams
 
 __all__ = ["Bounds", "program_bounds", "stream_bounds"]
 
+MOST_QUESTIONS = 400_000_000
+"""Works times claims, up to which all cores are looked at: about a second."""
+
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
@@ -60,8 +63,8 @@ def program_bounds(program: Program, chip: Chip, target: LowerTarget, clusters: 
 
 
 def stream_bounds(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1) -> Bounds:
-    """Bounds of what one cluster does; `clusters` work alike at the same time. Phases are looked at as the core with
-    the busiest engine sees them."""
+    """Bounds of what one cluster does; `clusters` work alike at the same time. In a large program phases are looked at
+    as the core with the busiest engine sees them."""
     graph = precedence_of(streams, chip, clusters)
     tick, launch = chip.assumed.scalar_instruction_cycles, chip.assumed.launch_cycles
     machines: dict[Resource, list[Claim]] = {}
@@ -74,7 +77,9 @@ def stream_bounds(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 
     way = max(ways, key=lambda machine: ways[machine], default=None)
     issue = tick * max((len(stream.ops) for stream in streams), default=0)
     core = None if engine is None else _core(engine)
-    path, cycles = _phases(graph, _relevant(machines, core), core, tick)
+    small = len(graph) * len(graph.claims) <= MOST_QUESTIONS
+    cores = frozenset(range(len(streams)) if small else [] if core is None else [core])
+    path, cycles = _phases(graph, _relevant(machines, cores), cores, tick)
     return Bounds(
         launch_cycles=launch,
         engine_cycles=launch + (0.0 if engine is None else engines[engine]),
@@ -98,13 +103,14 @@ def _name(machine: Resource, streams: tuple[TimedStream, ...]) -> str:
     return " ".join(map(str, machine)) if isinstance(machine, tuple) else str(machine)
 
 
-def _relevant(machines: dict[Resource, list[Claim]], core: int | None) -> list[list[Claim]]:
-    """Claims of the core's engines and of what is shared; left out is what says no more than another one does."""
+def _relevant(machines: dict[Resource, list[Claim]], cores: frozenset[int]) -> list[list[Claim]]:
+    """Claims of the cores' engines and of what is shared; left out is what says no more than another one does."""
     kept: list[list[Claim]] = []
     shapes: list[set[tuple[int, float]]] = []
     for machine, claims in sorted(machines.items(), key=lambda item: (-len(item[1]), str(item[0]))):
         owners = {part for part in machine[1:] if isinstance(part, int)} if isinstance(machine, tuple) else set()
-        if owners or _core(machine) not in (None, core):
+        core = _core(machine)
+        if owners or (core is not None and core not in cores):
             continue
         shape = {(claim.work, claim.cycles) for claim in claims}
         if not any(shape <= other for other in shapes):
@@ -113,7 +119,7 @@ def _relevant(machines: dict[Resource, list[Claim]], core: int | None) -> list[l
     return kept
 
 
-def _phases(graph: Precedence, machines: list[list[Claim]], core: int | None, tick: float) -> tuple[float, float]:
+def _phases(graph: Precedence, machines: list[list[Claim]], cores: frozenset[int], tick: float) -> tuple[float, float]:
     """The longest chain, and the bound that knows phases."""
     count = len(graph)
     if not count:
@@ -121,7 +127,7 @@ def _phases(graph: Precedence, machines: list[list[Claim]], core: int | None, ti
     cycles = np.array(graph.cycles, np.float64)
     started = {claim.work for claims in machines for claim in claims if claim.machine == DMA}
     judged = np.array(
-        [number in started or any(c == core for c, _ in places) for number, places in enumerate(graph.members)],
+        [number in started or any(core in cores for core, _ in places) for number, places in enumerate(graph.members)],
         np.uint8,
     )
     after: list[list[int]] = [[] for _ in range(count)]
