@@ -7,8 +7,8 @@
 
 Any order of the streams that keeps `before` and drops no kept barrier leaves every byte of the program's results as it
 is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no core waits for
-ever. What a meeting orders is said in `isched.happens_before`; a pair takes the first meeting without a barrier
-that orders it, or else the last barrier between the two, so that one barrier serves many pairs.
+ever. What a meeting orders is said in `isched.happens_before`; a pair takes a meeting without a barrier that
+orders it, or else the last barrier between the two, so that one barrier serves many pairs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from hw_models.chip import Chip
 from isched.conflicts import Conflicts, conflicts_of, conflicts_within
@@ -26,6 +27,10 @@ __all__ = ["CoreOrder", "Dependences", "dependences"]
 
 
 Positions = dict[int, tuple[int, ...]]
+
+
+LAG = 8
+"""Meetings that may overtake a result on its way to a shared memory: some tiles' loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,10 @@ class _Finder:
         low = first.meeting if first.meeting >= 0 else bisect_right(self.places[first.core], first.end) - 1
         same = first.core == then.core and then.instr.starts
         high = then.meeting if then.meeting >= 0 else bisect_left(self.places[then.core], then.position) - 1
-        for number in range(low if same and first.meeting >= 0 else low + 1, high + 1):
+        numbers = range(low if same and first.meeting >= 0 else low + 1, high + 1)
+        # The next loads should not have to come behind what finishes a tile, so its order is proved a few later.
+        lag = LAG if first.instr.writes and not first.instr.starts and first.meeting < 0 else 0
+        for number in chain(numbers[lag:], reversed(numbers[:lag])):
             engine = self.engine.get(number)
             if engine is None or not (first.instr.starts or first.instr.engine == engine):
                 continue

@@ -14,7 +14,7 @@ Cores that do the same but at other shared addresses share one order; DMA instru
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
@@ -33,11 +33,14 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
     timed = timed_streams(program, chip, target.issue_costs(program))
     costs = _Costs(chip)
     streams: list[Stream] = list(program.streams)
+    met: dict[int, float] = {}
     for members in _alike(program, orders):
         leader = max(members, key=lambda n: len(program.streams[n].instrs))
         tasks = _tasks(program, orders, members, leader, timed[leader].ops, costs)
         numbers = _kept(orders[leader])
-        listed = [numbers[n] for n in _list_schedule(tasks, chip.assumed.queue_depth)]
+        order, begun = _list_schedule(tasks, chip.assumed.queue_depth, met)
+        met = met or begun
+        listed = [numbers[n] for n in order]
         for member in members:
             streams[member] = _ordered(program, orders, member, leader, listed)
     return replace(program, streams=tuple(streams))
@@ -72,7 +75,12 @@ def _alike(program: Program, orders: Sequence[CoreOrder]) -> list[list[int]]:
             key = (*key, core) if key in moving else key
             moving.add(key)
         groups.setdefault(key, []).append(core)
-    return list(groups.values())
+    # Those with DMA first: what they wait for, all others wait for where they meet them.
+    return sorted(groups.values(), key=lambda cores: not any(map(_moves, (program.streams[core] for core in cores))))
+
+
+def _moves(stream: Stream) -> bool:
+    return any(_background(instr) for instr in stream.instrs)
 
 
 def _ordered(program: Program, orders: Sequence[CoreOrder], member: int, leader: int, listed: Sequence[int]) -> Stream:
@@ -100,6 +108,7 @@ class _Task:
     after: tuple[int, ...]
     behind: tuple[int, ...]
     drains: bool = False
+    meeting: int = -1
     background: str = ""
     awaits: str = ""
 
@@ -154,12 +163,13 @@ def _tasks(
                 if position in as_leader:
                     found[as_leader[position]] += [as_leader[p] for p in earlier if p in as_leader]
     tasks = []
-    lead = 0
+    lead = meetings = 0
     for n, position in enumerate(kept):
         op = ops[position]
         issue = (op.issue.before + lead) * costs.tick
         lead = op.issue.after
         drains = bool(op.rendezvous) and not op.unit
+        meetings += bool(op.rendezvous)
         unit = "" if op.starts else op.unit
         tasks.append(
             _Task(
@@ -169,6 +179,7 @@ def _tasks(
                 after=tuple(sorted(set(after[n]))),
                 behind=tuple(sorted(set(behind[n]))),
                 drains=drains,
+                meeting=meetings if op.rendezvous else -1,
                 background=op.starts.partition("#")[0],
                 awaits="".join(token.partition("#")[0] for token in op.awaits),
             )
@@ -198,9 +209,9 @@ def _tails(tasks: Sequence[_Task]) -> list[float]:
     return tails
 
 
-def _list_schedule(tasks: Sequence[_Task], depth: int) -> list[int]:
+def _list_schedule(tasks: Sequence[_Task], depth: int, met: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
     """Numbers of the tasks in the order of issue: of those that need not wait the one with the longest tail, else the
-    one that waits least."""
+    one that waits least; and when each meeting was issued. Meetings do not begin before the time that `met` says."""
     tails = _tails(tasks)
     following: list[list[tuple[int, bool]]] = [[] for _ in tasks]
     missing = [len(task.after) + len(task.behind) for task in tasks]
@@ -210,12 +221,13 @@ def _list_schedule(tasks: Sequence[_Task], depth: int) -> list[int]:
         for p in task.behind:
             following[p].append((n, False))
     machine = _Machine(depth)
-    earliest = [0.0] * len(tasks)
+    earliest = [met.get(task.meeting, 0.0) for task in tasks]
+    begun: dict[int, float] = {}
     waiting: list[tuple[float, float, int]] = []
     free: dict[str, list[tuple[float, int]]] = {}
     for n, count in enumerate(missing):
         if not count:
-            heapq.heappush(waiting, (0.0, -tails[n], n))
+            heapq.heappush(waiting, (earliest[n], -tails[n], n))
     result: list[int] = []
     now = 0.0
     while len(result) < len(tasks):
@@ -245,6 +257,8 @@ def _list_schedule(tasks: Sequence[_Task], depth: int) -> list[int]:
         heapq.heappop(free[lane])
         task = tasks[n]
         result.append(n)
+        if task.meeting >= 0:
+            begun[task.meeting] = now
         end = machine.issue(task, now)
         now += task.issue
         for other, over in following[n]:
@@ -255,7 +269,7 @@ def _list_schedule(tasks: Sequence[_Task], depth: int) -> list[int]:
                 if tasks[other].awaits:
                     at = max(at, machine.transfer_end(tasks[other].awaits))
                 heapq.heappush(waiting, (at, -tails[other], other))
-    return result
+    return result, begun
 
 
 def _lane(task: _Task) -> str:
