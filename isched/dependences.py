@@ -21,7 +21,7 @@ from itertools import chain
 
 from hw_models.chip import Chip
 from isched.conflicts import Conflicts, conflicts_of, conflicts_within
-from isched.program import Instr, Program
+from isched.program import Instr, Program, Region
 
 __all__ = ["CoreOrder", "Dependences", "dependences"]
 
@@ -67,7 +67,7 @@ def dependences(program: Program, chip: Chip) -> Dependences:
 @dataclass(frozen=True, slots=True)
 class _Touch:
     """An instruction that touches a shared memory; `end` is the position at which it is over (of a DMA transfer the
-    wait). `meeting` is its number if all cores do it together, else -1."""
+    wait). `meeting` is its number if all cores do it together, else -1; it stands for all that touch the same bytes."""
 
     core: int
     position: int
@@ -93,6 +93,7 @@ class _Finder:
         self.barriers = [n for n, p in enumerate(self.places[0]) if first[p].opcode == program.barrier]
         self.engine = {n: first[p].engine for n, p in enumerate(self.places[0]) if n not in set(self.barriers)}
         self.proofs = [self._proofs(core, pairs.earlier) for core, pairs in enumerate(inside)]
+        self.waits = [self._waits(core, pairs.earlier) for core, pairs in enumerate(inside)]
         self.between: list[tuple[int, int, _Touch, _Touch]] = []
         """(first and last barrier that could order two touches, the touches)."""
 
@@ -105,6 +106,17 @@ class _Finder:
                 if other in numbers:
                     proofs.setdefault(numbers[other], position)
         return proofs
+
+    def _waits(self, core: int, inside: Sequence[tuple[int, ...]]) -> dict[str, list[tuple[int, int]]]:
+        """For each engine (position, earlier one): issuing the one proves the other over, ascending in both."""
+        instrs = self.program.streams[core].instrs
+        waits: dict[str, list[tuple[int, int]]] = {}
+        for position, earlier in enumerate(inside):
+            for other in earlier:
+                known = waits.setdefault(instrs[other].engine, [])
+                if not known or known[-1][1] < other:
+                    known.append((position, other))
+        return waits
 
     def read(self, shared: frozenset[str]) -> None:
         """Go through all streams, from one barrier to the next, and note which touches depend on which."""
@@ -129,12 +141,24 @@ class _Finder:
             last = number == len(self.places[0])
             ends = [len(s.instrs) if last else self.places[core][number] for core, s in enumerate(streams)]
             spans = [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
-            for core, span in (*enumerate(spans), *enumerate(range(end, end + (not last)) for end in ends)):
+            for core, span in enumerate(spans):
                 for position in span:
                     instr = streams[core].instrs[position]
                     if any(r.memory in shared for r in (*instr.reads, *instr.writes)):
                         yield self._touch(core, position, streams[core].instrs)
+            if not last:
+                yield from self._together(ends, shared)
             begins = [end + 1 for end in ends]
+
+    def _together(self, positions: list[int], shared: frozenset[str]) -> Iterator[_Touch]:
+        """The touches of one meeting: of each core whose bytes no core before it touches."""
+        seen: set[tuple[tuple[Region, ...], ...]] = set()
+        for core, position in enumerate(positions):
+            instr = self.program.streams[core].instrs[position]
+            touched = tuple(tuple(r for r in regions if r.memory in shared) for regions in (instr.reads, instr.writes))
+            if any(touched) and touched not in seen:
+                seen.add(touched)
+                yield self._touch(core, position, self.program.streams[core].instrs)
 
     def _touch(self, core: int, position: int, instrs: Sequence[Instr]) -> _Touch:
         instr = instrs[position]
@@ -149,27 +173,40 @@ class _Finder:
 
     def _pair(self, first: _Touch, then: _Touch) -> None:
         """`then` touches what `first` did before it."""
-        if first.core == then.core:
+        alone = first.meeting < 0 and then.meeting < 0
+        if alone and first.core == then.core:
             if first.instr.starts:
                 self.order[then.core][then.position].add(first.end)
                 return
             if not then.instr.starts:
                 self.shared[then.core][then.position].add(first.position)
                 return
-        elif 0 <= first.meeting == then.meeting:
+        elif first.meeting == then.meeting and not alone:
             return
-        if not self._by_meeting(first, then):
-            low = bisect_right(self.places[first.core], first.end)
-            high = bisect_left(self.places[then.core], then.position) - 1
-            barriers = (bisect_left(self.barriers, low), bisect_right(self.barriers, high) - 1)
+        if self._by_meeting(first, then):
+            return
+        low = bisect_right(self.places[first.core], first.end)
+        high = bisect_left(self.places[then.core], then.position) - 1
+        barriers = (bisect_left(self.barriers, low), bisect_right(self.barriers, high) - 1)
+        if barriers[0] <= barriers[1]:
             self.between.append((*barriers, first, then))
+        else:
+            self._by_waiting(first, then)
+
+    def _by_waiting(self, first: _Touch, then: _Touch) -> None:
+        """Order an engine's access and a DMA transfer of one core by what the core waits for between them: nothing else
+        is left in a program that was verified."""
+        waits = self.waits[first.core][first.instr.engine]
+        position, other = waits[bisect_left(waits, first.position, key=lambda wait: wait[1])]
+        self.order[then.core][then.position].add(position)
+        if other != first.position:
+            self.order[first.core][other].add(first.position)
 
     def _by_meeting(self, first: _Touch, then: _Touch) -> bool:
         """Order two touches by a meeting without a barrier, if there is one."""
         low = first.meeting if first.meeting >= 0 else bisect_right(self.places[first.core], first.end) - 1
-        same = first.core == then.core and then.instr.starts
         high = then.meeting if then.meeting >= 0 else bisect_left(self.places[then.core], then.position) - 1
-        numbers = range(low if same and first.meeting >= 0 else low + 1, high + 1)
+        numbers = range(low + 1, high + 1)
         # The next loads should not have to come behind what finishes a tile, so its order is proved a few later.
         lag = LAG if first.instr.writes and not first.instr.starts and first.meeting < 0 else 0
         for number in chain(numbers[lag:], reversed(numbers[:lag])):

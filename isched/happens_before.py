@@ -244,9 +244,10 @@ def _together(cores: list[_Core], units: Units) -> Iterator[Step]:
     for core in cores:
         instr = core.instrs[core.position]
         known[core.number, units.number(instr)] = core.position
+    knowledge = Knowledge(known)
     for core in cores:
         instr = core.instrs[core.position]
         unit = units.number(instr)
         _fly(core, instr, unit, known)
-        yield Step(core.number, core.position, instr, unit, core.position + 1, Knowledge(known))
+        yield Step(core.number, core.position, instr, unit, core.position + 1, knowledge)
         core.position += 1

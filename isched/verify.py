@@ -39,18 +39,22 @@ def verify_program(program: Program, chip: Chip) -> None:
     for placement in program.placements:
         if placement.kind in INITIALISED:
             written.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes))
-    steps: list[Step] = []
+    steps: list[list[Step]] = []
     touched: list[Touched] = []
     for step in walk(program, shared, conflicts_within(program, chip)):
         reads = tuple(region for region in step.instr.reads if region.memory in shared)
         writes = tuple(region for region in step.instr.writes if region.memory in shared)
         if not reads and not writes:
             continue
-        steps.append(step)
+        if steps and steps[-1][0].knows is step.knows and touched[-1] == (reads, writes):
+            steps[-1].append(step)  # cores that touch the same bytes together
+            continue
+        steps.append([step])
         touched.append((reads, writes))
-    for step, (reads, writes), earlier in zip(steps, touched, conflicts_of(touched), strict=True):
+    for (step, *_), (reads, writes), earlier in zip(steps, touched, conflicts_of(touched), strict=True):
         for number in earlier:
-            _refuse_race(program, steps[number], step)
+            for before in steps[number]:
+                _refuse_race(program, before, step)
         for region in reads:
             if not written.whole(region):
                 raise _unwritten(program, step.core, step.index, region)
