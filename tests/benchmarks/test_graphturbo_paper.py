@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,11 @@ def test_published_throughput_follows_from_the_speedups() -> None:
     assert densenet.per_second("full") == pytest.approx(8_308, abs=1)
     assert (resnet.batch_of("tvm"), resnet.batch_of("full")) == (2, 16)
     assert densenet.per_second("invented") is None
+
+
+def test_results_are_of_the_published_configurations() -> None:
+    """What is in the repository was made from these configurations and this chip."""
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "graphturbo_paper.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert {row["configuration"] for row in rows} == {configuration.network for configuration in CONFIGURATIONS}
+    assert {row["variant"] for row in rows} == set(VARIANTS)
