@@ -24,17 +24,19 @@ def compile(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     clusters: int = 1,
     per_pass: int | Literal["auto"] | None = None,
+    schedule: bool = False,
 ) -> Artifact:
     """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
 
     `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip. Each works off
-    its share in passes of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once.
+    its share in passes of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once. With
+    `schedule`, instructions are ordered so that engines work at the same time.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
     from dsa_sched.batches import compile_clusters  # a plain import of the package stays fast
     from dsa_sched.driver import CompileOptions, gather_artifact
 
-    options = CompileOptions(level, batch, tuple((shapes or {}).items()))
+    options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule)
     return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options
+from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
 
 if TYPE_CHECKING:
     from dsa_sched.driver import Compilation, CompileOptions
@@ -28,11 +28,7 @@ EARLY_STAGES = ("graph", "plan")
     type=click.Choice(["graph", "plan", "program", "asm"]),
     help="Print what one stage made: the graph, the plan, the program or the assembly.",
 )
-@click.option(
-    "--schedule",
-    is_flag=True,
-    help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values.",
-)
+@schedule_option
 @click.option(
     "--keep-values",
     is_flag=True,

@@ -100,6 +100,13 @@ def compile_options(command: AnyFunction) -> AnyFunction:
     return command
 
 
+schedule_option = click.option(
+    "--schedule",
+    is_flag=True,
+    help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values.",
+)
+
+
 def division_options(command: AnyFunction) -> AnyFunction:
     """How a batch is divided: among clusters, and into passes."""
     for option in (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options, runner_option
+from dsa_sched.commands.options import Shape, compile_options, runner_option, schedule_option
 
 if TYPE_CHECKING:
     from dsa_sched.driver import CompileOptions
@@ -48,6 +48,7 @@ MISMATCH = 3
     metavar="DIR",
     help="Where --bisect writes that part: an ONNX file, its inputs, what failed.",
 )
+@schedule_option
 @runner_option
 @click.pass_context
 def verify(
@@ -56,6 +57,7 @@ def verify(
     chip: str,
     level: str,
     spill: str,
+    schedule: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
     inputs: int,
@@ -80,7 +82,8 @@ def verify(
         outputs for two inputs, and the same winner wherever the margin is larger than the error
       about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic
       every constant: unchanged in memory after the run
-      at levels beyond O0: all that is stored, bit for bit as at O0, where layers and samples are judged
+      at levels beyond O0, or with --schedule: all that is stored, bit for bit as at O0 without, where layers and
+        samples are judged
 
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
@@ -96,7 +99,7 @@ def verify(
         require_folder(json_file)
     if bisect:
         require_place(folder)
-    compile_options = CompileOptions(level, batch, shapes, spill=spill)
+    compile_options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
     options = VerifyOptions(inputs, seed, feeds=feeds)
     narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
     try:
