@@ -57,18 +57,21 @@ class Conflicts:
     kind: int
 
 
-def conflicts_within(program: Program, chip: Chip) -> list[Conflicts]:
-    """The conflicts of each stream; streams of one kind share the search."""
+def conflicts_within(program: Program, chip: Chip, engines: frozenset[str] | None = None) -> list[Conflicts]:
+    """The conflicts of each stream; streams of one kind share the search. With `engines`, those with earlier
+    instructions of these engines alone."""
     private = frozenset(memory.name for memory in chip.memories if memory.scope == "core")
-    kinds: dict[tuple[Touched, ...], int] = {}
+    kinds: dict[tuple[tuple[Touched, ...], tuple[bool, ...]], int] = {}
     placed: dict[tuple[int, tuple[int, ...]], Conflicts] = {}
     found: list[tuple[int, tuple[int, ...]]] = []
     for stream in program.streams:
         touched = touched_in(stream.instrs, private)
         positions = tuple([position for position, (reads, writes) in enumerate(touched) if reads or writes])
-        found.append((kinds.setdefault(tuple([touched[position] for position in positions]), len(kinds)), positions))
+        told = [engines is None or stream.instrs[position].engine in engines for position in positions]
+        asked = (tuple([touched[position] for position in positions]), tuple(told))
+        found.append((kinds.setdefault(asked, len(kinds)), positions))
     with ThreadPoolExecutor(SEARCHES_AT_ONCE) as searches:  # the compiled search lets other threads run
-        known = list(searches.map(conflicts_of, kinds))
+        known = list(searches.map(lambda asked: conflicts_of(*asked), kinds))
     result = []
     for stream, where in zip(program.streams, found, strict=True):
         kind, positions = where
@@ -81,8 +84,9 @@ def conflicts_within(program: Program, chip: Chip) -> list[Conflicts]:
     return result
 
 
-def conflicts_of(accesses: Sequence[Touched]) -> list[tuple[int, ...]]:
-    """For each position the earlier ones that it conflicts with and that no later write covers, ascending."""
+def conflicts_of(accesses: Sequence[Touched], told: Sequence[bool] | None = None) -> list[tuple[int, ...]]:
+    """For each position the earlier ones that it conflicts with and that no later write covers, ascending; of the
+    earlier ones those that are `told` of, all when not said."""
     names: dict[str, int] = {}
     rows = [
         (number, write, names.setdefault(r.memory, len(names)), r.offset_bytes, r.end_bytes, r.row_bytes, r.rows,
@@ -99,7 +103,8 @@ def conflicts_of(accesses: Sequence[Touched]) -> list[tuple[int, ...]]:
     ends = [int(table[table[:, _MEMORY] == memory, _END].max()) for memory in range(len(names))]
     units = [max(step, -(-end // MOST_CELLS)) for end in ends]
     cells = [-(-end // unit) for end, unit in zip(ends, units, strict=True)]
-    pairs = _search(table, np.array(units, np.int64), np.array(cells, np.int64))
+    wanted = np.ones(len(accesses), np.bool_) if told is None else np.array(told, np.bool_)
+    pairs = _search(table, np.array(units, np.int64), np.array(cells, np.int64), wanted)
     found = np.unique(pairs[:, 0] * len(accesses) + pairs[:, 1])
     starts = np.searchsorted(found, np.arange(len(accesses) + 1) * len(accesses)).tolist()
     earlier = (found % len(accesses)).tolist()
@@ -110,8 +115,10 @@ def conflicts_of(accesses: Sequence[Touched]) -> list[tuple[int, ...]]:
 
 
 @njit(cache=True, nogil=True)
-def _search(table: _Table, units: _Table, cells: _Table) -> _Table:  # pragma: no cover - compiled
-    """Pairs (later, earlier) of the rows of a table, a row an access, by what they belong to.
+def _search(
+    table: _Table, units: _Table, cells: _Table, told: npt.NDArray[np.bool_]
+) -> _Table:  # pragma: no cover - compiled
+    """Pairs (later, earlier) of the rows of a table, a row an access, by what they belong to, if that is `told` of.
 
     Memory m is seen as `cells[m]` cells of `units[m]` bytes. An access is forgotten once each cell that it touches was
     written later: what is behind those writes is behind it."""
@@ -166,8 +173,9 @@ def _search(table: _Table, units: _Table, cells: _Table) -> _Table:  # pragma: n
                 kept += 1
         count = kept
         for mine in range(row, end):
-            live[count] = mine
-            count += 1
+            if told[who]:
+                live[count] = mine
+                count += 1
         row = end
     return pairs[:found]
 

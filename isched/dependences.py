@@ -93,7 +93,7 @@ class _Finder:
         self.barriers = [n for n, p in enumerate(self.places[0]) if first[p].opcode == program.barrier]
         self.engine = {n: first[p].engine for n, p in enumerate(self.places[0]) if n not in set(self.barriers)}
         self.proofs = [self._proofs(core, pairs.earlier) for core, pairs in enumerate(inside)]
-        self.waits = [self._waits(core, pairs.earlier) for core, pairs in enumerate(inside)]
+        self.waits: dict[int, dict[str, list[tuple[int, int]]]] = {}
         self.between: list[tuple[int, int, _Touch, _Touch]] = []
         """(first and last barrier that could order two touches, the touches)."""
 
@@ -107,11 +107,13 @@ class _Finder:
                     proofs.setdefault(numbers[other], position)
         return proofs
 
-    def _waits(self, core: int, inside: Sequence[tuple[int, ...]]) -> dict[str, list[tuple[int, int]]]:
+    def _waits(self, core: int) -> dict[str, list[tuple[int, int]]]:
         """For each engine (position, earlier one): issuing the one proves the other over, ascending in both."""
+        if core in self.waits:
+            return self.waits[core]
         instrs = self.program.streams[core].instrs
-        waits: dict[str, list[tuple[int, int]]] = {}
-        for position, earlier in enumerate(inside):
+        waits = self.waits[core] = {}
+        for position, earlier in enumerate(self.inside[core].earlier):
             for other in earlier:
                 known = waits.setdefault(instrs[other].engine, [])
                 if not known or known[-1][1] < other:
@@ -196,7 +198,7 @@ class _Finder:
     def _by_waiting(self, first: _Touch, then: _Touch) -> None:
         """Order an engine's access and a DMA transfer of one core by what the core waits for between them: nothing else
         is left in a program that was verified."""
-        waits = self.waits[first.core][first.instr.engine]
+        waits = self._waits(first.core)[first.instr.engine]
         position, other = waits[bisect_left(waits, first.position, key=lambda wait: wait[1])]
         self.order[then.core][then.position].add(position)
         if other != first.position:

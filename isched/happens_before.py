@@ -182,11 +182,11 @@ def _wait_for_conflicts(core: _Core) -> None:
 
 def _fly(core: _Core, instr: Instr, unit: int, known: Vector) -> None:
     """The instruction is on its way; whoever waits for its end knows `told`."""
-    told = known
-    if unit >= 0:
-        told = known.copy()
-        told[core.number, unit] = core.position + 1
-        core.engines[unit] = told
+    if unit < 0:
+        return
+    told = known.copy()
+    told[core.number, unit] = core.position + 1
+    core.engines[unit] = told
     core.flying.setdefault(instr.engine, deque()).append((core.position, told))
 
 

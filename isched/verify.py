@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from isched.conflicts import Touched, conflicts_of, conflicts_within, touched_in
-from isched.happens_before import Step, walk
+from isched.happens_before import Step, Units, walk
 from isched.program import Program, Region
 
 __all__ = ["verify_program"]
@@ -41,7 +41,8 @@ def verify_program(program: Program, chip: Chip) -> None:
             written.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes))
     steps: list[list[Step]] = []
     touched: list[Touched] = []
-    for step in walk(program, shared, conflicts_within(program, chip)):
+    engines = frozenset(Units.of(program, shared).engines)
+    for step in walk(program, shared, conflicts_within(program, chip, engines)):
         reads = tuple(region for region in step.instr.reads if region.memory in shared)
         writes = tuple(region for region in step.instr.writes if region.memory in shared)
         if not reads and not writes:

@@ -168,7 +168,11 @@ def test_inside_l1_on_the_chip() -> None:
     instrs = [instr for copy in moves for instr in copy_instructions((copy,), "layer", CHIP)]
     within = [instr for instr in instrs if instr.engine == "vector"]
     assert [instr.cycles for instr in within] == [vector_cycles(CHIP, 48)] * 2
-    streams = [Stream(core, tuple(instrs) if core == 0 else ()) for core in range(CHIP.cores_per_cluster)]
+    # Nothing watches the DMA: a barrier makes sure that the LLB holds what it takes away.
+    barrier = TARGET.synchronise("layer")
+    last = max(n for n, instr in enumerate(instrs) if instr.starts)
+    first = (*instrs[:last], barrier, *instrs[last:])
+    streams = [Stream(core, first if core == 0 else (barrier,)) for core in range(CHIP.cores_per_cluster)]
     program = Program("moved", CHIP.name, 0, TARGET.barrier, places, tuple(streams))
     verify_program(program, CHIP)
     # Every pattern of bits must survive, those of denormals and NaNs too.
