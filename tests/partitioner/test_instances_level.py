@@ -82,7 +82,7 @@ def test_a_chip_too_small_for_the_smallest_tile_is_refused_with_numbers() -> Non
     x = builder.input("x", 1, 4, 4, 512)
     graph, constants = builder.build(builder.conv(x, 8))
     with pytest.raises(DoesNotFit) as refusal:
-        make_plan(graph, constants, small_chip(weights_bytes=4 * KIB), TARGET, "O3")
+        make_plan(graph, constants, small_chip(weights_bytes=KIB), TARGET, "O3")
     text = str(refusal.value)
     assert "conv0" in text
     assert "needs" in text
