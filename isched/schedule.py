@@ -46,13 +46,15 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
 
 def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:
     orders = dependences(program, chip)
-    timed = timed_streams(program, chip, target.issue_costs(program))
+    groups = _alike(program, orders)
+    leaders = [max(members, key=lambda n: len(program.streams[n].instrs)) for members in groups]
+    leading = replace(program, streams=tuple(program.streams[leader] for leader in leaders))
+    timed = timed_streams(leading, chip, target.issue_costs(leading))
     costs = _Costs(chip)
     streams: list[Stream] = list(program.streams)
     met: dict[int, float] = {}
-    for members in _alike(program, orders):
-        leader = max(members, key=lambda n: len(program.streams[n].instrs))
-        tasks = _tasks(program, orders, members, leader, timed[leader].ops, costs)
+    for members, leader, costed in zip(groups, leaders, timed, strict=True):
+        tasks = _tasks(program, orders, members, leader, costed.ops, costs)
         numbers = _kept(orders[leader])
         order, begun = _list_schedule(tasks, chip.assumed.queue_depth, met)
         met = met or begun
