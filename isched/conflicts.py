@@ -28,6 +28,11 @@ Touched = tuple[tuple[Region, ...], tuple[Region, ...]]
 
 SEARCHES_AT_ONCE = 2
 
+CELL_BYTES = (32, 16, 8, 4, 2)
+MOSTLY = 0.95
+"""The largest cells of which so many accesses are whole: large ones are marked faster, and an access that is no whole
+number of them is only forgotten later."""
+
 MOST_CELLS = 1 << 22
 """Of each memory, so that large ones need no more room than this."""
 
@@ -99,7 +104,7 @@ def conflicts_of(accesses: Sequence[Touched], told: Sequence[bool] | None = None
     if not rows:
         return result
     table = np.array(rows, np.int64)
-    step = int(np.gcd.reduce(table[:, (_FIRST, _ROW, _STRIDE)], axis=None))
+    step = next((unit for unit in CELL_BYTES if np.mean(_whole_cells(table, unit)) >= MOSTLY), 1)
     ends = [int(table[table[:, _MEMORY] == memory, _END].max()) for memory in range(len(names))]
     units = [max(step, -(-end // MOST_CELLS)) for end in ends]
     cells = [-(-end // unit) for end, unit in zip(ends, units, strict=True)]
@@ -112,6 +117,12 @@ def conflicts_of(accesses: Sequence[Touched], told: Sequence[bool] | None = None
         if low < high:
             result[number] = tuple(earlier[low:high])
     return result
+
+
+def _whole_cells(table: _Table, unit: int) -> npt.NDArray[np.bool_]:
+    """Which accesses begin and end with whole cells of so many bytes, in every row."""
+    whole: npt.NDArray[np.bool_] = np.all(table[:, (_FIRST, _ROW, _STRIDE)] % unit == 0, axis=1)
+    return whole
 
 
 @njit(cache=True, nogil=True)
