@@ -2,7 +2,6 @@
 
     Conv -> BatchNormalization -> Mul -> Add -> Relu   -->   Conv -> Relu     (weights and bias in float64)
     Concat -> BatchNormalization -> Relu               -->   Concat -> ScaleShift -> Relu
-    ScaleShift -> Relu -> Conv                         -->   Add -> Relu -> Conv     (positive scales into the weights)
 
 A node that absorbs others keeps its own name and takes the output name of the last of them, so that every tensor left
 carries the value that the user's file computes under that name. `ScaleShift(x, scale, shift)` is the one operator here
@@ -281,61 +280,6 @@ def _scale_shift(network: Network, constants: dict[str, Array], node: Node, affi
     return Node(node.name, SCALE_SHIFT, (data, *names), (output,))
 
 
-def move_gains(network: Network) -> Network:
-    """A channel-wise scale and shift before Relu and convolutions alone: relu(x * scale + shift) is
-    scale * relu(x + shift / scale) where scales are positive, and the weights take them. That leaves an addition.
-
-    The two values between are no values of the user's file any more and get names of their own."""
-    constants, values = dict(network.constants), dict(network.values)
-    changed: dict[str, Node] = {}
-    for node in network.nodes:
-        found = _gain_readers(network, node)
-        if found is None:
-            continue
-        relu, products = found
-        scale, shift = (np.asarray(constants[name], np.float64).reshape(-1) for name in node.inputs[1:3])
-        inner, outer = (f"{name}::unscaled" for name in (node.outputs[0], relu.outputs[0]))
-        for name in (inner, outer):
-            values[name] = network.values[node.outputs[0]]
-        rank = len(network.shape(node.outputs[0]))
-        constants[f"{node.name}::shift"] = (shift / scale).reshape(1, -1, *(1,) * (rank - 2))
-        changed[node.name] = Node(node.name, "Add", (node.inputs[0], f"{node.name}::shift"), (inner,))
-        changed[relu.name] = replace(relu, inputs=(inner,), outputs=(outer,))
-        for product in products:
-            weights = np.asarray(constants[product.inputs[1]], np.float64)
-            constants[f"{product.name}::weight"] = weights * scale.reshape(1, -1, *(1,) * (weights.ndim - 2))
-            inputs = (outer, f"{product.name}::weight", *product.inputs[2:])
-            changed[product.name] = replace(product, inputs=inputs)
-    nodes = tuple(changed.get(node.name, node) for node in network.nodes)
-    return replace(network, nodes=nodes, constants=constants, values=values)
-
-
-def _gain_readers(network: Network, node: Node) -> tuple[Node, tuple[Node, ...]] | None:
-    """The Relu that alone reads a ScaleShift and the convolutions that alone read that, if scales can move there."""
-    if node.op_type != SCALE_SHIFT or node.outputs[0] in network.outputs:
-        return None
-    scale, shift = (np.asarray(network.constants[name], np.float64) for name in node.inputs[1:3])
-    if not np.all(scale > 0) or not np.all(np.abs(shift) <= LARGEST_SHIFT * scale):
-        return None
-    readers = network.readers.get(node.outputs[0], ())
-    if len(readers) != 1 or readers[0].op_type != "Relu" or readers[0].outputs[0] in network.outputs:
-        return None
-    products = network.readers.get(readers[0].outputs[0], ())
-    if not products or not all(_takes_gains(network, product, readers[0].outputs[0]) for product in products):
-        return None
-    return readers[0], products
-
-
-LARGEST_SHIFT = 1_024.0
-"""The largest shift over its scale: far inside the range of fp16, where the sum is as exact as before."""
-
-
-def _takes_gains(network: Network, node: Node, data: str) -> bool:
-    """A convolution of `data`, each weight of which meets one channel of it."""
-    whole = node.op_type == "Conv" and node.integer("group", 1) == 1
-    return whole and node.inputs[0] == data and node.inputs[1] in network.constants
-
-
 def unify_reshapes(network: Network) -> Network:
     """Reshape, Flatten, Squeeze and Unsqueeze become Reshape with one input; its target is the shape of the output."""
 
@@ -354,5 +298,4 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     drop_no_ops,
     unify_reshapes,
     fold_affine,
-    move_gains,
 )

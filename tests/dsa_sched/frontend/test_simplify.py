@@ -192,32 +192,3 @@ def test_loading_twice_gives_the_same_text(tmp_path: Path) -> None:
     y = batch_norm(builder, builder.node("Conv", builder.input(1, 3, 6, 6), builder.weights(4, 3, 3, 3)), 4)
     path = builder.save(tmp_path, y)
     assert str(load_model(path).graph) == str(load_model(path).graph)
-
-
-def preactivated(builder: ModelBuilder, scale: np.ndarray, readers: int = 2) -> list[str]:
-    """Batch norm and Relu after a Relu, read by convolutions."""
-    positive = builder.constant(builder.random.uniform(0.5, 2.0, 6))
-    x = builder.node("Relu", builder.input(2, 6, 5, 5))
-    y = builder.node("BatchNormalization", x, builder.constant(scale), builder.weights(6), builder.weights(6), positive)
-    y = builder.node("Relu", y)
-    return [builder.node("Conv", y, builder.weights(4, 6, 3, 3), pads=[1, 1, 1, 1]) for _ in range(readers)]
-
-
-def test_positive_gains_before_relu_go_into_the_convolutions_behind(tmp_path: Path) -> None:
-    builder = ModelBuilder()
-    outputs = preactivated(builder, builder.random.uniform(0.1, 3.0, 6))
-    model = checked(builder, tmp_path, *outputs)
-    assert [op.kind for op in model.graph.ops] == ["relu", "add", "relu", "conv", "conv"]
-
-
-def test_gains_stay_where_their_sign_or_another_reader_forbids_to_move_them(tmp_path: Path) -> None:
-    for position, scale in enumerate((np.array([1.0, 2.0, -0.5, 1.0, 1.0, 1.0]), np.array([1.0, 0.0, 1, 1, 1, 1]))):
-        builder = ModelBuilder()
-        folder = tmp_path / str(position)
-        folder.mkdir()
-        model = checked(builder, folder, *preactivated(builder, scale, 1))
-        assert [op.kind for op in model.graph.ops] == ["relu", "scale_shift", "relu", "conv"]
-    builder = ModelBuilder()
-    (y,) = preactivated(builder, np.ones(6), 1)
-    model = checked(builder, tmp_path, y, "v2")
-    assert "scale_shift" in [op.kind for op in model.graph.ops]
