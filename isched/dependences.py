@@ -1,12 +1,12 @@
 """What must come before what: the freedom that a program leaves to whoever orders its instructions.
 
     Program --bytes that two instructions share--> pairs in their order
-        inside a core                          --> before: earlier positions of its stream
+        inside a core                          --> earlier positions of its stream
         between cores, or a core and its DMA   --> a meeting between the two; both keep their side of it
         barriers that no such pair needs       --> dropped
 
-Any order of the streams that keeps `before` and drops no kept barrier leaves every byte of the program's results as it
-is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no core waits for
+Any order of the streams that keeps these pairs and every barrier that is not dropped leaves every byte of the program's
+results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no core waits for
 ever. What a meeting orders is said in `isched.happens_before`; a pair takes a meeting without a barrier that
 orders it, or else the last barrier between the two, so that one barrier serves many pairs.
 """
@@ -121,7 +121,7 @@ class _Finder:
         return waits
 
     def read(self, shared: frozenset[str]) -> None:
-        """Go through all streams, from one barrier to the next, and note which touches depend on which."""
+        """Go through all streams, from one meeting to the next, and note which touches depend on which."""
         touches = list(self._touches(shared))
         regions = [
             (

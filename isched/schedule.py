@@ -29,8 +29,8 @@ __all__ = ["schedule_program"]
 
 
 COMPARED_INSTRUCTIONS = 20_000
-"""Up to so many, the clock is asked whether the new order is the faster one. Of longer programs it always was by far,
-and the clock would take as long as all else."""
+"""Up to so many, the clock is asked whether the new order is the faster one. For longer programs that would take as
+long as all else; a stream of many tiles leaves list scheduling much to gain."""
 
 
 def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Program:
