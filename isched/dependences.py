@@ -6,9 +6,9 @@
         barriers that no such pair needs       --> dropped
 
 Any order of the streams that keeps these pairs and every barrier that is not dropped leaves every byte of the program's
-results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no core waits for
-ever. What a meeting orders is said in `isched.happens_before`; a pair takes a meeting without a barrier that
-orders it, or else the last barrier between the two, so that one barrier serves many pairs.
+results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no
+core waits for ever. What a meeting orders is said in `isched.happens_before`; a pair takes a meeting without a barrier
+that orders it, or else the last barrier between the two, so that one barrier serves many pairs.
 """
 
 from __future__ import annotations
