@@ -220,6 +220,7 @@ class Assumed(Part):
 
     launch_cycles: Cycles
     matrix_tile_cycles: Cycles
+    matrix_row_cycles: Cycles = 0.0
     vector_pass_cycles: Cycles
     dma_descriptor_cycles: Cycles
     sync_cycles: Cycles

@@ -22,14 +22,16 @@ def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype:
     """One matrix instruction: `pixels` x `channels` outputs, each a sum of `reduction` products.
 
     Each array tile walks the reduction, `per_unit_per_cycle` products of a cell a cycle, plus `matrix_tile_cycles` of
-    fill. With the published start latency `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles.
+    fill and `matrix_row_cycles` for each of its rows of pixels to leave the array. With the published start latency
+    `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles.
     """
     if min(pixels, channels, reduction) <= 0:
         return 0.0
     engine = chip.matrix
     per_cell = engine.macs_per_cycle(dtype) // (engine.array_pixels * engine.array_channels)
     tile_cycles = ceil(reduction / per_cell) + chip.assumed.matrix_tile_cycles
-    return engine.start_latency_cycles + matrix_tiles(chip, pixels, channels) * tile_cycles
+    rows_cycles = pixels * ceil(channels / engine.array_channels) * chip.assumed.matrix_row_cycles
+    return engine.start_latency_cycles + matrix_tiles(chip, pixels, channels) * tile_cycles + rows_cycles
 
 
 def vector_cycles(chip: Chip, elements: int, passes: int = 1, dtype: str = "float16") -> float:

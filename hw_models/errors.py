@@ -6,13 +6,16 @@ and exit 1 without a traceback. They live in the lowest package because every pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 __all__ = [
     "ChipError",
     "DoesNotFit",
+    "FileError",
     "Holder",
     "ModelError",
+    "PlacementError",
     "PlanError",
     "Problem",
     "TargetError",
@@ -38,6 +41,11 @@ class UserError(Exception):
         self.has = has
         self.change = change
 
+    def __reduce__(self) -> tuple[Callable[..., UserError], tuple[object, ...]]:
+        """By its fields: the constructors take most of them by name, which pickling on the way from another process
+        does not know."""
+        return _remade, (type(self), self.args, self.__dict__)
+
     @property
     def line(self) -> str:
         """The four parts alone, without what a subclass adds below them."""
@@ -47,6 +55,13 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return self.line
+
+
+def _remade(kind: type[UserError], args: tuple[object, ...], fields: dict[str, object]) -> UserError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +80,8 @@ class Problem:
         return f"{place}: {field}{self.wrong}{allowed}"
 
 
-class ChipError(UserError):
-    """A chip file that cannot be used, or a question about a part that the chip does not have.
-
-    `problems` holds every finding of a file, in the order of its lines; the message shows the first of them.
-    """
+class FileError(UserError):
+    """`problems` holds every finding of a file, in the order of its lines; the message shows the first of them."""
 
     def __init__(
         self, who: str, *, needs: str = "", has: str = "", change: str = "", problems: tuple[Problem, ...] = ()
@@ -89,8 +101,16 @@ class ChipError(UserError):
         return "\n".join(lines)
 
 
+class ChipError(FileError):
+    """A chip file that cannot be used, or a question about a part that the chip does not have."""
+
+
 class ModelError(UserError):
     """A model file, an operator of it or an option about it that cannot be compiled."""
+
+
+class PlacementError(FileError):
+    """A scenario file, a task graph or a device that tasks cannot be placed on."""
 
 
 class PlanError(UserError):

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from hw_models.chip import Chip
 from hw_models.chip_rules import contradictions
-from hw_models.errors import ChipError, Problem
+from hw_models.errors import ChipError, FileError, Problem
 from hw_models.field_problems import field_problems
 from hw_models.yaml_nodes import read_document
 
-__all__ = ["MAX_FILE_BYTES", "builtin_chips", "load_chip", "parse_chip", "read_chip"]
+__all__ = ["MAX_FILE_BYTES", "builtin_chips", "load_chip", "parse_chip", "read_chip", "read_text"]
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -55,27 +55,31 @@ def load_chip(name_or_path: str | Path) -> Chip:
 
 def read_chip(path: Path) -> Chip:
     """Read, check and build the chip of a file; ChipError with every problem of the file."""
+    return parse_chip(read_text(path, "chip file", ChipError, _suggestion(path)), str(path))
+
+
+def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "check the path") -> str:
+    """The text of a YAML file, of at most MAX_FILE_BYTES. Raises `error`, which calls it a `sort`."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise ChipError(str(path), needs="a chip file", has="no such file", change=_suggestion(path)) from None
+        raise error(str(path), needs=f"a {sort}", has="no such file", change=suggestion) from None
     except IsADirectoryError:
-        raise ChipError(str(path), needs="a chip file", has="a folder", change=_suggestion(path)) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ChipError(str(path), needs="a readable chip file", has=reason.lower()) from None
+        raise error(str(path), needs=f"a {sort}", has="a folder", change=suggestion) from None
+    except (OSError, ValueError) as wrong:
+        reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else str(wrong)
+        raise error(str(path), needs=f"a readable {sort}", has=reason.lower()) from None
     if len(data) > MAX_FILE_BYTES:
-        raise ChipError(
-            str(path), needs="a chip file of at most 1 MiB", has="a larger file", change="a chip file has a few KiB"
+        raise error(
+            str(path), needs=f"a {sort} of at most 1 MiB", has="a larger file", change=f"a {sort} has a few KiB"
         )
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        wrong = f"byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8 text"
-        raise ChipError(str(path), problems=(Problem(line, "", wrong, "save the file as UTF-8"),)) from None
-    return parse_chip(text, str(path))
+        return data.decode("utf-8")
+    except UnicodeDecodeError as wrong:
+        line = data.count(b"\n", 0, wrong.start) + 1
+        said = f"byte 0x{data[wrong.start]:02x} at offset {wrong.start} is not UTF-8 text"
+        raise error(str(path), problems=(Problem(line, "", said, "save the file as UTF-8"),)) from None
 
 
 def parse_chip(text: str, file: str) -> Chip:

@@ -61,8 +61,8 @@ def path_text(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def read_document(text: str) -> Document:
-    """Read one YAML document. Never raises for wrong text: what is wrong is in `problems`."""
+def read_document(text: str, sort: str = "chip file") -> Document:
+    """Read one YAML document. Never raises for wrong text: what is wrong is in `problems`, which call it a `sort`."""
     try:
         root: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
@@ -75,7 +75,7 @@ def read_document(text: str) -> Document:
         return _failed(0, f"nested deeper than {MAX_DEPTH} levels")
     if root is None:
         return _failed(0, "the file is empty")
-    reader = _Reader()
+    reader = _Reader(sort)
     value = reader.read(root, ())
     return Document(value, reader.lines, tuple(reader.problems))
 
@@ -88,6 +88,7 @@ def _failed(line: int, wrong: str) -> Document:
 class _Reader:
     """Walks the nodes of one file once and collects lines and problems."""
 
+    sort: str
     lines: dict[Path, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
@@ -95,7 +96,7 @@ class _Reader:
     def read(self, node: Node, path: Path) -> Value:
         self.lines.setdefault(path, _line(node))
         if id(node) in self.seen or node.anchor:
-            return self._refused(node, path, "anchors and aliases (&name, *name) are not used in chip files")
+            return self._refused(node, path, f"anchors and aliases (&name, *name) are not used in {self.sort}s")
         self.seen.add(id(node))
         if len(path) > MAX_DEPTH:
             return self._refused(node, path, f"nested deeper than {MAX_DEPTH} levels")
@@ -107,7 +108,7 @@ class _Reader:
             case ScalarNode():
                 return self._scalar(node, path)
             case _:
-                return self._refused(node, path, "not a value that chip files use")
+                return self._refused(node, path, f"not a value that {self.sort}s use")
 
     def _mapping(self, node: MappingNode, path: Path) -> Value:
         fields: dict[str, Value] = {}
@@ -142,7 +143,7 @@ class _Reader:
                 case _:
                     return self._refused(node, path, f"{_short(text)} is not a number, a text or true/false")
         except ValueError:
-            return self._refused(node, path, f"{_short(text)} cannot be held by a chip file")
+            return self._refused(node, path, f"{_short(text)} cannot be held by a {self.sort}")
 
     def _refused(self, node: Node, path: Path, wrong: str) -> Value:
         self._refuse(node, path, wrong)

@@ -58,6 +58,11 @@ def test_the_assumed_fill_counts_once_a_tile() -> None:
     assert matrix_cycles(chip, 128, 64, 100) - matrix_cycles(CHIP, 128, 64, 100) == 4 * 64
 
 
+def test_rows_of_pixels_leave_the_array_in_each_of_its_tiles_of_channels() -> None:
+    chip = assuming(matrix_row_cycles=0.5)
+    assert matrix_cycles(chip, 100, 64, 100) - matrix_cycles(CHIP, 100, 64, 100) == 0.5 * 100 * 2
+
+
 def test_vector_cycles_by_hand() -> None:
     assert vector_cycles(CHIP, 64) == 11
     assert vector_cycles(CHIP, 65) == 12
@@ -76,9 +81,9 @@ def test_moves_by_hand() -> None:
 
 
 def test_dma_by_hand() -> None:
-    assert dma_cycles(CHIP, "DDR", "LLB", 2990) == 66 + 100
-    assert dma_cycles(CHIP, "DDR", "LLB", 2990, sharers=2) == 66 + 200
-    assert dma_cycles(assuming(dma_descriptor_cycles=10.0), "DDR", "LLB", 2990, descriptors=3) == 66 + 100 + 30
+    assert dma_cycles(CHIP, "DDR", "LLB", 2700) == 66 + 100
+    assert dma_cycles(CHIP, "DDR", "LLB", 2700, sharers=2) == 66 + 200
+    assert dma_cycles(assuming(dma_descriptor_cycles=10.0), "DDR", "LLB", 2700, descriptors=3) == 66 + 100 + 30
 
 
 def test_a_way_that_the_chip_does_not_have_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from hw_models.errors import (
@@ -85,3 +87,18 @@ def test_many_problems_are_counted_and_cut() -> None:
 )
 def test_sizes_read_well(size_bytes: int, text: str) -> None:
     assert size_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UserError("a", needs="b", has="c", change="d"),
+        ChipError("chip.yaml", problems=(Problem(3, "cores", "0", "1 or more"),)),
+        DoesNotFit("op", demand_bytes=3, bound_bytes=2, where="L1", levers=("x",), holders=(Holder("v", 1, "p", "q"),)),
+    ],
+)
+def test_errors_come_from_other_processes_whole(error: UserError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
