@@ -7,6 +7,7 @@ the loads into its local memory, both from the target's `work`. Pieces may be un
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise, product
 
 from hw_models.chip import Chip, MatrixEngine
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@lru_cache(maxsize=1 << 16)
 def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
     """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `quantum`."""
     units = -(-(high - low) // quantum) if quantum else 1

@@ -45,6 +45,14 @@ ROUNDS_IN_STAGING = 8
 and the wait for the first round of a layer is short."""
 
 
+ITEMS_APART = 2
+"""With `apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
+can be begun while the layer before, and that before it, still read what they need."""
+
+ROOM_APART = 1
+"""Likewise tile buffers, of values that end or begin in the layer beside."""
+
+
 def lay_out(
     plan: Plan,
     graph: Graph,
@@ -53,15 +61,17 @@ def lay_out(
     tiler: Tiler | None = None,
     given: tuple[str, ...] = (),
     ahead: bool = False,
+    apart: bool = False,
 ) -> Layout:
     """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
-    `ahead`, rounds are small enough that the next one can be staged while one is worked on.
+    `ahead`, rounds are small enough that the next one can be staged while one is worked on. With `apart`, what lives in
+    layers that follow each other has places of its own where there is room.
 
     Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
     tiler = tiler or Tiler.of(graph, target, chip)
-    return _placed(walked(plan, graph, chip, target, tiler, given), tiler, ahead)
+    return _placed(walked(plan, graph, chip, target, tiler, given), tiler, ahead, apart)
 
 
 def walked(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, given: tuple[str, ...] = ()) -> Walk:
@@ -88,7 +98,7 @@ def local_part(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Loca
     return Local("", "")
 
 
-def _placed(walk: Walk, tiler: Tiler, ahead: bool) -> Layout:
+def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
     """Offsets for all items, then rounds and tiles in what is left."""
     chip, graph = walk.chip, walk.graph
     pins: dict[str, str] = {}
@@ -112,11 +122,12 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool) -> Layout:
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
-        packing = pack(items[memory], capacity, unit, wanted)
+        packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if apart else 0)
         refuse_late(walk, memory, items[memory], packing, capacity)
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
-        gaps[memory] = _gaps(items[memory], packing, capacity, unit)
+        clear = ROOM_APART if apart and memory == walk.local.memory else 0
+        gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
     places = _Places(walk, offsets, start)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
     for step in walk.steps:
@@ -156,12 +167,27 @@ def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int]:
     return wanted
 
 
-def _gaps(items: list[Item], packing: Packing, capacity: int, unit: int) -> dict[int, tuple[int, int]]:
-    live: dict[int, list[tuple[int, int]]] = {}
+def _gaps(
+    items: list[Item], packing: Packing, capacity: int, unit: int, clear: int, wanted: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
+    """The workspace of each slot: the largest gap between items, clear also of those that live up to `clear` slots
+    before or behind where two places for what is wanted remain."""
+    live, near = (_busy(items, packing, unit, apart) for apart in (0, clear))
+    gaps = {slot: largest_gap(busy, capacity) for slot, busy in live.items()}
+    for slot in gaps if clear else ():
+        apart = largest_gap(near[slot], capacity)
+        if apart[1] >= min(gaps[slot][1], 2 * wanted.get(slot, capacity)):
+            gaps[slot] = apart
+    return gaps
+
+
+def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[tuple[int, int]]]:
+    """By slot the places of items that live in it, or up to `apart` slots from it."""
+    busy: dict[int, list[tuple[int, int]]] = {}
     for item in items:
-        for slot in range(item.first, item.last + 1):
-            live.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
-    return {slot: largest_gap(busy, capacity) for slot, busy in live.items()}
+        for slot in range(item.first - apart, item.last + apart + 1):
+            busy.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
+    return busy
 
 
 @dataclass(frozen=True, slots=True)

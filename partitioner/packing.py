@@ -40,16 +40,36 @@ ORDERS: tuple[Callable[[Item], tuple[int, ...]], ...] = (
 """Largest first, longest-lived first, oldest first."""
 
 
-def pack(items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least: Mapping[int, int]) -> Packing:
+def pack(
+    items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least: Mapping[int, int], apart: int = 0
+) -> Packing:
     """Offsets below `capacity_bytes`, leaving `least[slot]` bytes in one piece free in a slot where that is possible.
 
+    With `apart`, an item stays clear of those that lived up to so many slots before it or will live so many behind it,
+    where there is room for that and `least` loses nothing: then work on it need not wait for work on them.
     Raises nothing: where no order fits, the packing of the last one says what was too late.
     """
+    best = _best_order(items, capacity_bytes, alignment_bytes, least, apart)
+    for fewer in range(apart - 1, -1, -1):
+        if best[0] == 0:
+            break
+        found = _best_order(items, capacity_bytes, alignment_bytes, least, fewer)
+        best = min(best, found, key=lambda choice: choice[0])
+    return best[1]
+
+
+NO_ROOM = 1 << 62
+
+
+def _best_order(
+    items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least: Mapping[int, int], apart: int
+) -> tuple[int, Packing]:
+    """The packing of the order that leaves most of what is wanted free, and the bytes that it misses."""
     best: tuple[int, Packing] | None = None
     for order in ORDERS:
-        packing = _first_fit(sorted(items, key=order), capacity_bytes, alignment_bytes)
+        packing = _first_fit(sorted(items, key=order), capacity_bytes, alignment_bytes, apart)
         if packing.late is not None:
-            best = best or (1 << 62, packing)
+            best = best or (NO_ROOM, packing)
             continue
         shortage = _shortage(items, packing, capacity_bytes, least)
         if best is None or shortage < best[0]:
@@ -57,7 +77,7 @@ def pack(items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least
         if shortage == 0:
             break
     assert best is not None  # there is at least one order
-    return best[1]
+    return best
 
 
 def lowest(items: Sequence[Item], alignment_bytes: int) -> tuple[Mapping[str, int], int]:
@@ -89,18 +109,18 @@ def _live(items: Iterable[Item]) -> dict[int, list[Item]]:
     return live
 
 
-def _first_fit(items: Sequence[Item], capacity: int, alignment: int) -> Packing:
+def _first_fit(items: Sequence[Item], capacity: int, alignment: int, apart: int = 0) -> Packing:
+    """Each item at the lowest place that is free during its life and `apart` slots around it, or fewer if none is."""
     offsets: dict[str, int] = {}
     placed: dict[int, list[tuple[int, int]]] = {}
     late: Item | None = None
     for item in items:
         size = -(-item.size_bytes // alignment) * alignment
-        busy = sorted({interval for slot in range(item.first, item.last + 1) for interval in placed.get(slot, ())})
-        offset = 0
-        for start, end in busy:
-            if start - offset >= size:
+        offset = _lowest_free(placed, item, size, apart)
+        for fewer in range(apart - 1, -1, -1):
+            if offset + size <= capacity:
                 break
-            offset = max(offset, end)
+            offset = _lowest_free(placed, item, size, fewer)
         if offset + size > capacity and late is None:
             late = item
         offsets[item.name] = offset
@@ -108,6 +128,16 @@ def _first_fit(items: Sequence[Item], capacity: int, alignment: int) -> Packing:
             for slot in range(item.first, item.last + 1):
                 placed.setdefault(slot, []).append((offset, offset + size))
     return Packing(offsets, late)
+
+
+def _lowest_free(placed: Mapping[int, list[tuple[int, int]]], item: Item, size: int, apart: int) -> int:
+    slots = range(item.first - apart, item.last + apart + 1)
+    offset = 0
+    for start, end in sorted({interval for slot in slots for interval in placed.get(slot, ())}):
+        if start - offset >= size:
+            break
+        offset = max(offset, end)
+    return offset
 
 
 def largest_gap(busy: Iterable[tuple[int, int]], capacity_bytes: int) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +52,27 @@ def test_room_that_is_wanted_in_a_slot_decides_between_orders() -> None:
     assert pack(held, 100, 1, {}).offsets == {"short": 0, "long": 50}
     wanted = pack(held, 100, 1, {1: 60})
     assert largest_gap([(wanted.offsets["long"], 40)], 100) == (40, 60)
+
+
+def test_what_lives_one_after_the_other_stays_apart_where_there_is_room() -> None:
+    """With room for two of them, and for one."""
+    held = tuple(Item(f"v{slot}", slot, slot, 40) for slot in range(4))
+    assert set(pack(held, 100, 1, {}).offsets.values()) == {0}
+    assert list(pack(held, 100, 1, {}, 1).offsets.values()) == [0, 40, 0, 40]
+    assert list(pack(held, 120, 1, {}, 2).offsets.values()) == [0, 40, 80, 0]
+    assert set(pack(held, 79, 1, {}, 1).offsets.values()) == {0}
+    wanted = pack(held, 100, 1, {1: 60}, 1)  # in the middle it would leave two small pieces
+    assert largest_gap([(wanted.offsets["v1"], 40)], 100)[1] == 60
+
+
+@given(items(), st.integers(1, 3))
+def test_staying_apart_never_costs_a_place(found: tuple[Item, ...], apart: int) -> None:
+    plain, wide = pack(found, CAPACITY, 2, {}), pack(found, CAPACITY, 2, {}, apart)
+    assert (wide.late is None) or plain.late is not None
+    for a, b in combinations(found, 2):
+        if wide.late is None and a.first <= b.last and b.first <= a.last and a.size_bytes and b.size_bytes:
+            first, second = sorted((a, b), key=lambda item: wide.offsets[item.name])
+            assert wide.offsets[first.name] + first.size_bytes <= wide.offsets[second.name] <= CAPACITY
 
 
 def test_gaps() -> None:
