@@ -13,40 +13,69 @@ that orders it, or else the last barrier between the two, so that one barrier se
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numba import njit
 
 from hw_models.chip import Chip
-from isched.conflicts import Conflicts, conflicts_of, conflicts_within
-from isched.program import Instr, Program, Region
+from isched.conflicts import Conflicts, Earlier, conflicts_of, conflicts_within
+from isched.happens_before import transfer_ends
+from isched.program import Program
+from isched.touches import Flags, Table, Touches, Vector
 
-__all__ = ["CoreOrder", "Dependences", "dependences"]
-
-
-Positions = dict[int, tuple[int, ...]]
+__all__ = ["CoreOrder", "Dependences", "Pairs", "dependences"]
 
 
 LAG = 8
 """Meetings that may overtake a result on its way to a shared memory: some tiles' loads."""
 
+NEVER = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of positions of a stream, ascending, each once: `earlier[n]` comes before `later[n]`."""
+
+    later: Vector
+    earlier: Vector
+
+    @staticmethod
+    def of(later: Vector, earlier: Vector) -> Pairs:
+        """Pairs in any order, also more than once."""
+        base = int(earlier.max(initial=0)) + 1
+        found = np.sort(later * base + earlier)
+        found = found[np.diff(found, prepend=-1) != 0]
+        return Pairs(found // base, found % base)
+
+
+@dataclass(frozen=True)
 class CoreOrder:
     """One stream: earlier positions that must be over before a position is issued (`inside` by the bytes of the core's
-    own memories, `shared` by those of shared ones), or only issued before it (`order`). Positions of barriers that
-    nothing needs are in `dropped` and in no list."""
+    own memories, `shared` by those of shared ones), or only issued before it (`ordered`). Positions of barriers that
+    nothing needs are in `dropped` and in no pair."""
 
     inside: Conflicts
-    shared: Positions
-    order: Positions
+    shared: Pairs
+    ordered: Pairs
     dropped: frozenset[int]
 
     def over(self, position: int) -> tuple[int, ...]:
         """What must be over before the instruction at `position` is issued."""
-        return self.inside.earlier[position] + self.shared.get(position, ())
+        low, high = np.searchsorted(self.shared.later, (position, position + 1))
+        return self.inside.earlier.of(position) + tuple(self.shared.earlier[low:high].tolist())
+
+    @cached_property
+    def order(self) -> Mapping[int, tuple[int, ...]]:
+        """What must be issued before a position, where there is anything."""
+        found: dict[int, tuple[int, ...]] = {}
+        for later, earlier in zip(self.ordered.later.tolist(), self.ordered.earlier.tolist(), strict=True):
+            found[later] = (*found.get(later, ()), earlier)
+        return found
 
 
 Dependences = tuple[CoreOrder, ...]
@@ -58,54 +87,204 @@ def dependences(program: Program, chip: Chip) -> Dependences:
 
     Time grows with the instructions and with the pairs of near ones that touch the same bytes.
     """
-    shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
-    finder = _Finder(program, conflicts_within(program, chip))
-    finder.read(shared)
+    touches = Touches.of(program)
+    meetings = _Meetings.of(program)
+    inside = conflicts_within(program, touches, chip)
+    finder = _Finder(program, meetings, inside, _shared_touches(program, touches, meetings, chip))
+    finder.read()
     return finder.orders()
 
 
-@dataclass(frozen=True, slots=True)
-class _Touch:
-    """An instruction that touches a shared memory; `end` is the position at which it is over (of a DMA transfer the
-    wait). `meeting` is its number if all cores do it together, else -1; it stands for all that touch the same bytes."""
+@dataclass(frozen=True)
+class _Meetings:
+    """Meetings of all cores, numbered in their order, which is the same on each: `places[core, number]` is a position,
+    `engines[number]` the engine's number, -1 for barriers, whose numbers are `barriers`."""
 
-    core: int
-    position: int
-    end: int
-    instr: Instr
-    meeting: int
+    names: Mapping[str, int]
+    places: Table
+    engines: Vector
+    barriers: Vector
+
+    @staticmethod
+    def of(program: Program) -> _Meetings:
+        everyone = sum(1 << stream.core for stream in program.streams)
+        barrier = program.barrier
+        places = [
+            [place for place, instr in enumerate(stream.instrs) if instr.meets == everyone or instr.opcode == barrier]
+            for stream in program.streams
+        ]
+        names: dict[str, int] = {}
+        first = program.streams[0].instrs
+        engines = [
+            -1 if first[place].opcode == barrier else names.setdefault(first[place].engine, len(names))
+            for place in places[0]
+        ]
+        numbers = np.array(engines, np.int64)
+        return _Meetings(names, np.array(places, np.int64), numbers, np.flatnonzero(numbers < 0))
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Instructions that touch shared memories, in an order in which what a meeting orders comes in its order: what is
+    between two meetings core by core, then the meeting itself. It is over at position `end` (of a DMA transfer the
+    wait). `meeting` is its number if all cores do it together, else -1; it stands for all that touch the same bytes.
+    `earlier` are those that it conflicts with."""
+
+    core: Vector
+    position: Vector
+    end: Vector
+    meeting: Vector
+    engine: Vector
+    starts: Flags
+    writes: Flags
+    earlier: Earlier
+
+
+def _shared_touches(program: Program, touches: Touches, meetings: _Meetings, chip: Chip) -> _Shared:
+    shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
+    kinds = touches.kinds(shared)
+    found = [np.flatnonzero(kinds[lists]) for lists in touches.streams]
+    core = np.repeat(np.arange(len(found)), [len(positions) for positions in found])
+    position = np.concatenate(found)
+    lists = np.concatenate([lists[own] for lists, own in zip(touches.streams, found, strict=True)])
+    number = np.concatenate([np.searchsorted(own, p) for own, p in zip(meetings.places, found, strict=True)])
+    met = number < meetings.places.shape[1]
+    met[met] = meetings.places[core[met], number[met]] == position[met]
+    order = np.lexsort((position, core, met, number))
+    order = order[_first_of_each(met[order], number[order], kinds[lists[order]])]
+    core, position, met, number = core[order], position[order], met[order], number[order]
+    instrs = [program.streams[c].instrs[p] for c, p in zip(core.tolist(), position.tolist(), strict=True)]
+    starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
+    end = position.copy()
+    ends = [transfer_ends(stream.instrs) for stream in program.streams]
+    end[starts] = [ends[core[n]][int(position[n])] for n in np.flatnonzero(starts)]
+    return _Shared(
+        core,
+        position,
+        end,
+        np.where(met & np.array([instr.meets != 0 for instr in instrs], np.bool_), number, -1),
+        np.array([meetings.names.get(instr.engine, NEVER) for instr in instrs], np.int64),
+        starts,
+        np.array([bool(instr.writes) for instr in instrs], np.bool_),
+        conflicts_of(touches.accesses(lists[order], shared)),
+    )
+
+
+def _first_of_each(met: Flags, number: Vector, kinds: Vector) -> Flags:
+    """Who stands for those that touch the same bytes in one meeting: the first of them; all others for themselves."""
+    who = number[met] * (int(kinds.max(initial=0)) + 1) + kinds[met]
+    chosen = ~met
+    chosen[np.flatnonzero(met)[np.unique(who, return_index=True)[1]]] = True
+    return chosen
 
 
 class _Finder:
-    """Collects pairs of all cores. Meetings of all cores are numbered in their order, which is the same on each."""
+    """Collects pairs of all cores."""
 
-    def __init__(self, program: Program, inside: list[Conflicts]) -> None:
+    def __init__(self, program: Program, meetings: _Meetings, inside: list[Conflicts], touched: _Shared) -> None:
         self.program = program
+        self.meetings = meetings
         self.inside = inside
-        self.shared: list[dict[int, set[int]]] = [defaultdict(set) for _ in inside]
-        self.order: list[dict[int, set[int]]] = [defaultdict(set) for _ in inside]
-        everyone = sum(1 << stream.core for stream in program.streams)
-        self.places = [
-            [p for p, i in enumerate(stream.instrs) if i.opcode == program.barrier or i.meets == everyone]
-            for stream in program.streams
-        ]
-        first = program.streams[0].instrs
-        self.barriers = [n for n, p in enumerate(self.places[0]) if first[p].opcode == program.barrier]
-        self.engine = {n: first[p].engine for n, p in enumerate(self.places[0]) if n not in set(self.barriers)}
-        self.proofs = [self._proofs(core, pairs.earlier) for core, pairs in enumerate(inside)]
+        self.touched = touched
+        self.shared: list[list[tuple[Vector, Vector]]] = [[] for _ in inside]
+        self.order: list[list[tuple[Vector, Vector]]] = [[] for _ in inside]
         self.waits: dict[int, dict[str, list[tuple[int, int]]]] = {}
-        self.between: list[tuple[int, int, _Touch, _Touch]] = []
+        nothing = np.zeros(0, np.int64)
+        self.between = (nothing, nothing, nothing, nothing)
         """(first and last barrier that could order two touches, the touches)."""
 
-    def _proofs(self, core: int, inside: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    def read(self) -> None:
+        """Note what each pair of touches is ordered by."""
+        touched = self.touched
+        first, then = touched.earlier.numbers, touched.earlier.later
+        alone = (touched.meeting[first] < 0) & (touched.meeting[then] < 0)
+        same = alone & (touched.core[first] == touched.core[then])
+        awaited = same & touched.starts[first]
+        self._add(self.order, then[awaited], touched.position[then[awaited]], touched.end[first[awaited]])
+        watched = same & ~awaited & ~touched.starts[then]
+        self._add(self.shared, then[watched], touched.position[then[watched]], touched.position[first[watched]])
+        left = ~awaited & ~watched & (alone | (touched.meeting[first] != touched.meeting[then]))
+        first, then = first[left], then[left]
+        left = ~self._by_meeting(first, then)
+        self._by_barrier(first[left], then[left])
+
+    def _add(self, found: list[list[tuple[Vector, Vector]]], touches: Vector, later: Vector, earlier: Vector) -> None:
+        """Pairs of positions of the cores of some touches."""
+        cores = self.touched.core[touches]
+        for core, pairs in enumerate(found):
+            mine = cores == core
+            pairs.append((later[mine], earlier[mine]))
+
+    def _by_meeting(self, first: Vector, then: Vector) -> Flags:
+        """Order pairs of touches by a meeting without a barrier, where there is one."""
+        touched, places = self.touched, self.meetings.places
+        proofs = np.stack([self._proofs(core, conflicts.earlier) for core, conflicts in enumerate(self.inside)])
+        low = np.where(touched.meeting >= 0, touched.meeting, self._meetings_until(touched.end))
+        high = np.where(touched.meeting >= 0, touched.meeting, self._meetings_before(touched.position))
+        lag = np.where(touched.writes & ~touched.starts & (touched.meeting < 0), LAG, 0)
+        met = _meetings_between(
+            first, then, low, high, lag, touched.starts, touched.engine, touched.core, touched.position,
+            self.meetings.engines, proofs,
+        )  # fmt: skip
+        some: Flags = met >= 0
+        first, then, met = first[some], then[some], met[some]
+        starts = touched.starts[then]
+        behind, by = then[starts], met[starts]
+        self._add(self.order, behind, touched.position[behind], proofs[touched.core[behind], by])
+        joins = ~starts & (touched.meeting[then] != met)
+        behind, by = then[joins], met[joins]
+        self._add(self.order, behind, touched.position[behind], places[touched.core[behind], by])
+        joins = touched.meeting[first] != met
+        ahead, by = first[joins], met[joins]
+        self._add(self.order, ahead, places[touched.core[ahead], by], touched.end[ahead])
+        return some
+
+    def _meetings_until(self, positions: Vector) -> Vector:
+        """For each touch the last meeting at or before a position of its core; -1 for none."""
+        return self._searched(positions, "right") - 1
+
+    def _meetings_before(self, positions: Vector) -> Vector:
+        """For each touch the last meeting before a position of its core; -1 for none."""
+        return self._searched(positions, "left") - 1
+
+    def _searched(self, positions: Vector, side: Literal["left", "right"]) -> Vector:
+        found = np.empty(len(positions), np.int64)
+        for core, places in enumerate(self.meetings.places):
+            mine = self.touched.core == core
+            found[mine] = np.searchsorted(places, positions[mine], side)
+        return found
+
+    def _proofs(self, core: int, inside: Earlier) -> Vector:
         """For each meeting without a barrier the first position whose issue proves that it is over on this core."""
-        numbers = {place: n for n, place in enumerate(self.places[core]) if n in self.engine}
-        proofs: dict[int, int] = {}
-        for position, earlier in enumerate(inside):
-            for other in earlier:
-                if other in numbers:
-                    proofs.setdefault(numbers[other], position)
+        places = self.meetings.places[core]
+        numbers = np.full(len(inside.starts), -1, np.int64)
+        numbers[places] = np.where(self.meetings.engines >= 0, np.arange(len(places)), -1)
+        proved = numbers[inside.numbers]
+        some = proved >= 0
+        proofs = np.full(len(places), NEVER, np.int64)
+        np.minimum.at(proofs, proved[some], inside.later[some])
         return proofs
+
+    def _by_barrier(self, first: Vector, then: Vector) -> None:
+        """Order the pairs that no other meeting orders: by barriers, or else by what the core waits for."""
+        low = self._meetings_until(self.touched.end)[first] + 1
+        high = self._meetings_before(self.touched.position)[then]
+        lowest = np.searchsorted(self.meetings.barriers, low, "left")
+        highest = np.searchsorted(self.meetings.barriers, high, "right") - 1
+        some = lowest <= highest
+        self.between = (lowest[some], highest[some], first[some], then[some])
+        for ahead, behind in zip(first[~some].tolist(), then[~some].tolist(), strict=True):
+            self._by_waiting(ahead, behind)
+
+    def _by_waiting(self, first: int, then: int) -> None:
+        """Order an engine's access and a DMA transfer of one core by what the core waits for between them: nothing else
+        is left in a program that was verified."""
+        core, place = int(self.touched.core[first]), int(self.touched.position[first])
+        waits = self._waits(core)[self.program.streams[core].instrs[place].engine]
+        position, other = waits[bisect_left(waits, place, key=lambda wait: wait[1])]
+        self.order[self.touched.core[then]].append((self.touched.position[[then]], np.array([position], np.int64)))
+        if other != place:
+            self.order[core].append((np.array([other], np.int64), np.array([place], np.int64)))
 
     def _waits(self, core: int) -> dict[str, list[tuple[int, int]]]:
         """For each engine (position, earlier one): issuing the one proves the other over, ascending in both."""
@@ -113,155 +292,86 @@ class _Finder:
             return self.waits[core]
         instrs = self.program.streams[core].instrs
         waits = self.waits[core] = {}
-        for position, earlier in enumerate(self.inside[core].earlier):
-            for other in earlier:
-                known = waits.setdefault(instrs[other].engine, [])
-                if not known or known[-1][1] < other:
-                    known.append((position, other))
+        earlier = self.inside[core].earlier
+        for position, other in zip(earlier.later.tolist(), earlier.numbers.tolist(), strict=True):
+            known = waits.setdefault(instrs[other].engine, [])
+            if not known or known[-1][1] < other:
+                known.append((position, other))
         return waits
-
-    def read(self, shared: frozenset[str]) -> None:
-        """Go through all streams, from one meeting to the next, and note which touches depend on which."""
-        touches = list(self._touches(shared))
-        regions = [
-            (
-                tuple(region for region in touch.instr.reads if region.memory in shared),
-                tuple(region for region in touch.instr.writes if region.memory in shared),
-            )
-            for touch in touches
-        ]
-        for touch, earlier in zip(touches, conflicts_of(regions), strict=True):
-            for number in earlier:
-                self._pair(touches[number], touch)
-
-    def _touches(self, shared: frozenset[str]) -> Iterator[_Touch]:
-        """In an order in which what a meeting orders comes in its order: what is between two meetings core by core,
-        then the meeting itself."""
-        streams = self.program.streams
-        begins = [0] * len(streams)
-        for number in range(len(self.places[0]) + 1):
-            last = number == len(self.places[0])
-            ends = [len(s.instrs) if last else self.places[core][number] for core, s in enumerate(streams)]
-            spans = [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
-            for core, span in enumerate(spans):
-                for position in span:
-                    instr = streams[core].instrs[position]
-                    if any(r.memory in shared for r in (*instr.reads, *instr.writes)):
-                        yield self._touch(core, position, streams[core].instrs)
-            if not last:
-                yield from self._together(ends, shared)
-            begins = [end + 1 for end in ends]
-
-    def _together(self, positions: list[int], shared: frozenset[str]) -> Iterator[_Touch]:
-        """The touches of one meeting: of each core whose bytes no core before it touches."""
-        seen: set[tuple[tuple[Region, ...], ...]] = set()
-        for core, position in enumerate(positions):
-            instr = self.program.streams[core].instrs[position]
-            touched = tuple(tuple(r for r in regions if r.memory in shared) for regions in (instr.reads, instr.writes))
-            if any(touched) and touched not in seen:
-                seen.add(touched)
-                yield self._touch(core, position, self.program.streams[core].instrs)
-
-    def _touch(self, core: int, position: int, instrs: Sequence[Instr]) -> _Touch:
-        instr = instrs[position]
-        end = position
-        if instr.starts:
-            end = next(p for p in range(position + 1, len(instrs)) if instrs[p].awaits == instr.starts)
-        meeting = -1
-        if instr.meets:
-            number = bisect_left(self.places[core], position)
-            meeting = number if self.places[core][number : number + 1] == [position] else -1
-        return _Touch(core, position, end, instr, meeting)
-
-    def _pair(self, first: _Touch, then: _Touch) -> None:
-        """`then` touches what `first` did before it."""
-        alone = first.meeting < 0 and then.meeting < 0
-        if alone and first.core == then.core:
-            if first.instr.starts:
-                self.order[then.core][then.position].add(first.end)
-                return
-            if not then.instr.starts:
-                self.shared[then.core][then.position].add(first.position)
-                return
-        elif first.meeting == then.meeting and not alone:
-            return
-        if self._by_meeting(first, then):
-            return
-        low = bisect_right(self.places[first.core], first.end)
-        high = bisect_left(self.places[then.core], then.position) - 1
-        barriers = (bisect_left(self.barriers, low), bisect_right(self.barriers, high) - 1)
-        if barriers[0] <= barriers[1]:
-            self.between.append((*barriers, first, then))
-        else:
-            self._by_waiting(first, then)
-
-    def _by_waiting(self, first: _Touch, then: _Touch) -> None:
-        """Order an engine's access and a DMA transfer of one core by what the core waits for between them: nothing else
-        is left in a program that was verified."""
-        waits = self._waits(first.core)[first.instr.engine]
-        position, other = waits[bisect_left(waits, first.position, key=lambda wait: wait[1])]
-        self.order[then.core][then.position].add(position)
-        if other != first.position:
-            self.order[first.core][other].add(first.position)
-
-    def _by_meeting(self, first: _Touch, then: _Touch) -> bool:
-        """Order two touches by a meeting without a barrier, if there is one."""
-        low = first.meeting if first.meeting >= 0 else bisect_right(self.places[first.core], first.end) - 1
-        high = then.meeting if then.meeting >= 0 else bisect_left(self.places[then.core], then.position) - 1
-        numbers = range(low + 1, high + 1)
-        # The next loads should not have to come behind what finishes a tile, so its order is proved a few later.
-        lag = LAG if first.instr.writes and not first.instr.starts and first.meeting < 0 else 0
-        for number in chain(numbers[lag:], reversed(numbers[:lag])):
-            engine = self.engine.get(number)
-            if engine is None or not (first.instr.starts or first.instr.engine == engine):
-                continue
-            if then.instr.starts:
-                proof = self.proofs[then.core].get(number, then.position)
-                if proof >= then.position:
-                    continue
-                self.order[then.core][then.position].add(proof)
-            elif then.instr.engine != engine:
-                continue
-            elif then.meeting != number:
-                self.order[then.core][then.position].add(self.places[then.core][number])
-            if first.meeting != number:
-                place = self.places[first.core][number]
-                self.order[first.core][place].add(first.end)
-            return True
-        return False
 
     def orders(self) -> Dependences:
         """Everything that was found, with as few barriers as the pairs between cores need."""
+        touched, places, barriers = self.touched, self.meetings.places, self.meetings.barriers
+        low, high, first, then = self.between
         kept: list[int] = []
-        for low, high, _, _ in sorted(self.between, key=lambda pair: pair[1]):
-            if not kept or kept[-1] < low:
-                kept.append(high)
-        for low, _, first, then in self.between:
-            number = self.barriers[kept[bisect_left(kept, low)]]
-            self.order[first.core][self.places[first.core][number]].add(first.end)
-            self.order[then.core][then.position].add(self.places[then.core][number])
-        dropped = {self.barriers[n] for n in range(len(self.barriers))} - {self.barriers[n] for n in kept}
-        return tuple(self._core(core, dropped) for core in range(len(self.places)))
+        for highest, lowest in np.unique(np.stack((high, low), axis=1), axis=0).tolist():
+            if not kept or kept[-1] < lowest:
+                kept.append(highest)
+        number = barriers[np.array(kept, np.int64)[np.searchsorted(kept, low)]] if kept else low
+        self._add(self.order, first, places[touched.core[first], number], touched.end[first])
+        self._add(self.order, then, touched.position[then], places[touched.core[then], number])
+        dropped = np.delete(barriers, kept)
+        return tuple(self._core(core, places[core, dropped]) for core in range(len(places)))
 
-    def _core(self, core: int, dropped: set[int]) -> CoreOrder:
+    def _core(self, core: int, dropped: Vector) -> CoreOrder:
         """The pairs of one core, with those that keep meetings and transfers of one channel in their order."""
-        gone = frozenset(self.places[core][n] for n in dropped)
-        order = self.order[core]
-        meeting = -1
-        channel: dict[str, int] = {}
-        for position, instr in enumerate(self.program.streams[core].instrs):
-            if position in gone:
+        gone = frozenset(dropped.tolist())
+        order = [*self.order[core], *_in_order(self.program, core, gone)]
+        return CoreOrder(self.inside[core], _joined(self.shared[core]), _joined(order), gone)
+
+
+def _in_order(program: Program, core: int, gone: frozenset[int]) -> Iterator[tuple[Vector, Vector]]:
+    """Neighbours among the meetings of a core, and among the starts and waits of each of its channels."""
+    meetings: list[int] = []
+    channels: dict[str, list[int]] = {}
+    for position, instr in enumerate(program.streams[core].instrs):
+        if (instr.meets or instr.opcode == program.barrier) and position not in gone:
+            meetings.append(position)
+        if token := instr.starts or instr.awaits:
+            channels.setdefault(token, []).append(position)
+    for chain in (meetings, *channels.values()):
+        places = np.array(chain, np.int64)
+        yield places[1:], places[:-1]
+
+
+def _joined(found: Sequence[tuple[Vector, Vector]]) -> Pairs:
+    nothing = np.zeros(0, np.int64)
+    later, earlier = zip(*found, strict=True) if found else ((nothing,), (nothing,))
+    return Pairs.of(np.concatenate(later), np.concatenate(earlier))
+
+
+@njit(cache=True)
+def _meetings_between(
+    firsts: Vector,
+    thens: Vector,
+    low: Vector,
+    high: Vector,
+    lag: Vector,
+    starts: Flags,
+    engine: Vector,
+    core: Vector,
+    position: Vector,
+    engines: Vector,
+    proofs: Table,
+) -> Vector:  # pragma: no cover - compiled
+    """For each pair of touches the meeting without a barrier that orders it, -1 for none.
+
+    The next loads should not have to come behind what finishes a tile, so its order is proved a few meetings later
+    (`lag`), if it can be, and else as late as possible."""
+    found = np.full(len(firsts), -1, np.int64)
+    for pair in range(len(firsts)):
+        first, then = firsts[pair], thens[pair]
+        begin, end = low[first] + 1, high[then] + 1
+        middle = min(begin + lag[first], max(begin, end))
+        for step in range(end - begin):
+            number = middle + step if middle + step < end else end - 1 - step
+            if engines[number] < 0 or not (starts[first] or engine[first] == engines[number]):
                 continue
-            if instr.meets or instr.opcode == self.program.barrier:
-                if meeting >= 0:
-                    order[position].add(meeting)
-                meeting = position
-            if token := instr.starts or instr.awaits:
-                if token in channel:
-                    order[position].add(channel[token])
-                channel[token] = position
-        return CoreOrder(self.inside[core], _frozen(self.shared[core]), _frozen(order), gone)
-
-
-def _frozen(found: dict[int, set[int]]) -> Positions:
-    return {position: tuple(sorted(earlier)) for position, earlier in found.items()}
+            if starts[then]:
+                if proofs[core[then], number] >= position[then]:
+                    continue
+            elif engine[then] != engines[number]:
+                continue
+            found[pair] = number
+            break
+    return found

@@ -1,6 +1,6 @@
 """What is over when an instruction begins, as far as the program itself forces it: what a checker may rely on.
 
-    streams --walked together, from meeting to meeting--> Step, Step, ...   each with what it knows to be over
+    streams --walked together, from meeting to meeting--> Steps, each with what it knows to be over
 
 Time plays no part. An instruction begins behind those before it on its own engine, and behind what its core waited for:
 an access in flight to the same bytes (the published issue rule), a transfer that it awaited, a barrier. A barrier hands
@@ -11,20 +11,23 @@ they wait for it. Nothing watches the DMA: what it touches must be awaited, or b
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from hw_models.errors import PlanError
 from isched.conflicts import Conflicts
-from isched.program import Instr, Program
+from isched.program import Instr, Program, Stream
+from isched.touches import Flags, Vector
 
-__all__ = ["Knowledge", "Step", "Units", "walk"]
+__all__ = ["Steps", "Units", "transfer_ends", "walk"]
 
-Vector = npt.NDArray[np.int64]
+Known = npt.NDArray[np.int32]
+
+NO_UNIT = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +39,25 @@ class Units:
     scalar: int
 
     @staticmethod
-    def of(program: Program, shared: frozenset[str]) -> Units:
-        """The engines that touch shared memories in this program, background transfers apart."""
+    def of(program: Program, shared: Sequence[Flags]) -> Units:
+        """The engines that touch shared memories in this program, background transfers apart; `shared` says for each
+        position of each stream whether it does."""
         engines = sorted(
             {
                 instr.engine
-                for stream in program.streams
-                for instr in stream.instrs
-                if not instr.starts and (instr.meets or any(r.memory in shared for r in (*instr.reads, *instr.writes)))
+                for stream, touching in zip(program.streams, shared, strict=True)
+                for instr, touches in zip(stream.instrs, touching.tolist(), strict=True)
+                if not instr.starts and (touches or instr.meets)
             }
         )
         return Units(tuple(engines), len(engines))
 
-    def number(self, instr: Instr) -> int:
-        """Position of an instruction's unit; -1 for an engine that only touches its core's memories."""
-        if instr.starts or instr.awaits:
-            return self.scalar
-        return self.engines.index(instr.engine) if instr.engine in self.engines else -1
+    def numbers(self, instrs: Sequence[Instr]) -> Vector:
+        """The unit of each instruction; NO_UNIT for an engine that only touches its core's memories."""
+        number = {engine: n for n, engine in enumerate(self.engines)}
+        return np.array(
+            [self.scalar if i.starts or i.awaits else number.get(i.engine, NO_UNIT) for i in instrs], np.int64
+        )
 
     @property
     def count(self) -> int:
@@ -60,194 +65,255 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
-    """For each core (row) and unit (column), how many of the core's instructions are over: all of that unit before
-    this position of its stream."""
+class Steps:
+    """The instructions of all units in one order that keeps the streams and the meetings; barriers and waits are no
+    steps. Step n is position `index[n]` of stream `core[n]`; its own accesses are over for whoever knows that
+    `unit[n]` has come to `end[n]`.
 
-    over: Vector
+    `over[knows[n]]` is what is over when it begins: for each core (row) and unit (column), how many of the core's
+    instructions, all of that unit before this position of its stream. Steps that cores do together share it."""
 
-    def knows(self, core: int, unit: int, end: int) -> bool:
-        """Whether the instruction of a unit at position `end - 1` is over."""
-        return bool(self.over[core, unit] >= end)
+    core: Vector
+    index: Vector
+    unit: Vector
+    end: Vector
+    knows: Vector
+    over: Known
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One instruction (position `index` in the stream of the `core`th stream), begun when what it `knows` is over; its
-    own accesses are over for whoever knows that `unit` has come to `end`. Barriers are not steps."""
-
-    core: int
-    index: int
-    instr: Instr
-    unit: int
-    end: int
-    knows: Knowledge
+    def places(self, steps: Vector) -> tuple[list[int], list[int]]:
+        """Streams and positions of some of them."""
+        return self.core[steps].tolist(), self.index[steps].tolist()
 
 
-class _Core:
-    """One stream on its way."""
-
-    def __init__(self, number: int, instrs: tuple[Instr, ...], conflicts: Conflicts, cores: int, units: Units) -> None:
-        self.number = number
-        self.instrs = instrs
-        self.conflicts = conflicts.earlier
-        self.position = 0
-        self.scalar: Vector = np.zeros((cores, units.count), np.int64)
-        """What the scalar core knows; an engine knows that of the moment of issue, and what was before it there."""
-        self.engines: list[Vector] = [self.scalar] * units.count
-        self.flying: dict[str, deque[tuple[int, Vector]]] = {}
-        """Positions by engine that the scalar core does not know to be over, with what their end tells."""
-        self.open: dict[str, int] = {}
-        """Transfers in flight: token -> position behind the wait."""
-
-
-def walk(program: Program, shared: frozenset[str], conflicts: Sequence[Conflicts]) -> Iterator[Step]:
-    """All instructions in one order that keeps the streams and the meetings, each with what it knows. `conflicts` are
-    those inside each core, by `isched.conflicts`.
+def walk(program: Program, units: Units, conflicts: Sequence[Conflicts]) -> Steps:
+    """Everything that units do. `conflicts` are those inside each core with instructions of these units, by
+    `isched.conflicts`.
 
     Raises PlanError where cores wait for each other for ever, or a transfer is never awaited.
     """
-    units = Units.of(program, shared)
-    count = len(program.streams)
-    cores = [_Core(n, stream.instrs, conflicts[n], count, units) for n, stream in enumerate(program.streams)]
-    numbers = {stream.core: n for n, stream in enumerate(program.streams)}
-    while True:
-        for core in cores:
-            yield from _until_meeting(program, core, units)
-        if all(core.position == len(core.instrs) for core in cores):
-            break
-        met = _meeting(program, cores, numbers)
-        if cores[met[0]].instrs[cores[met[0]].position].opcode == program.barrier:
-            _barrier([cores[n] for n in met], units)
-        else:
-            yield from _together([cores[n] for n in met], units)
+    ends = [_ends(program, stream) for stream in program.streams]
+    meetings = _meetings(program)
+    instrs = [instr for stream in program.streams for instr in stream.instrs]
+    starts = np.cumsum([0, *(len(stream.instrs) for stream in program.streams)])
+    unit = units.numbers(instrs)
+    awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
+    meets = np.array([bool(instr.meets or instr.opcode == program.barrier) for instr in instrs], np.bool_)
+    sizes = np.concatenate([np.diff(pairs.earlier.starts) for pairs in conflicts])
+    earlier = np.concatenate([pairs.earlier.numbers for pairs in conflicts])
+    core, index, knows, over = _walk(
+        starts, unit, awaits, meets, np.concatenate(([0], np.cumsum(sizes))), earlier, *meetings, units.count,
+        int(np.count_nonzero(unit >= 0)),
+    )  # fmt: skip
+    place = starts[core] + index
+    over = over.reshape(len(over), len(program.streams), units.count)
+    return Steps(core, index, unit[place], np.concatenate(ends)[place], knows, over)
 
 
-def _until_meeting(program: Program, core: _Core, units: Units) -> Iterator[Step]:
-    while core.position < len(core.instrs):
-        instr = core.instrs[core.position]
-        if instr.opcode == program.barrier or instr.meets:
-            return
-        yield _issue(program, core, instr, units)
-        core.position += 1
+def transfer_ends(instrs: Sequence[Instr]) -> dict[int, int]:
+    """For each start of a background transfer the position of the wait that ends it; -1 where it is started again
+    before, and none where nothing waits."""
+    ahead: dict[str, int] = {}
+    ends: dict[int, int] = {}
+    for position in range(len(instrs) - 1, -1, -1):
+        instr = instrs[position]
+        if instr.awaits:
+            ahead[instr.awaits] = position
+        if instr.starts:
+            if instr.starts in ahead:
+                ends[position] = ahead[instr.starts]
+            ahead[instr.starts] = -1
+    return ends
 
 
-def _issue(program: Program, core: _Core, instr: Instr, units: Units) -> Step:
-    """One instruction of one core alone."""
-    index, unit = core.position, units.number(instr)
-    if instr.starts:
-        end = _start(program, core, instr)
-        return Step(core.number, index, instr, unit, end, Knowledge(core.scalar))
-    if instr.awaits:
-        core.open.pop(instr.awaits, None)
-        core.scalar = core.scalar.copy()
-        core.scalar[core.number, unit] = index + 1
-        return Step(core.number, index, instr, unit, index + 1, Knowledge(core.scalar))
-    _wait_for_conflicts(core)
-    known = core.scalar if unit < 0 else np.maximum(core.scalar, core.engines[unit])
-    _fly(core, instr, unit, known)
-    return Step(core.number, index, instr, unit, index + 1, Knowledge(known))
-
-
-def _start(program: Program, core: _Core, instr: Instr) -> int:
-    """The position behind the wait that ends a transfer."""
-    who = f"program {program.name}, core {program.streams[core.number].core}"
-    if instr.starts in core.open:
-        raise PlanError(who, needs=f"transfer {instr.starts} to be awaited before it starts again")
-    for position in range(core.position + 1, len(core.instrs)):
-        if core.instrs[position].awaits == instr.starts:
-            core.open[instr.starts] = position + 1
-            return position + 1
-        if core.instrs[position].starts == instr.starts:
-            raise PlanError(who, needs=f"transfer {instr.starts} to be awaited before it starts again")
-    raise PlanError(who, needs="every background transfer awaited before the end", has=instr.starts)
-
-
-def _wait_for_conflicts(core: _Core) -> None:
-    """The scalar core waits for accesses in flight to the same bytes, so for all before them on the same engine."""
-    earlier = core.conflicts[core.position]
-    if not earlier:
-        return
-    for queue in core.flying.values():
-        if not queue or queue[0][0] > earlier[-1]:
+def _ends(program: Program, stream: Stream) -> Vector:
+    """For each position the one behind which its accesses are over; of a transfer, behind the wait for it."""
+    ends = np.arange(1, len(stream.instrs) + 1)
+    waits = transfer_ends(stream.instrs)
+    for position, instr in enumerate(stream.instrs):
+        if not instr.starts:
             continue
-        last = -1
-        mine = set(earlier)
-        for n, (position, _) in enumerate(queue):
-            if position in mine:
-                last = n
-        for _ in range(last + 1):
-            core.scalar = np.maximum(core.scalar, queue.popleft()[1])
+        who = f"program {program.name}, core {stream.core}"
+        wait = waits.get(position)
+        if wait is None:
+            raise PlanError(who, needs="every background transfer awaited before the end", has=instr.starts)
+        if wait < 0:
+            raise PlanError(who, needs=f"transfer {instr.starts} to be awaited before it starts again")
+        ends[position] = wait + 1
+    return ends
 
 
-def _fly(core: _Core, instr: Instr, unit: int, known: Vector) -> None:
-    """The instruction is on its way; whoever waits for its end knows `told`."""
-    if unit < 0:
-        return
-    told = known.copy()
-    told[core.number, unit] = core.position + 1
-    core.engines[unit] = told
-    core.flying.setdefault(instr.engine, deque()).append((core.position, told))
-
-
-def _meeting(program: Program, cores: list[_Core], numbers: dict[int, int]) -> list[int]:
-    """Cores that have all come to one instruction that they do together."""
-    waiting = [core for core in cores if core.position < len(core.instrs)]
-    for core in waiting:
-        instr = core.instrs[core.position]
-        if instr.opcode == program.barrier:
-            members = list(range(len(cores)))
+def _meetings(program: Program) -> tuple[Vector, Vector, Flags]:
+    """What cores do together, in an order in which they can: from `starts[n]` to `starts[n + 1]` the streams that take
+    part in meeting n; whether it is a barrier. Raises PlanError where they wait for ever."""
+    barrier = program.barrier
+    places = [
+        [place for place, instr in enumerate(stream.instrs) if instr.meets or instr.opcode == barrier]
+        for stream in program.streams
+    ]
+    numbers = {stream.core: n for n, stream in enumerate(program.streams)}
+    at = [0] * len(places)
+    starts, taking_part, barriers = [0], list[int](), list[bool]()
+    while waiting := [n for n, own in enumerate(places) if at[n] < len(own)]:
+        here = {n: program.streams[n].instrs[places[n][at[n]]] for n in waiting}
+        for instr in here.values():
+            members = _members(instr, barrier, numbers)
+            if all(n in here and _same(here[n], instr) for n in members):
+                break
         else:
-            members = [numbers[n] for n in range(instr.meets.bit_length()) if instr.meets >> n & 1 and n in numbers]
-        if all(_comes_to(cores[n], instr) for n in members):
-            return members
-    first = waiting[0]
-    instr = first.instrs[first.position]
-    raise PlanError(
-        f"program {program.name}, core {program.streams[first.number].core}, instruction {first.position} "
+            raise _stuck(program, waiting[0], places[waiting[0]][at[waiting[0]]])
+        for n in members:
+            at[n] += 1
+        taking_part += members
+        starts.append(len(taking_part))
+        barriers.append(instr.opcode == barrier)
+    return np.array(starts, np.int64), np.array(taking_part, np.int64), np.array(barriers, np.bool_)
+
+
+def _members(instr: Instr, barrier: str, numbers: dict[int, int]) -> list[int]:
+    """The streams that take part in what cores do together."""
+    if instr.opcode == barrier:
+        return list(range(len(numbers)))
+    return [numbers[n] for n in range(instr.meets.bit_length()) if instr.meets >> n & 1 and n in numbers]
+
+
+def _same(a: Instr, b: Instr) -> bool:
+    return a.opcode == b.opcode and a.meets == b.meets
+
+
+def _stuck(program: Program, number: int, position: int) -> PlanError:
+    stream = program.streams[number]
+    instr = stream.instrs[position]
+    return PlanError(
+        f"program {program.name}, core {stream.core}, instruction {position} "
         f"({instr.opcode} of {instr.source or 'no operator'})",
         needs="as many barriers on every core, and the same instructions that cores do together in the same order",
         has="cores that wait for each other for ever",
     )
 
 
-def _comes_to(core: _Core, instr: Instr) -> bool:
-    if core.position == len(core.instrs):
-        return False
-    here = core.instrs[core.position]
-    return here.opcode == instr.opcode and here.meets == instr.meets
+@njit(cache=True, nogil=True)
+def _walk(
+    starts: Vector,
+    unit: Vector,
+    awaits: Flags,
+    meets: Flags,
+    conflict_starts: Vector,
+    conflicts: Vector,
+    meeting_starts: Vector,
+    meeting_cores: Vector,
+    barriers: Flags,
+    units: int,
+    most: int,
+) -> tuple[Vector, Vector, Vector, Known]:  # pragma: no cover - compiled
+    """Steps as (core, position, row of what they know), and the rows. All streams lie one behind the other; stream c
+    is from `starts[c]` to `starts[c + 1]`."""
+    cores = len(starts) - 1
+    size = cores * units
+    # What the scalar cores know. An engine knows that of the moment of issue, and what was before it there.
+    scalar = np.zeros((cores, size), np.int32)
+    engines = np.zeros((cores * units, size), np.int32)
+    # By core and unit: the scalar core knows what is before this position to be over.
+    known_until = np.zeros((cores, units), np.int64)
+    row_of = np.zeros(len(unit), np.int32)
+    core_of, index_of, knows = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    over = np.zeros((most, size), np.int32)
+    steps = rows = 0
+    here = np.zeros(cores, np.int64)
+    for meeting in range(len(meeting_starts)):
+        for core in range(cores):
+            while here[core] < starts[core + 1] - starts[core] and not meets[starts[core] + here[core]]:
+                index = here[core]
+                place = starts[core] + index
+                here[core] += 1
+                if awaits[place]:
+                    scalar[core, core * units + units - 1] = index + 1
+                    continue
+                if unit[place] < units - 1:
+                    _wait(core, place, starts, unit, conflict_starts, conflicts, known_until, row_of, over, scalar)
+                if unit[place] < 0:
+                    continue
+                _raise(over[rows], scalar[core])
+                if unit[place] < units - 1:
+                    mine = engines[core * units + unit[place]]
+                    _raise(over[rows], mine)
+                    _raise(mine, over[rows])
+                    mine[core * units + unit[place]] = index + 1
+                    row_of[place] = rows
+                core_of[steps], index_of[steps], knows[steps] = core, index, rows
+                steps, rows = steps + 1, rows + 1
+        if meeting == len(meeting_starts) - 1:
+            break
+        begin, end = meeting_starts[meeting], meeting_starts[meeting + 1]
+        if barriers[meeting]:
+            # Each core comes when its engines are done; then all know what each knew. Open transfers stay open.
+            known = np.zeros(size, np.int32)
+            for core in range(cores):
+                _raise(known, scalar[core])
+                for number in range(units):
+                    _raise(known, engines[core * units + number])
+            for core in range(cores):
+                for number in range(units - 1):
+                    known[core * units + number] = here[core]
+            for core in range(cores):
+                _raise(scalar[core], known)
+                for number in range(units):
+                    _raise(engines[core * units + number], known)
+                    known_until[core, number] = here[core]
+                here[core] += 1
+            continue
+        # It begins when it is first in the queues of all its cores.
+        for member in range(begin, end):
+            core = meeting_cores[member]
+            place = starts[core] + here[core]
+            _wait(core, place, starts, unit, conflict_starts, conflicts, known_until, row_of, over, scalar)
+            _raise(over[rows], scalar[core])
+            _raise(over[rows], engines[core * units + unit[place]])
+        for member in range(begin, end):
+            core = meeting_cores[member]
+            over[rows, core * units + unit[starts[core] + here[core]]] = here[core]
+        for member in range(begin, end):
+            core, index = meeting_cores[member], here[meeting_cores[member]]
+            place = starts[core] + index
+            mine = engines[core * units + unit[place]]
+            _raise(mine, over[rows])
+            mine[core * units + unit[place]] = index + 1
+            row_of[place] = rows
+            core_of[steps], index_of[steps], knows[steps] = core, index, rows
+            steps += 1
+            here[core] = index + 1
+        rows += 1
+    return core_of[:steps], index_of[:steps], knows[:steps], over[:rows]
 
 
-def _barrier(cores: list[_Core], units: Units) -> None:
-    """Each core comes when its engines are done; then all know what each knew. Open transfers stay open."""
-    for core in cores:
-        core.scalar = np.maximum.reduce([core.scalar, *core.engines])
-        for unit in range(units.count):
-            if unit != units.scalar:
-                core.scalar[core.number, unit] = core.position
-        core.flying.clear()
-    known = np.maximum.reduce([core.scalar for core in cores])
-    for core in cores:
-        core.scalar = known
-        core.engines = [known] * units.count
-        core.position += 1
+@njit(cache=True, nogil=True)
+def _raise(known: Known, by: Known) -> None:  # pragma: no cover - compiled
+    """What is over by either."""
+    for number in range(len(known)):
+        if by[number] > known[number]:
+            known[number] = by[number]
 
 
-def _together(cores: list[_Core], units: Units) -> Iterator[Step]:
-    """An instruction that begins when it is first in the queues of all its cores."""
-    before = []
-    for core in cores:
-        instr = core.instrs[core.position]
-        _wait_for_conflicts(core)
-        before.append(np.maximum(core.scalar, core.engines[units.number(instr)]))
-    known = np.maximum.reduce(before)
-    for core in cores:
-        instr = core.instrs[core.position]
-        known[core.number, units.number(instr)] = core.position
-    knowledge = Knowledge(known)
-    for core in cores:
-        instr = core.instrs[core.position]
-        unit = units.number(instr)
-        _fly(core, instr, unit, known)
-        yield Step(core.number, core.position, instr, unit, core.position + 1, knowledge)
-        core.position += 1
+@njit(cache=True, nogil=True)
+def _wait(
+    core: int,
+    place: int,
+    starts: Vector,
+    unit: Vector,
+    conflict_starts: Vector,
+    conflicts: Vector,
+    known_until: Vector,
+    row_of: Vector,
+    over: Known,
+    scalar: Known,
+) -> None:  # pragma: no cover - compiled
+    """The scalar core waits for accesses in flight to the same bytes, so for all before them on the same engine; then
+    it knows what these knew."""
+    for number in range(conflict_starts[place + 1] - 1, conflict_starts[place] - 1, -1):
+        index = conflicts[number]
+        earlier = starts[core] + index
+        engine = unit[earlier]
+        if engine < 0 or index < known_until[core, engine]:
+            continue
+        _raise(scalar[core], over[row_of[earlier]])
+        scalar[core, len(known_until[core]) * core + engine] = index + 1
+        known_until[core, engine] = index + 1

@@ -89,8 +89,12 @@ def lower_plan(
     isolated: bool = False,
     overlap: bool = False,
     keep_values: bool = False,
+    apart: bool = True,
 ) -> Program:
     """The program of one cluster; tensors lie in the main memory from `base_bytes` on.
+
+    With `overlap`, addresses leave room for running ahead, for a scheduler; unless `apart` is false, what lives in
+    layers that follow each other has places of its own then, where there is room.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
     run; else values take turns. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to
@@ -99,7 +103,7 @@ def lower_plan(
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
     tiler = Tiler.of(graph, target, chip)
-    layout = lay_out(plan, graph, chip, target, tiler, ahead=overlap)
+    layout = lay_out(plan, graph, chip, target, tiler, ahead=overlap, apart=overlap and apart)
     placements = place_tensors(graph, chip, base_bytes, layout, keep_values or isolated, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}

@@ -13,17 +13,21 @@ Cores that do the same but at other shared addresses share one order; DMA instru
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from hw_models.chip import Chip
 from isched.contention import Contention, Mover
-from isched.dependences import CoreOrder, dependences
+from isched.dependences import CoreOrder, Pairs, dependences
+from isched.list_schedule import Floats, Tasks, list_schedule
 from isched.program import Instr, Program, Stream
 from isched.target import LowerTarget
-from isched.timed import TimedOp, timed_streams
+from isched.timed import CoreIssue, timed_work
 from isched.timing import time_program
+from isched.touches import Flags, Vector
 
 __all__ = ["schedule_program"]
 
@@ -46,89 +50,90 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
 
 def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:
     orders = dependences(program, chip)
-    groups = _alike(program, orders)
+    kept = [_kept(order, len(stream.instrs)) for order, stream in zip(orders, program.streams, strict=True)]
+    cores = [_Core(stream, order, own) for stream, order, own in zip(program.streams, orders, kept, strict=True)]
+    groups = _alike(cores)
     leaders = [max(members, key=lambda n: len(program.streams[n].instrs)) for members in groups]
     leading = replace(program, streams=tuple(program.streams[leader] for leader in leaders))
-    timed = timed_streams(leading, chip, target.issue_costs(leading))
     costs = _Costs(chip)
     streams: list[Stream] = list(program.streams)
-    met: dict[int, float] = {}
-    for members, leader, costed in zip(groups, leaders, timed, strict=True):
-        tasks = _tasks(program, orders, members, leader, costed.ops, costs)
-        numbers = _kept(orders[leader])
-        order, begun = _list_schedule(tasks, chip.assumed.queue_depth, met)
-        met = met or begun
-        listed = [numbers[n] for n in order]
+    met: Floats | None = None
+    for members, leader, issue in zip(groups, leaders, target.issue_costs(leading), strict=True):
+        tasks = _tasks(cores, members, leader, issue, program.barrier, costs)
+        order, begun = list_schedule(tasks, chip.assumed.queue_depth, met)
+        met = begun if met is None and len(begun) else met
+        listed = cores[leader].kept[order]
         for member in members:
-            streams[member] = _ordered(program, orders, member, leader, listed)
+            streams[member] = _ordered(cores, member, leader, listed)
     return replace(program, streams=tuple(streams))
-
-
-def _kept(order: CoreOrder) -> list[int]:
-    return [position for position in range(len(order.inside.earlier)) if position not in order.dropped]
 
 
 # Cores that do the same
 
 
-def _background(instr: Instr) -> bool:
-    return bool(instr.starts or instr.awaits)
+@dataclass(frozen=True)
+class _Core:
+    """A stream with its order; `kept` are the positions of everything but dropped barriers."""
+
+    stream: Stream
+    order: CoreOrder
+    kept: Vector
+
+    @cached_property
+    def background(self) -> Flags:
+        """Which instructions start or await a transfer."""
+        return np.array([bool(instr.starts or instr.awaits) for instr in self.stream.instrs], np.bool_)
+
+    @cached_property
+    def foreground(self) -> Vector:
+        """Positions of everything but DMA and dropped barriers."""
+        return self.kept[~self.background[self.kept]]
+
+    @property
+    def moves(self) -> bool:
+        return bool(self.background.any())
 
 
-def _foreground(program: Program, order: CoreOrder, core: int) -> list[int]:
-    """Positions of everything but DMA and dropped barriers."""
-    instrs = program.streams[core].instrs
-    return [position for position in _kept(order) if not _background(instrs[position])]
+def _kept(order: CoreOrder, count: int) -> Vector:
+    return np.delete(np.arange(count), sorted(order.dropped))
 
 
-def _alike(program: Program, orders: Sequence[CoreOrder]) -> list[list[int]]:
+def _alike(cores: Sequence[_Core]) -> list[list[int]]:
     """Streams grouped by what their engines do, DMA apart; in each group at most one has DMA."""
     groups: dict[object, list[int]] = {}
     moving: set[object] = set()
-    for core, stream in enumerate(program.streams):
-        instrs = [stream.instrs[position] for position in _foreground(program, orders[core], core)]
-        work = tuple((instr.engine, instr.opcode, instr.cycles, instr.meets) for instr in instrs)
-        key: tuple[object, ...] = (orders[core].inside.kind, work)
-        if any(_background(instr) for instr in stream.instrs):
-            key = (*key, core) if key in moving else key
+    kinds: dict[tuple[object, ...], int] = {}
+    for number, core in enumerate(cores):
+        instrs = [core.stream.instrs[position] for position in core.foreground.tolist()]
+        work = [
+            kinds.setdefault((instr.engine, instr.opcode, instr.cycles, instr.meets), len(kinds)) for instr in instrs
+        ]
+        key: tuple[object, ...] = (core.order.inside.kind, tuple(work))
+        if core.moves:
+            key = (*key, number) if key in moving else key
             moving.add(key)
-        groups.setdefault(key, []).append(core)
+        groups.setdefault(key, []).append(number)
     # Those with DMA first: what they wait for, all others wait for where they meet them.
-    return sorted(groups.values(), key=lambda cores: not any(map(_moves, (program.streams[core] for core in cores))))
+    return sorted(groups.values(), key=lambda members: not any(cores[member].moves for member in members))
 
 
-def _moves(stream: Stream) -> bool:
-    return any(_background(instr) for instr in stream.instrs)
-
-
-def _ordered(program: Program, orders: Sequence[CoreOrder], member: int, leader: int, listed: Sequence[int]) -> Stream:
+def _ordered(cores: Sequence[_Core], member: int, leader: int, listed: Vector) -> Stream:
     """The stream of one core in the order that was found for the group's leader."""
-    instrs = program.streams[member].instrs
-    if member == leader:
-        return replace(program.streams[member], instrs=tuple(instrs[position] for position in listed))
-    mine = _foreground(program, orders[member], member)
-    theirs = {position: n for n, position in enumerate(_foreground(program, orders[leader], leader))}
-    found = tuple(instrs[mine[theirs[position]]] for position in listed if position in theirs)
-    return replace(program.streams[member], instrs=found)
+    stream = cores[member].stream
+    if member != leader:
+        listed = _as(cores, leader, member)[listed]
+        listed = listed[listed >= 0]
+    return replace(stream, instrs=tuple([stream.instrs[position] for position in listed.tolist()]))
+
+
+def _as(cores: Sequence[_Core], of: int, to: int) -> Vector:
+    """For each position of one stream that of the same instruction in one like it; -1 for DMA and what is dropped."""
+    found = np.full(len(cores[of].stream.instrs), -1, np.int64)
+    found[cores[of].foreground] = cores[to].foreground
+    return found
 
 
 # One stream as tasks
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One instruction: scalar cycles to issue it, its unit (empty for none) and cycles there. `after` are tasks that
-    are over before it issues, `behind` those that are issued before it; with `drains` all engines are idle then."""
-
-    issue: float
-    unit: str
-    cycles: float
-    after: tuple[int, ...]
-    behind: tuple[int, ...]
-    drains: bool = False
-    meeting: int = -1
-    background: str = ""
-    awaits: str = ""
 
 
 class _Costs:
@@ -139,11 +144,19 @@ class _Costs:
         self._chip = chip
         self._contention = Contention(chip)
         self._rates: dict[tuple[str, int], float] = {}
+        self._known: dict[tuple[object, ...], tuple[str, float]] = {}
 
-    def cycles(self, op: TimedOp) -> float:
-        """Latency, then the bytes of each flow at the rate it then has."""
-        shared = 0 if op.starts else 1 if op.rendezvous else self._chip.cores_per_cluster
-        return op.cycles + sum(flow.size_bytes / self._rate(flow.link, shared) for flow in op.flows)
+    def work(self, instr: Instr, idle: bool, meets: int) -> tuple[str, float]:
+        """The unit (empty for none) and its cycles: latency, then the bytes of each flow at the rate it then has."""
+        shapes = [(r.memory, r.row_bytes, r.rows, r.stride_bytes) for r in (*instr.reads, *instr.writes)]
+        key = (instr.engine, instr.starts, instr.cycles, idle, bool(meets), len(instr.reads), *shapes)
+        found = self._known.get(key)
+        if found is None:
+            unit, cycles, flows = timed_work(instr, self._chip, bool(instr.starts), idle)
+            shared = 0 if instr.starts else 1 if meets else self._chip.cores_per_cluster
+            cycles += sum(flow.size_bytes / self._rate(flow.link, shared) for flow in flows)
+            found = self._known[key] = "" if instr.starts else unit, cycles
+        return found
 
     def _rate(self, link: str, cores: int) -> float:
         if (link, cores) not in self._rates:
@@ -158,171 +171,74 @@ class _Costs:
 
 
 def _tasks(
-    program: Program,
-    orders: Sequence[CoreOrder],
-    members: Sequence[int],
-    leader: int,
-    ops: Sequence[TimedOp],
-    costs: _Costs,
-) -> list[_Task]:
+    cores: Sequence[_Core], members: Sequence[int], leader: int, issue: CoreIssue, barrier: str, costs: _Costs
+) -> Tasks:
     """The leader's stream, without dropped barriers, with what any member must keep."""
-    kept = _kept(orders[leader])
-    number = {position: n for n, position in enumerate(kept)}
-    order = orders[leader]
-    after = [[number[p] for p in order.over(position)] for position in kept]
-    behind = [[number[p] for p in order.order.get(position, ())] for position in kept]
-    theirs = [number[position] for position in _foreground(program, order, leader)]
+    core = cores[leader]
+    kept = core.kept.tolist()
+    instrs, issues = [core.stream.instrs[n] for n in kept], [issue.issues[n] for n in kept]
+    each = list(zip(instrs, issues, strict=True))
+    meets = [instr.opcode == barrier or cost.meets != 0 for instr, cost in each]
+    idle = [bool(instr.awaits or (instr.opcode == barrier and not cost.meets)) for instr, cost in each]
+    works = [costs.work(instr, waits, cost.meets) for (instr, cost), waits in zip(each, idle, strict=True)]
+    unit = _numbers([unit for unit, _ in works])
+    channels = _numbers([instr.starts or instr.awaits for instr in instrs])
+    starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
+    awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
+    after, behind = _pairs(cores, members, leader)
+    return Tasks(
+        issue=costs.tick * _issued(issue, kept),
+        unit=unit,
+        cycles=np.array([cycles for _, cycles in works], np.float64),
+        drains=np.array(meets, np.bool_) & (unit < 0) & ~starts,
+        meeting=np.where(meets, np.cumsum(meets), -1),
+        background=np.where(starts, channels, -1),
+        awaits=np.where(awaits, channels, -1),
+        after=after,
+        behind=behind,
+    )
+
+
+def _numbers(names: Sequence[str]) -> Vector:
+    """Names by number, -1 for empty ones."""
+    known: dict[str, int] = {"": -1}
+    return np.array([known.setdefault(name, len(known) - 1) for name in names], np.int64)
+
+
+def _issued(issue: CoreIssue, kept: Sequence[int]) -> Floats:
+    """Scalar instructions of those that are kept: what follows the one before belongs to the next."""
+    before = np.array([cost.before for cost in issue.issues], np.float64)
+    before[:1] += issue.start
+    after = np.array([issue.issues[n].after for n in kept], np.float64)
+    found: Floats = before[kept] + np.concatenate(([0.0], after))[: len(kept)]
+    return found
+
+
+def _pairs(cores: Sequence[_Core], members: Sequence[int], leader: int) -> tuple[Pairs, Pairs]:
+    """What is over, and what is issued, before each task of the leader, by their numbers."""
+    core = cores[leader]
+    number = np.full(len(core.stream.instrs), -1, np.int64)
+    number[core.kept] = np.arange(len(core.kept))
+    inside = core.order.inside.earlier
+    after, behind = [Pairs(number[inside.later], number[inside.numbers])], []
     for member in members:
-        if member == leader:
-            continue
-        as_leader = dict(zip(_foreground(program, orders[member], member), theirs, strict=True))
-        for pairs, found in ((orders[member].shared, after), (orders[member].order, behind)):
-            for position, earlier in pairs.items():
-                if position in as_leader:
-                    found[as_leader[position]] += [as_leader[p] for p in earlier if p in as_leader]
-    tasks = []
-    lead = meetings = 0
-    for n, position in enumerate(kept):
-        op = ops[position]
-        issue = (op.issue.before + lead) * costs.tick
-        lead = op.issue.after
-        drains = bool(op.rendezvous) and not op.unit
-        meetings += bool(op.rendezvous)
-        unit = "" if op.starts else op.unit
-        tasks.append(
-            _Task(
-                issue=issue,
-                unit=unit,
-                cycles=costs.cycles(op),
-                after=tuple(sorted(set(after[n]))),
-                behind=tuple(sorted(set(behind[n]))),
-                drains=drains,
-                meeting=meetings if op.rendezvous else -1,
-                background=op.starts.partition("#")[0],
-                awaits="".join(token.partition("#")[0] for token in op.awaits),
-            )
-        )
-    return tasks
+        as_leader = number
+        if member != leader:
+            place = _as(cores, member, leader)
+            as_leader = np.where(place >= 0, number[place], -1)
+        after.append(_renamed(cores[member].order.shared, as_leader))
+        behind.append(_renamed(cores[member].order.ordered, as_leader))
+    return _union(after), _union(behind)
 
 
-def _tails(tasks: Sequence[_Task]) -> list[float]:
-    """Cycles from the start of each task to the end of all that depends on it."""
-    tails = [0.0] * len(tasks)
-    started: dict[str, int] = {}
-    for n in range(len(tasks) - 1, -1, -1):
-        task = tasks[n]
-        if task.background:
-            waits = started.get(task.background)
-            own = task.cycles + (tails[waits] if waits is not None else 0.0)
-            tails[n] = max(tails[n], own)
-        else:
-            tails[n] += task.issue + (task.cycles if task.unit else 0.0)
-        if task.awaits:
-            started[task.awaits] = n
-        for p in task.after:
-            tails[p] = max(tails[p], tails[n])
-        for p in task.behind:
-            less = 0.0 if not tasks[p].unit else tasks[p].cycles
-            tails[p] = max(tails[p], tails[n] - less)
-    return tails
+def _renamed(pairs: Pairs, numbers: Vector) -> Pairs:
+    """Pairs by other numbers, without those that have none."""
+    later, earlier = numbers[pairs.later], numbers[pairs.earlier]
+    known = (later >= 0) & (earlier >= 0)
+    return Pairs(later[known], earlier[known])
 
 
-def _list_schedule(tasks: Sequence[_Task], depth: int, met: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
-    """Numbers of the tasks in the order of issue: of those that need not wait the one with the longest tail, else the
-    one that waits least; and when each meeting was issued. Meetings do not begin before the time that `met` says."""
-    tails = _tails(tasks)
-    following: list[list[tuple[int, bool]]] = [[] for _ in tasks]
-    missing = [len(task.after) + len(task.behind) for task in tasks]
-    for n, task in enumerate(tasks):
-        for p in task.after:
-            following[p].append((n, True))
-        for p in task.behind:
-            following[p].append((n, False))
-    machine = _Machine(depth)
-    earliest = [met.get(task.meeting, 0.0) for task in tasks]
-    begun: dict[int, float] = {}
-    waiting: list[tuple[float, float, int]] = []
-    free: dict[str, list[tuple[float, int]]] = {}
-    for n, count in enumerate(missing):
-        if not count:
-            heapq.heappush(waiting, (earliest[n], -tails[n], n))
-    result: list[int] = []
-    now = 0.0
-    while len(result) < len(tasks):
-        while waiting and waiting[0][0] <= now:
-            _, tail, n = heapq.heappop(waiting)
-            heapq.heappush(free.setdefault(_lane(tasks[n]), []), (tail, n))
-        best: tuple[float, int, str] | None = None
-        soon: tuple[float, float, int, str] | None = None
-        for lane, heap in free.items():
-            if not heap:
-                continue
-            tail, n = heap[0]
-            slot = machine.slot(tasks[n], now)
-            if slot <= now:
-                if best is None or (tail, n) < best[:2]:
-                    best = (tail, n, lane)
-            elif soon is None or (slot, tail, n) < soon[:3]:
-                soon = (slot, tail, n, lane)
-        if best is None:
-            if waiting and (soon is None or waiting[0][0] <= soon[0]):
-                now = waiting[0][0]
-                continue
-            assert soon is not None  # something is always ready: dependences point back
-            now = soon[0]
-            continue
-        _, n, lane = best
-        heapq.heappop(free[lane])
-        task = tasks[n]
-        result.append(n)
-        if task.meeting >= 0:
-            begun[task.meeting] = now
-        end = machine.issue(task, now)
-        now += task.issue
-        for other, over in following[n]:
-            missing[other] -= 1
-            earliest[other] = max(earliest[other], end if over else now)
-            if not missing[other]:
-                at = earliest[other]
-                if tasks[other].awaits:
-                    at = max(at, machine.transfer_end(tasks[other].awaits))
-                heapq.heappush(waiting, (at, -tails[other], other))
-    return result, begun
-
-
-def _lane(task: _Task) -> str:
-    return task.unit or ("drain" if task.drains else "scalar")
-
-
-class _Machine:
-    """The engines of one core and the transfers in the background, as far as their order matters here."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.ends: dict[str, list[float]] = {}
-        self.transfers: dict[str, float] = {}
-        self.moving = 0.0
-
-    def slot(self, task: _Task, now: float) -> float:
-        """When its engine's queue has a place for the task; for a barrier, when all engines are idle."""
-        if task.drains:
-            return max((ends[-1] for ends in self.ends.values() if ends), default=now)
-        ends = self.ends.get(task.unit, [])
-        return ends[-self.depth] if task.unit and len(ends) >= self.depth else now
-
-    def issue(self, task: _Task, now: float) -> float:
-        """When the task is over, issued at `now`."""
-        begin = now + task.issue
-        if task.background:
-            self.moving = max(self.moving, begin) + task.cycles
-            self.transfers[task.background] = self.moving
-            return begin
-        if not task.unit:
-            return begin
-        ends = self.ends.setdefault(task.unit, [])
-        start = max(begin, ends[-1]) if ends else begin
-        ends.append(start + task.cycles)
-        return ends[-1]
-
-    def transfer_end(self, token: str) -> float:
-        return self.transfers[token]
+def _union(found: Sequence[Pairs]) -> Pairs:
+    return Pairs.of(
+        np.concatenate([pairs.later for pairs in found]), np.concatenate([pairs.earlier for pairs in found])
+    )

@@ -23,6 +23,7 @@ __all__ = [
     "TimedStream",
     "timed_op",
     "timed_streams",
+    "timed_work",
 ]
 
 
@@ -138,24 +139,30 @@ def timed_op(
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """
-    cycles, unit = 0.0, ""
-    flows: tuple[Flow, ...] = ()
-    if starts:
-        cycles, flows = _transfer(instr, chip)
-        cycles += len(instr.reads) * chip.assumed.dma_descriptor_cycles
-        unit = starts.partition("#")[0]
-    elif not awaits and (issue.meets or not rendezvous):
-        worker = chip.engine(instr.engine)
-        if isinstance(worker, TransferEngine) and instr.writes:
-            cycles, flows = _transfer(instr, chip)
-        else:
-            cycles = instr.cycles
-        unit = "" if isinstance(worker, ScalarEngine) else instr.engine
+    unit, cycles, flows = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not issue.meets)))
+    unit = starts.partition("#")[0] or unit
     moved = sum(region.size_bytes for region in instr.writes) if flows else 0
     return TimedOp(
         instr.engine, instr.opcode, issue, unit, cycles, flows, instr.reads, instr.writes, rendezvous, starts, awaits,
         instr.source, moved,
     )  # fmt: skip
+
+
+def timed_work(
+    instr: Instr, chip: Chip, background: bool = False, idle: bool = False
+) -> tuple[str, float, tuple[Flow, ...]]:
+    """The unit that works on an instruction (empty for none and for a transfer in the `background`), the cycles that it
+    takes by itself, and the flows behind them. `idle`: it is only a wait of the scalar core."""
+    if background:
+        cycles, flows = _transfer(instr, chip)
+        return "", cycles + len(instr.reads) * chip.assumed.dma_descriptor_cycles, flows
+    if idle:
+        return "", 0.0, ()
+    worker = chip.engine(instr.engine)
+    unit = "" if isinstance(worker, ScalarEngine) else instr.engine
+    if isinstance(worker, TransferEngine) and instr.writes:
+        return unit, *_transfer(instr, chip)
+    return unit, instr.cycles, ()
 
 
 def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:

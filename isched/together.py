@@ -6,7 +6,7 @@ tiles of each core --every core reads the same bytes for its tile of one number-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from isched.program import Instr
 
@@ -30,11 +30,15 @@ def together(
     every core reads the same bytes."""
     cores = tuple(codes)
     result = {core: list(tiles) for core, tiles in codes.items()}
+    done: dict[int, tuple[Instr, ...]] = {}  # by identity: tiles mostly share the tuples of their constants
     for number in range(min(map(len, codes.values()), default=0) if len(cores) > 1 else 0):
-        reads = {tuple(instr.reads for instr in codes[core][number].constants) for core in cores}
-        if len(reads) == 1:
-            for core in cores:
-                tile = codes[core][number]
-                shared = tuple(broadcast(instr, cores) for instr in tile.constants)
-                result[core][number] = replace(tile, constants=shared)
+        tiles = [codes[core][number] for core in cores]
+        distinct = {id(tile.constants): tile.constants for tile in tiles}
+        if len({tuple([instr.reads for instr in constants]) for constants in distinct.values()}) > 1:
+            continue
+        for key, constants in distinct.items():
+            if key not in done:
+                done[key] = tuple([broadcast(instr, cores) for instr in constants])
+        for core, tile in zip(cores, tiles, strict=True):
+            result[core][number] = TileCode(done[id(tile.constants)], tile.work)
     return result

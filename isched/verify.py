@@ -9,16 +9,18 @@ and a DMA transfer of its own. Inside a core the hardware orders the rest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from isched.conflicts import Touched, conflicts_of, conflicts_within, touched_in
-from isched.happens_before import Step, Units, walk
+from isched.conflicts import Earlier, conflicts_of, conflicts_within, own_accesses
+from isched.happens_before import Steps, Units, walk
 from isched.program import Program, Region
+from isched.touches import COLUMNS, Flags, Table, Touches, Vector
+from isched.written import first_unwritten
 
 __all__ = ["verify_program"]
 
@@ -32,69 +34,108 @@ def verify_program(program: Program, chip: Chip) -> None:
     counts = {sum(i.opcode == program.barrier for i in stream.instrs) for stream in program.streams}
     if len(counts) > 1:
         raise PlanError(f"program {program.name}", needs="as many barriers on every core", has=str(sorted(counts)))
-    _check_rules(program, chip)
-    _check_own_memories(program, chip)
+    touches = Touches.of(program)
+    _check_rules(program, touches, chip)
+    _check_own_memories(program, touches, chip)
+    _check_shared_memories(program, touches, chip)
+
+
+def _check_shared_memories(program: Program, touches: Touches, chip: Chip) -> None:
+    """No race, and every read was written, the earlier fault first."""
     shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
-    written = _Written(chip)
-    for placement in program.placements:
-        if placement.kind in INITIALISED:
-            written.mark(Region(placement.memory, placement.offset_bytes, placement.size_bytes))
-    steps: list[list[Step]] = []
-    touched: list[Touched] = []
-    engines = frozenset(Units.of(program, shared).engines)
-    for step in walk(program, shared, conflicts_within(program, chip, engines)):
-        reads = tuple(region for region in step.instr.reads if region.memory in shared)
-        writes = tuple(region for region in step.instr.writes if region.memory in shared)
-        if not reads and not writes:
-            continue
-        if steps and steps[-1][0].knows is step.knows and touched[-1] == (reads, writes):
-            steps[-1].append(step)  # cores that touch the same bytes together
-            continue
-        steps.append([step])
-        touched.append((reads, writes))
-    for (step, *_), (reads, writes), earlier in zip(steps, touched, conflicts_of(touched), strict=True):
-        for number in earlier:
-            for before in steps[number]:
-                _refuse_race(program, before, step)
-        for region in reads:
-            if not written.whole(region):
-                raise _unwritten(program, step.core, step.index, region)
-        for region in writes:
-            written.mark(region)
+    kind_of = touches.kinds(shared)
+    kinds = [kind_of[lists] for lists in touches.streams]
+    units = Units.of(program, [own != 0 for own in kinds])
+    steps = walk(program, units, conflicts_within(program, touches, chip, frozenset(units.engines)))
+    groups = _Groups.of(program, steps, kinds)
+    lead = groups.steps[groups.begins[:-1]]
+    lists = [int(touches.streams[core][index]) for core, index in zip(*steps.places(lead), strict=True)]
+    accesses = touches.accesses(np.array(lists, np.int64), shared)
+    race = _first_race(steps, groups, conflicts_of(accesses))
+    held = _held(program, touches)
+    row = first_unwritten(np.concatenate((held, accesses.table))) - len(held)
+    if race is not None and (row < 0 or race[1] <= accesses.who[row]):
+        raise _race(program, steps, race[0], int(lead[race[1]]))
+    if row >= 0:
+        step = lead[accesses.who[row]]
+        raise _unwritten(program, int(steps.core[step]), int(steps.index[step]), touches.region(accesses.table[row]))
 
 
-def _check_rules(program: Program, chip: Chip) -> None:
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Steps that touch shared memories, in order; from `begins[n]` to `begins[n + 1]` those of cores that touch the
+    same bytes together. `starts`: transfers in the background."""
+
+    steps: Vector
+    begins: Vector
+    starts: Flags
+
+    @staticmethod
+    def of(program: Program, steps: Steps, kinds: Sequence[Vector]) -> _Groups:
+        """`kinds` are equal where the same bytes are touched, 0 where none are, by stream and position."""
+        lengths = np.concatenate(([0], np.cumsum([len(own) for own in kinds])))
+        kind = np.concatenate(kinds)[lengths[steps.core] + steps.index]
+        chosen = np.flatnonzero(kind)
+        apart = np.diff(kind[chosen], prepend=-1) != 0
+        apart |= np.diff(steps.knows[chosen], prepend=-1) != 0
+        starts = [bool(program.streams[c].instrs[i].starts) for c, i in zip(*steps.places(chosen), strict=True)]
+        return _Groups(chosen, np.append(np.flatnonzero(apart), len(chosen)), np.array(starts, np.bool_))
+
+
+def _held(program: Program, touches: Touches) -> Table:
+    """What holds data before the program starts, as accesses that write."""
+    numbers = {memory: number for number, memory in enumerate(touches.memories)}
+    rows = [
+        (numbers[p.memory], p.offset_bytes, p.offset_bytes + p.size_bytes, p.size_bytes, 1, 0, 1)
+        for p in program.placements
+        if p.kind in INITIALISED and p.memory in numbers
+    ]
+    return np.array(rows, np.int64).reshape(-1, COLUMNS)
+
+
+def _first_race(steps: Steps, groups: _Groups, earlier: Earlier) -> tuple[int, int] | None:
+    """The first access that need not come behind an earlier one to the same bytes, though one of them writes: the
+    earlier step, and the number of the group of the later one."""
+    begins = groups.begins
+    core, unit, end = (column[groups.steps] for column in (steps.core, steps.unit, steps.end))
+    sizes = np.diff(begins)[earlier.numbers]
+    # Every pair once for each member of the earlier group.
+    then = np.repeat(earlier.later, sizes)
+    first = np.arange(len(then)) - np.repeat(np.cumsum(sizes) - sizes - begins[earlier.numbers], sizes)
+    lead = begins[then]
+    watched = (core[first] == core[lead]) & ~groups.starts[first] & ~groups.starts[lead]  # by the core's hardware
+    over = steps.over[steps.knows[groups.steps[lead]], core[first], unit[first]] >= end[first]
+    racing = np.flatnonzero(~watched & ~over)
+    return (int(groups.steps[first[racing[0]]]), int(then[racing[0]])) if len(racing) else None
+
+
+def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
     """Every access is one that its engine and memory allow."""
     rules = _Rules.of(chip)
-    checked: set[tuple[str, Region, bool]] = set()
-    for core, stream in enumerate(program.streams):
-        for index, instr in enumerate(stream.instrs):
+    checked: set[tuple[str, int]] = set()
+    for core, (stream, lists) in enumerate(zip(program.streams, touches.streams, strict=True)):
+        for index, (instr, touched) in enumerate(zip(stream.instrs, lists.tolist(), strict=True)):
+            key = (instr.engine, touched)
+            if key in checked:
+                continue
+            checked.add(key)
             for regions, write in ((instr.reads, False), (instr.writes, True)):
                 for region in regions:
-                    access = (instr.engine, region, write)
-                    if access not in checked:
-                        checked.add(access)
-                        if problem := rules[region.memory].problem(*access):
-                            raise PlanError(_who(program, core, index), needs=problem, has=str(region))
+                    if problem := rules[region.memory].problem(instr.engine, region, write):
+                        raise PlanError(_who(program, core, index), needs=problem, has=str(region))
 
 
-def _check_own_memories(program: Program, chip: Chip) -> None:
+def _check_own_memories(program: Program, touches: Touches, chip: Chip) -> None:
     """Each core reads of its own memories what it wrote there before. Cores that do the same are checked once."""
-    private = frozenset(memory.name for memory in chip.memories if memory.scope == "core")
-    known: set[tuple[Touched, ...]] = set()
-    for core, stream in enumerate(program.streams):
-        touched = touched_in(stream.instrs, private)
-        key = tuple(entry for entry in touched if entry[0] or entry[1])
-        if key in known:
+    known: set[tuple[bytes, bytes]] = set()
+    for core in range(len(program.streams)):
+        accesses = own_accesses(program, touches, chip, core)
+        if accesses.key in known:
             continue
-        known.add(key)
-        written = _Written(chip)
-        for index, (reads, writes) in enumerate(touched):
-            for region in reads:
-                if not written.whole(region):
-                    raise _unwritten(program, core, index, region)
-            for region in writes:
-                written.mark(region)
+        known.add(accesses.key)
+        row = first_unwritten(accesses.table)
+        if row >= 0:
+            raise _unwritten(program, core, int(accesses.who[row]), touches.region(accesses.table[row]))
 
 
 def _unwritten(program: Program, core: int, index: int, region: Region) -> PlanError:
@@ -109,18 +150,16 @@ def _who(program: Program, core: int, index: int) -> str:
     return f"{where} ({instr.opcode} of {served})"
 
 
-def _refuse_race(program: Program, before: Step, step: Step) -> None:
-    """An access must come behind an earlier one to the same bytes, if one of them writes."""
-    if before.core == step.core and not before.instr.starts and not step.instr.starts:
-        return  # inside a core the hardware watches
-    if step.knows.knows(before.core, before.unit, before.end):
-        return
-    if before.instr.starts and before.core == step.core:
-        needs = f"transfer {before.instr.starts} to be awaited before"
+def _race(program: Program, steps: Steps, before: int, step: int) -> PlanError:
+    core, index = int(steps.core[step]), int(steps.index[step])
+    stream = program.streams[steps.core[before]]
+    instr = stream.instrs[steps.index[before]]
+    if instr.starts and steps.core[before] == core:
+        needs = f"transfer {instr.starts} to be awaited before"
     else:
         needs = "a barrier between accesses of two cores, or of a core and its DMA"
-    other = f"core {program.streams[before.core].core} {before.instr.opcode} ({before.instr.source})"
-    raise PlanError(_who(program, step.core, step.index), needs=needs, has=f"{other} not known to be over")
+    other = f"core {stream.core} {instr.opcode} ({instr.source})"
+    return PlanError(_who(program, core, index), needs=needs, has=f"{other} not known to be over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,26 +189,3 @@ class _Rules:
         if engine not in allowed:
             return f"an engine that may {'write' if write else 'read'} {self.name}: {', '.join(sorted(allowed))}"
         return ""
-
-
-class _Written:
-    """Which bytes hold data: of the shared memories, or of one core's."""
-
-    def __init__(self, chip: Chip) -> None:
-        self.chip = chip
-        self.maps: dict[str, npt.NDArray[np.bool_]] = {}
-
-    def mark(self, region: Region) -> None:
-        self._view(region)[...] = True
-
-    def whole(self, region: Region) -> bool:
-        return bool(self._view(region).all())
-
-    def _view(self, region: Region) -> npt.NDArray[np.bool_]:
-        if region.memory not in self.maps:
-            self.maps[region.memory] = np.zeros(self.chip.memory(region.memory).size_bytes, np.bool_)
-        flat = self.maps[region.memory][region.offset_bytes : region.end_bytes]
-        if region.rows == 1:
-            return flat
-        shape, strides = (region.rows, region.row_bytes), (region.stride_bytes, 1)
-        return np.lib.stride_tricks.as_strided(flat, shape, strides)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import CHIP
+from dsa_sched.commands.options import CHIP, columns_option, trace_option
 
 __all__ = ["timeline"]
 
@@ -23,14 +23,7 @@ __all__ = ["timeline"]
     help="Rows of the table; may be given several times, for several tables. The first also says what colours, "
     "letters and bands stand for. Usually group, or stage where each layer is a group.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "trace",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write trace events (JSON) for ui.perfetto.dev or chrome://tracing.",
-)
+@trace_option
 @click.option(
     "--memory",
     "plots",
@@ -40,7 +33,7 @@ __all__ = ["timeline"]
     help="Draw live bytes of each memory over time; may be given for each format.",
 )
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
-@click.option("--columns", type=click.IntRange(10, 1000), default=80, show_default=True, help="Width of the chart.")
+@columns_option
 @click.option(
     "--each-core", is_flag=True, help="A row of the chart for each core's engines, not the mean of the cores."
 )

@@ -50,7 +50,7 @@ def example() -> Timeline:
     """Core 0: matrix 1..101, vector 2..52, then a matrix instruction that waits for a place; core 1: DMA."""
     first = tuple(TimedOp(name, name, Issue(1), name, work) for name, work in (("matrix", 100), ("vector", 50)))
     third = TimedOp("matrix", "matrix", Issue(1), "matrix", 99)
-    dma = TimedOp("dma", "dma.start", Issue(1), "dma0.0", 66, (Flow("ddr_to_llb", 299),), starts="dma0.0#1")
+    dma = TimedOp("dma", "dma.start", Issue(1), "dma0.0", 66, (Flow("ddr_to_llb", 270),), starts="dma0.0#1")
     chip = CHIP.model_copy(update={"assumed": CHIP.assumed.model_copy(update={"queue_depth": 1})})
     return time_streams((TimedStream(0, (*first, third)), TimedStream(1, (dma,))), chip)
 
@@ -291,7 +291,7 @@ def test_operators_in_the_order_of_their_work(folder: Path, run: RunTime) -> Non
 
 
 def test_channels_that_work_together_count_once() -> None:
-    flow = (Flow("ddr_to_llb", 29900),)
+    flow = (Flow("ddr_to_llb", 27000),)
     ops = tuple(TimedOp("dma", "dma.start", Issue(1), f"dma{n}.0", 66, flow, starts=f"dma{n}.0#1") for n in (0, 1))
     timeline = time_streams((TimedStream(0, ops),), CHIP)
     assert usage_of_run(timeline).utilisation("dma") == pytest.approx(1, abs=0.001)

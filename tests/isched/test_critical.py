@@ -30,7 +30,7 @@ def causes(timeline: Timeline) -> list[tuple[str, float]]:
             [("scalar", 1), ("matrix", 100), ("vector", 20)],
         ),
         ((vector(1), vector(1, before=50), load(64)), [("scalar", 1), ("scalar", 50), ("scalar", 1), ("transfer", 66)]),
-        ((start(2960), wait(), vector(7)), [("scalar", 10), ("dma", 165), ("asking", 1), ("scalar", 5), ("vector", 7)]),
+        ((start(2673), wait(), vector(7)), [("scalar", 10), ("dma", 165), ("asking", 1), ("scalar", 5), ("vector", 7)]),
     ],
 )
 def test_chains_of_one_core(ops: tuple[TimedOp, ...], expected: list[tuple[str, float]]) -> None:

@@ -13,7 +13,7 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.dependences import dependences
 from isched.lower import lower_plan
-from isched.program import Program
+from isched.program import Instr, Program, Region, Stream
 from isched.schedule import schedule_program
 from isched.timing import time_program
 from isched.verify import verify_program
@@ -113,6 +113,21 @@ def test_any_order_that_keeps_the_dependences_is_right(seed: int) -> None:
     shuffled = in_random_order(program, chip, choose)
     verify_program(shuffled, chip)
     assert outputs(graph, constants, chip, plan, shuffled, seed) == wanted
+
+
+@pytest.mark.parametrize("barriers", [0, 1, 3])
+@pytest.mark.parametrize("works", [0, 2])
+def test_programs_of_next_to_nothing(barriers: int, works: int) -> None:
+    """Cores that do nothing, only meet, or never touch a shared memory: accepted, and no barrier stays."""
+    chip = small_chip()
+    sync, place = TARGET.synchronise(""), Region("L1", 0, 64)
+    instrs = [sync] * barriers + [Instr("vector", "mov.f", writes=(place,), cycles=1.0)] * works
+    streams = (Stream(0, tuple(instrs)), *(Stream(core, (sync,) * barriers) for core in range(1, 3)))
+    program = Program("little", chip.name, 0, sync.opcode, (), streams)
+    verify_program(program, chip)
+    scheduled = schedule_program(program, chip, TARGET)
+    verify_program(scheduled, chip)
+    assert [len(stream.instrs) for stream in scheduled.streams] == [works, 0, 0]
 
 
 def in_random_order(program: Program, chip: Chip, choose: Seeded) -> Program:

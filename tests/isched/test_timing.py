@@ -228,7 +228,7 @@ def test_a_barrier_costs_what_the_chip_file_says() -> None:
 
 
 def test_a_barrier_does_not_wait_for_the_dma() -> None:
-    timeline = run((start(29900), barrier(), wait()), (barrier(),))
+    timeline = run((start(27000), barrier(), wait()), (barrier(),))
     assert spans(timeline)[1][2] == 11
     assert cycles(timeline) > 1000
 
@@ -250,8 +250,8 @@ def test_cores_that_wait_for_ever_are_an_error() -> None:
 
 def test_the_end_of_a_transfer_is_seen_by_the_next_question() -> None:
     """Started at 10, over at 10 + 66 + 1000 = 1076; asked at 11, 14, ..., 1076 exactly, or one later."""
-    assert spans(run((start(29900), wait(), vector(1))))[1] == (1076, 1076, 1076)
-    late = run((start(29900), replace(wait(), issue=Issue(2, 4, 3)), vector(1)))
+    assert spans(run((start(27000), wait(), vector(1))))[1] == (1076, 1076, 1076)
+    late = run((start(27000), replace(wait(), issue=Issue(2, 4, 3)), vector(1)))
     assert spans(late)[1] == (1077, 1077, 1077)
     # The rest of the turn and clearing the flag, then the next instruction.
     assert spans(late)[2][0] == 1077 + 4 + 1
@@ -259,30 +259,30 @@ def test_the_end_of_a_transfer_is_seen_by_the_next_question() -> None:
 
 
 def test_a_transfer_that_is_over_is_seen_at_once() -> None:
-    timeline = run((start(299), matrix(500), vector(1, before=200), wait(), vector(1)))
+    timeline = run((start(270), matrix(500), vector(1, before=200), wait(), vector(1)))
     assert spans(timeline)[3] == (212, 212, 212)
     assert "transfer" not in timeline.stall_cycles
 
 
 def test_a_loop_without_cycles_sees_the_end_itself() -> None:
-    timeline = run((start(29900), wait()), chip=assumed(scalar_instruction_cycles=0))
+    timeline = run((start(27000), wait()), chip=assumed(scalar_instruction_cycles=0))
     assert spans(timeline)[1][0] == 1066
 
 
 def test_channels_share_the_memory_and_do_not_wait_for_each_other() -> None:
-    """Both start moving at 76 and 86; 29.9 bytes a cycle are halved from 86 on."""
-    timeline = run((start(2990), start(2990, "dma1.0"), wait(), wait("dma1.0")))
+    """Both start moving at 76 and 86; 27.0 bytes a cycle are halved from 86 on."""
+    timeline = run((start(2700), start(2700, "dma1.0"), wait(), wait("dma1.0")))
     assert spans(timeline)[:2] == [(10, 10, 10 + 66 + 10 + 180), (20, 20, 20 + 66 + 180 + 10)]
 
 
 def test_one_channel_does_one_chain_after_the_other() -> None:
-    timeline = run((start(2990), start(2990, number=1)))
+    timeline = run((start(2700), start(2700, number=1)))
     assert spans(timeline) == [(10, 10, 176), (20, 176, 342)]
 
 
 def test_another_core_may_wait_for_a_transfer() -> None:
     """Over at 110 + 76; asked at 1, 4, ..., 184, 187."""
-    timeline = run((matrix(1, before=100), start(299)), (wait(), vector(1)))
+    timeline = run((matrix(1, before=100), start(270)), (wait(), vector(1)))
     assert spans(timeline, 1)[0][0] == 187
 
 
@@ -336,7 +336,7 @@ def program(*streams: tuple[Instr, ...]) -> Program:
 
 def test_a_program_is_timed_by_its_instructions_and_their_scalar_cost() -> None:
     sync = Instr("sync", "sync")
-    dma = Instr("dma", "dma.start", (), (Region("DDR", 0, 299),), (Region("LLB", 0, 299),), starts="dma0.0")
+    dma = Instr("dma", "dma.start", (), (Region("DDR", 0, 270),), (Region("LLB", 0, 270),), starts="dma0.0")
     waits = Instr("scalar", "dma.wait", awaits="dma0.0")
     instr = Instr("matrix", "memul.mm", (), (Region("L1", 0, 64),), (Region("IM", 0, 64),), 28.0, "conv1")
     costs = (CoreIssue(5, (Issue(10), Issue(2, 4, 3), Issue(1)), 8), CoreIssue(9, (Issue(7), Issue(1)), 2))

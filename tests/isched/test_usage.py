@@ -53,7 +53,7 @@ def test_idle_cores_belong_to_what_the_others_work_for() -> None:
 
 def fetch(channel: str, latency: float, source: str) -> TimedOp:
     return TimedOp(
-        "dma", "dma.start", Issue(0), channel, latency, (Flow("ddr_to_llb", 299),), starts=f"{channel}#1", source=source
+        "dma", "dma.start", Issue(0), channel, latency, (Flow("ddr_to_llb", 270),), starts=f"{channel}#1", source=source
     )
 
 

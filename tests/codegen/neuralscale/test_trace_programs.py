@@ -214,7 +214,7 @@ addi t0, t0, 1
     ids=["busy bit", "second busy bit", "any busy", "forward branch", "done flag", "one look"],
 )
 def test_loops_are_known_by_what_lets_them_end(loop: str, awaited: tuple[int, ...], period: int) -> None:
-    first, second, wait = traced(started(0, 2990), started(1, 29900), loop)
+    first, second, wait = traced(started(0, 2700), started(1, 27000), loop)
     tokens = (first.starts, second.starts)
     assert (first.unit, second.unit) == ("dma0.0", "dma0.1")
     assert wait.awaits == tuple(tokens[channel] for channel in awaited)
@@ -222,10 +222,10 @@ def test_loops_are_known_by_what_lets_them_end(loop: str, awaited: tuple[int, ..
 
 
 def test_scalar_instructions_are_counted_up_to_each_op() -> None:
-    first, wait = traced(started(0, 2990), BUSY_BIT)
+    first, wait = traced(started(0, 2700), BUSY_BIT)
     assert first.issue.before == 4 + 15
     assert wait.issue.before == 1
-    (stream,) = trace_elf(assembled(SET_UP, started(0, 2990), BUSY_BIT, END), 1, CHIP)
+    (stream,) = trace_elf(assembled(SET_UP, started(0, 2700), BUSY_BIT, END), 1, CHIP)
     assert stream.end == 2 + 3
     # The transfer is over at 19 + 66 + 100 = 185; asked at 20, 23, ..., 185; five instructions follow.
     assert time_streams((stream,), CHIP).cycles == 20_000 + 185 + 5
@@ -240,7 +240,7 @@ def test_a_transfer_is_read_from_its_descriptors() -> None:
 
 def test_a_loop_that_no_transfer_ends_is_an_error() -> None:
     with pytest.raises(TargetError, match="core 0 asks for the end of a transfer for ever"):
-        traced(started(0, 2990), SECOND_BIT.replace("bne", "beq"))
+        traced(started(0, 2700), SECOND_BIT.replace("bne", "beq"))
 
 
 def damaged(case: Case, seed: int) -> bytes:
