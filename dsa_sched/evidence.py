@@ -13,8 +13,9 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.artifact import Artifact, from_device, to_device
+from dsa_sched.artifact import from_device, to_device
 from dsa_sched.driver import Compilation
+from dsa_sched.frontend import Model
 from dsa_sched.judge import first_difference, relative_error, sample_points
 from dsa_sched.verdict import LevelResult
 from hw_models.routes import main_memory
@@ -32,8 +33,9 @@ __all__ = [
     "compare_levels",
     "comparable",
     "computing_layers",
+    "file_array",
+    "file_name",
     "logits_names",
-    "onnx_array",
     "probe_loads",
     "stored_values",
     "values_in_main",
@@ -79,15 +81,28 @@ def values_in_main(plan: Plan, graph: Graph, main: str) -> tuple[str, ...]:
     return tuple(name for name, kept in scopes.items() if kept == {main})
 
 
-def comparable(graph: Graph, name: str, exact: Feed) -> bool:
+def file_name(model: Model, name: str) -> str:
+    """The file's name of a value, which is another one where a rewrite put the value in the place of the file's."""
+    return model.origins[name].name if name in model.origins else name
+
+
+def comparable(model: Model, name: str, exact: Feed) -> bool:
     """Does the reference have this value, and is the device's array a permutation of it?"""
-    tensor = graph.by_name[name]
+    tensor, theirs = model.graph.by_name[name], file_name(model, name)
     permutes = sorted(tensor.axes) == list(range(len(tensor.shape)))
-    return permutes and name in exact and exact[name].shape == tensor.source_shape
+    return permutes and theirs in exact and exact[theirs].shape == tensor.source_shape
 
 
-def onnx_array(artifact: Artifact, name: str, dump: Dump) -> Array:
-    return from_device(artifact.tensor(name), dump[name])
+def file_array(compilation: Compilation, name: str, dump: Dump) -> Array:
+    """The file's value as the run's value of this name has it."""
+    ours, origin = from_device(compilation.artifact.tensor(name), dump[name]), compilation.model.origins.get(name)
+    return origin.from_ours(ours) if origin else ours
+
+
+def _exact(model: Model, name: str, exact: Feed) -> Array:
+    """What a comparable value is by the reference."""
+    origin = model.origins.get(name)
+    return origin.to_ours(exact[origin.name]) if origin else exact[name]
 
 
 def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) -> Loads:
@@ -96,12 +111,12 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
     taken from the run of the whole network.
     """
-    graph, artifact = isolated.model.graph, isolated.artifact
+    graph, artifact, model = isolated.model.graph, isolated.artifact, isolated.model
     placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.inputs}
     for op in graph.ops:
         for name in op.outputs:
-            if comparable(graph, name, exact):
-                placed[name] = to_device(artifact.tensor(f"{name}::probe"), exact[name])
+            if comparable(model, name, exact):
+                placed[name] = to_device(artifact.tensor(f"{name}::probe"), _exact(model, name, exact))
             elif op.kind == "view" and op.inputs[0] in placed:
                 placed[name] = placed[op.inputs[0]]
             elif name in stored:
@@ -153,17 +168,18 @@ def _bits(graph: Graph, constants: Constants, dump: Dump, name: str) -> Bits:
 
 def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:
     """The largest relative error of a value over all inputs; None where the reference has no such value."""
-    if not comparable(whole.model.graph, name, exact[0]):
+    if not comparable(whole.model, name, exact[0]):
         return None
+    theirs = file_name(whole.model, name)
     pairs = zip(dumps, exact, strict=True)
-    return max(relative_error(onnx_array(whole.artifact, name, dump), values[name]) for dump, values in pairs)
+    return max(relative_error(file_array(whole, name, dump), values[theirs]) for dump, values in pairs)
 
 
-def logits_names(graph: Graph, exact: Feed) -> tuple[str, ...]:
+def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
     """For each output the value before a final softmax, else the output itself; those that the reference has too."""
-    before = {output: _before_softmax(graph, output) for output in graph.outputs}
-    names = (name if comparable(graph, name, exact) else output for output, name in before.items())
-    return tuple(dict.fromkeys(name for name in names if comparable(graph, name, exact)))
+    before = {output: _before_softmax(model.graph, output) for output in model.graph.outputs}
+    names = (name if comparable(model, name, exact) else output for output, name in before.items())
+    return tuple(dict.fromkeys(name for name in names if comparable(model, name, exact)))
 
 
 def _before_softmax(graph: Graph, output: str) -> str:

@@ -34,8 +34,9 @@ from dsa_sched.evidence import (
     check_samples,
     compare_levels,
     computing_layers,
+    file_array,
+    file_name,
     logits_names,
-    onnx_array,
     probe_loads,
     stored_values,
     worst_error,
@@ -234,17 +235,16 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
 
 def _logits(judged: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
     """Those of level O0 where the level does not store the value before a softmax: the outputs behind it are equal."""
-    graph = judged.model.graph
     return tuple(
         result
-        for name in logits_names(graph, found.exact[0])
+        for name in logits_names(judged.model, found.exact[0])
         for result in judge_logits(
             name,
             tuple(
-                onnx_array(judged.artifact, name, ours if name in ours else stored)
+                file_array(judged, name, ours if name in ours else stored)
                 for ours, stored in zip(found.ours, found.stored, strict=True)
             ),
-            tuple(values[name] for values in found.exact),
+            tuple(values[file_name(judged.model, name)] for values in found.exact),
         )
     )
 

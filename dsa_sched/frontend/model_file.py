@@ -38,8 +38,11 @@ class ModelFile:
     sha256: str
 
 
-def read_model(path: Path) -> ModelFile:
-    """Read and check one ONNX file. Raises ModelError naming the file, tensor or node."""
+def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
+    """Read and check one ONNX file. Raises ModelError naming the file, tensor or node.
+
+    With `any_standard`, operators may be any of standard ONNX, not only those that can be compiled.
+    """
     raw = _bytes_of(path)
     model = onnx.ModelProto()
     try:
@@ -55,7 +58,7 @@ def read_model(path: Path) -> ModelFile:
     _require_text(model, path)
     digest = hashlib.sha256(raw)
     _resolve_external(path, model, digest, len(raw))
-    return ModelFile(_checked(model, str(path)), digest.hexdigest())
+    return ModelFile(_checked(model, str(path), any_standard), digest.hexdigest())
 
 
 def _require_text(model: onnx.ModelProto, path: Path) -> None:
@@ -83,10 +86,10 @@ def _names(model: onnx.ModelProto) -> Iterator[str | bytes]:
     yield from (item.domain for item in model.opset_import)
 
 
-def checked_model(model: onnx.ModelProto, who: str) -> ModelFile:
+def checked_model(model: onnx.ModelProto, who: str, *, any_standard: bool = False) -> ModelFile:
     """The same checks for a model in memory. Its hash is that of its deterministic serialisation."""
     digest = hashlib.sha256(model.SerializeToString(deterministic=True))
-    return ModelFile(_checked(model, who), digest.hexdigest())
+    return ModelFile(_checked(model, who, any_standard), digest.hexdigest())
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -99,10 +102,10 @@ def _bytes_of(path: Path) -> bytes:
         raise ModelError(str(path), needs="a file that can be read", has=error.strerror or str(error)) from error
 
 
-def _checked(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
+def _checked(model: onnx.ModelProto, who: str, any_standard: bool) -> onnx.ModelProto:
     """The model with all nodes named. Operators first, because the checker would stop at the first unknown one."""
     name_nodes(model)
-    require_known(model, who)
+    require_known(model, who, any_standard=any_standard)
     if model.graph.sparse_initializer or model.functions:
         raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
     _require_values(model)

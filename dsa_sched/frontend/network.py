@@ -9,7 +9,7 @@ or float64 where a rewrite computed them. `values` gives shape and element type 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,9 +20,11 @@ from onnx import helper, numpy_helper
 from hw_models.errors import ModelError
 
 __all__ = [
+    "SCALE_SHIFT",
     "Array",
     "Network",
     "Node",
+    "Origin",
     "Setting",
     "Value",
     "array_of",
@@ -31,6 +33,9 @@ __all__ = [
     "node_proto",
     "opset_of",
 ]
+
+SCALE_SHIFT = "ScaleShift"
+"""The one operator type here that ONNX does not have: x * scale + shift along axis 1."""
 
 Array = npt.NDArray[np.generic]
 Setting = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -91,9 +96,34 @@ class Node:
         return self.inputs[position] if position < len(self.inputs) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a value of the file follows from one of ours that a rewrite put in its place: the file's `name` is
+    ours * scale + shift, both with one element for each index of axis 1. So verification can judge such a value by the
+    file's, and feed what reads it with the file's."""
+
+    name: str
+    scale: npt.NDArray[np.float64]
+    shift: npt.NDArray[np.float64]
+
+    def from_ours(self, ours: Array) -> Array:
+        """The file's value that ours stands for."""
+        scale, shift = self._by_channel(ours.ndim)
+        return np.asarray(ours.astype(np.float64) * scale + shift)
+
+    def to_ours(self, theirs: Array) -> Array:
+        """Our value where the file's is this."""
+        scale, shift = self._by_channel(theirs.ndim)
+        return np.asarray((theirs.astype(np.float64) - shift) / scale)
+
+    def _by_channel(self, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        shape = (1, -1, *(1,) * (rank - 2))
+        return self.scale.reshape(shape), self.shift.reshape(shape)
+
+
 @dataclass(frozen=True)
 class Network:
-    """Nodes in topological order."""
+    """Nodes in topological order. `origins` has our values that are none of the file's, but map to one."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -102,6 +132,7 @@ class Network:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     opset: int
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     @cached_property
     def producer(self) -> dict[str, Node]:

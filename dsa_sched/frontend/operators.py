@@ -16,10 +16,10 @@ import onnx
 
 from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
 from dsa_sched.frontend.decompose import DECOMPOSED
-from dsa_sched.frontend.network import Network, Node, Value
+from dsa_sched.frontend.network import SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.shapes import known_values, shape_text
-from dsa_sched.frontend.simplify import FLOATING, SCALE_SHIFT
+from dsa_sched.frontend.simplify import FLOATING
 from hw_models.errors import ModelError
 
 __all__ = ["OPERATORS", "operations_of", "operator_names", "require_known", "rule_of"]
@@ -105,10 +105,11 @@ def _unsupported(model: str, lines: list[str]) -> ModelError:
     return ModelError(f"{model}: {len(lines)} unsupported {noun}\n{listed}")
 
 
-def require_known(model: onnx.ModelProto, who: str) -> None:
+def require_known(model: onnx.ModelProto, who: str, *, any_standard: bool = False) -> None:
     """Before any work: every operator type that can never be compiled, all at once, with names and shapes.
 
-    Nodes that depend on no input of the model may be of any standard type: they become constants.
+    Nodes that depend on no input of the model may be of any standard type: they become constants. With `any_standard`,
+    all others may be too, as for programs that leave computing to onnxruntime.
     """
     values = known_values(model)
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -128,7 +129,7 @@ def require_known(model: onnx.ModelProto, who: str) -> None:
             lines.append(_line(node, values, "no such operator in standard ONNX"))
         elif nested:
             lines.append(_line(node, values, "control flow with nested graphs"))
-        elif live and proto.op_type not in SIMPLIFIED_AWAY and rule_of(proto.op_type) is None:
+        elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
             lines.append(_line(node, values, "no rule for this operator"))
     if lines:
         raise _unsupported(who, lines)

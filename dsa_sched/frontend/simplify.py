@@ -2,10 +2,11 @@
 
     Conv -> BatchNormalization -> Mul -> Add -> Relu   -->   Conv -> Relu     (weights and bias in float64)
     Concat -> BatchNormalization -> Relu               -->   Concat -> ScaleShift -> Relu
+    ScaleShift -> Relu -> Conv                         -->   Add -> Relu -> Conv, or Max -> Conv   (`gains.py`)
 
 A node that absorbs others keeps its own name and takes the output name of the last of them, so that every tensor left
-carries the value that the user's file computes under that name. `ScaleShift(x, scale, shift)` is the one operator here
-that ONNX does not have: x * scale + shift along axis 1.
+carries the value that the user's file computes under that name; one that does not has an `Origin`.
+`ScaleShift(x, scale, shift)` is the one operator here that ONNX does not have: x * scale + shift along axis 1.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.frontend.decompose import decompose
-from dsa_sched.frontend.network import Array, Network, Node, Value
+from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
+from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
 
-__all__ = ["PASSES", "SCALE_SHIFT", "simplify"]
+__all__ = ["PASSES", "simplify"]
 
-SCALE_SHIFT = "ScaleShift"
 Floats = npt.NDArray[np.float64]
 
 
@@ -134,16 +135,18 @@ def network_shape(values: Mapping[str, Value], name: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """x * scale + shift along one axis; both have one element for each index of the axis, or one for all (scalar)."""
+    """x * scale + shift along one axis; both have one element for each index of the axis, or one for all (scalar).
+    `statistics` are mean and variance of x by channel, where a batch norm says them."""
 
     axis: int
     scale: Floats
     shift: Floats
+    statistics: tuple[Floats, Floats] | None = None
 
     def after(self, first: Affine) -> Affine:
         """The map that applies `first` and then this one."""
         axis = first.axis if self.scale.size == 1 and self.shift.size == 1 else self.axis
-        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift)
+        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift, first.statistics)
 
     @property
     def uniform(self) -> bool:
@@ -207,7 +210,7 @@ def _batch_norm(network: Network, node: Node) -> Affine | None:
         return None
     scale, shift, mean, variance = known
     gain = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
-    return Affine(1, gain, shift - mean * gain)
+    return Affine(1, gain, shift - mean * gain, (mean.reshape(-1), variance.reshape(-1)))
 
 
 def _data_input(network: Network, node: Node) -> str:
@@ -277,7 +280,9 @@ def _scale_shift(network: Network, constants: dict[str, Array], node: Node, affi
     names = (f"{node.name}::scale", f"{node.name}::shift")
     constants[names[0]] = np.broadcast_to(affine.scale, channels).copy()
     constants[names[1]] = np.broadcast_to(affine.shift, channels).copy()
-    return Node(node.name, SCALE_SHIFT, (data, *names), (output,))
+    said = zip((MEAN, VARIANCE), affine.statistics or (), strict=False)
+    settings = tuple((name, tuple(vector.tolist())) for name, vector in said)
+    return Node(node.name, SCALE_SHIFT, (data, *names), (output,), settings)
 
 
 def unify_reshapes(network: Network) -> Network:
@@ -298,4 +303,5 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     drop_no_ops,
     unify_reshapes,
     fold_affine,
+    move_gains,
 )

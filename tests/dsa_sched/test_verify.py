@@ -23,6 +23,7 @@ from hw_models.errors import ModelError, PlanError, TargetError
 from isched.program import Instr, Program
 from isched.verify import verify_program
 from partitioner.levels import LEVELS
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save
 
 Operands = dict[str, int]
@@ -95,6 +96,50 @@ def test_a_right_network_passes_and_every_check_was_active(whole: Compilation, i
     assert [result.tensor for result in report.logits] == ["logits", "logits"]
     assert all(result.distance > 0 and result.error > 0 and result.top1_active == 1 for result in report.logits)
     assert report.constants == 5
+
+
+@pytest.fixture(scope="module")
+def preactivated(tmp_path_factory: pytest.TempPathFactory) -> Compilation:
+    """Twice batch norm, Relu and convolution, padded and not: the scales, from 0.02 to 5, are in the weights."""
+    builder = ModelBuilder()
+    y = builder.input(1, 8, 10, 10)
+    for pad in (1, 0):
+        statistics = (builder.weights(8), builder.constant(builder.random.uniform(0.1, 1.0, 8)))
+        y = builder.node(
+            "BatchNormalization", y, builder.constant(np.geomspace(0.02, 1.6, 8)), builder.weights(8), *statistics
+        )
+        y = builder.node("Conv", builder.node("Relu", y), builder.weights(8, 8, 3, 3), pads=[pad] * 4)
+        y = builder.node("MaxPool", y, kernel_shape=[2, 2])
+    path = builder.save(tmp_path_factory.mktemp("preactivated"), y)
+    compiled = compile_model(path, "stcp920", CompileOptions(keep_values=True))
+    assert sorted(origin.name for origin in compiled.model.origins.values()) == ["v0", "v1", "v5"]
+    return compiled
+
+
+def twin(whole: Compilation) -> Compilation:
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(isolated=True))
+
+
+def test_values_that_a_rewrite_put_in_the_place_of_the_files_are_judged_by_them(preactivated: Compilation) -> None:
+    """Each layer is fed with what the file's values are in our terms, so that errors are those of the layer alone."""
+    report = judge(preactivated, twin(preactivated))
+    assert report.failures == ()
+    errors = {layer.output: (layer.isolated_error, layer.whole_error) for layer in report.layers}
+    assert list(errors) == ["v1::unscaled", "v2", "v5::unscaled", "v6", "v7"]
+    isolated, inside = errors["v6"]
+    assert isolated is not None
+    assert inside is not None
+    assert isolated < inside  # fed with the network's own values it would be the same
+
+
+def test_a_wrong_scale_of_such_a_value_is_caught(preactivated: Compilation) -> None:
+    origins = dict(preactivated.model.origins)
+    origins["v5::unscaled"] = replace(origins["v5::unscaled"], scale=origins["v5::unscaled"].scale * 1.02)
+    wrong = replace(preactivated, model=replace(preactivated.model, origins=origins))
+    report = judge(wrong, twin(wrong))
+    layers = ("maxpool3", "conv6")  # that which ends in the value and that which reads it
+    assert [failure.split(":")[0] for failure in report.failures] == [f"layer {name}" for name in layers]
+    assert failing_check(report)[0] == "layer"
 
 
 def test_bytes_moved_and_instructions_agree_with_what_the_simulator_counted(whole: Compilation) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
+from dsa_sched.frontend.network import Origin
 from partitioner.graph import Graph, Op, Tensor
 
 Array = npt.NDArray[np.generic]
@@ -46,10 +47,20 @@ def reference_values(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dic
 
 
 def layer_errors(
-    graph: Graph, constants: Mapping[str, Array], model: onnx.ModelProto, inputs: Mapping[str, Array]
+    graph: Graph,
+    constants: Mapping[str, Array],
+    model: onnx.ModelProto,
+    inputs: Mapping[str, Array],
+    origins: Mapping[str, Origin] | None = None,
 ) -> dict[str, float]:
-    """Relative L2 error of every comparable tensor, each operator fed with the reference's values where it has them."""
+    """Relative L2 error of every comparable tensor, each operator fed with the reference's values where it has them.
+
+    A value with an origin is compared with the file's value over its scale."""
     reference = reference_values(model, inputs)
+    for name, origin in (origins or {}).items():
+        by_channel = (1, -1, *(1,) * (reference[origin.name].ndim - 2))
+        scale, shift = origin.scale.reshape(by_channel), origin.shift.reshape(by_channel)
+        reference[name] = (reference[origin.name].astype(np.float64) - shift) / scale
     values: dict[str, Doubles] = {}
     for tensor in graph.tensors:
         if tensor.constant:

@@ -27,7 +27,7 @@ CLASSIFIER = "view matmul softmax"
     [
         ("squeezenet", 1, "conv relu concat max_pool average_pool softmax"),
         ("shufflenet", 2, f"conv relu transpose add concat max_pool average_pool {CLASSIFIER}"),
-        pytest.param("densenet121", 1, "conv relu scale_shift concat max_pool average_pool", marks=slow),
+        pytest.param("densenet121", 1, "conv relu max scale_shift concat max_pool average_pool", marks=slow),
         pytest.param("resnet50", 2, f"conv relu add max_pool average_pool {CLASSIFIER}", marks=slow),
         pytest.param("bvlc_alexnet", 2, f"conv relu lrn max_pool {CLASSIFIER}", marks=slow),
         pytest.param("inception_v1", 1, f"conv relu lrn max_pool concat average_pool {CLASSIFIER}", marks=slow),
@@ -37,7 +37,7 @@ CLASSIFIER = "view matmul softmax"
 def test_every_layer_of_a_network(name: str, batch: int, kinds: str) -> None:
     model = load_model(name, batch=batch)
     (inputs,) = seeded_inputs(model.source, 1, seed=0)
-    errors = layer_errors(model.graph, model.constants, model.source, inputs)
+    errors = layer_errors(model.graph, model.constants, model.source, inputs, model.origins)
     assert {op.kind for op in model.graph.ops} == set(kinds.split())
     assert set(model.graph.outputs) <= set(errors)
     assert max(errors.values()) < 2e-3  # weights rounded to fp16, where sums cancel

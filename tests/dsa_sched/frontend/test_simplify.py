@@ -25,7 +25,7 @@ def checked(builder: ModelBuilder, folder: Path, *outputs: str) -> Model:
     for item in builder.inputs:
         shape = tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim)
         inputs[item.name] = builder.random.standard_normal(shape).astype(np.float32)
-    errors = layer_errors(model.graph, model.constants, model.source, inputs)
+    errors = layer_errors(model.graph, model.constants, model.source, inputs, model.origins)
     assert set(outputs) <= set(errors)
     assert max(errors.values()) < 1e-3, errors
     return model
@@ -192,3 +192,93 @@ def test_loading_twice_gives_the_same_text(tmp_path: Path) -> None:
     y = batch_norm(builder, builder.node("Conv", builder.input(1, 3, 6, 6), builder.weights(4, 3, 3, 3)), 4)
     path = builder.save(tmp_path, y)
     assert str(load_model(path).graph) == str(load_model(path).graph)
+
+
+def preactivated(
+    builder: ModelBuilder, scale: np.ndarray, readers: int = 2, shift: float = 0.5, mean: float = 0.5, pad: int = 1
+) -> list[str]:
+    """Batch norm and Relu after a Relu, read by convolutions."""
+    statistics = (builder.weights(6, scale=mean), builder.constant(builder.random.uniform(0.5, 2.0, 6)))
+    x = builder.node("Relu", builder.input(2, 6, 5, 5))
+    y = builder.node("BatchNormalization", x, builder.constant(scale), builder.weights(6, scale=shift), *statistics)
+    y = builder.node("Relu", y)
+    return [builder.node("Conv", y, builder.weights(4, 6, 3, 3), pads=[pad] * 4) for _ in range(readers)]
+
+
+def test_positive_gains_before_relu_go_into_the_convolutions_behind(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    outputs = preactivated(builder, builder.random.uniform(0.1, 3.0, 6))
+    model = checked(builder, tmp_path, *outputs)
+    assert [op.kind for op in model.graph.ops] == ["relu", "add", "relu", "conv", "conv"]
+    assert {name: origin.name for name, origin in model.origins.items()} == {"v1::unscaled": "v1", "v2::unscaled": "v2"}
+
+
+def test_before_convolutions_without_padding_the_shift_goes_there_too(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    outputs = preactivated(builder, builder.random.uniform(0.1, 3.0, 6), pad=0)
+    biased = builder.node("Conv", "v2", builder.weights(4, 6, 1, 1), builder.weights(4))
+    model = checked(builder, tmp_path, *outputs, biased)
+    assert [op.kind for op in model.graph.ops] == ["relu", "max", "conv", "conv", "conv"]
+    assert {name: origin.name for name, origin in model.origins.items()} == {"v2::unscaled": "v2"}
+
+
+def test_the_shift_stays_where_sums_would_be_much_less_exact(tmp_path: Path) -> None:
+    """Means far from zero beside their deviations: Relu makes them small, a maximum would leave them large. Nor does it
+    go where nothing is known of them, or where another reader pads."""
+    builder = ModelBuilder()
+    model = checked(builder, tmp_path, *preactivated(builder, np.ones(6), mean=10.0, pad=0))
+    assert "add" in [op.kind for op in model.graph.ops]
+
+    builder = ModelBuilder()
+    x = builder.node("Relu", builder.input(2, 6, 5, 5))
+    y = builder.node("Mul", x, builder.constant(builder.random.uniform(0.5, 2.0, (6, 1, 1))))
+    y = builder.node("Relu", builder.node("Add", y, builder.weights(6, 1, 1)))
+    model = checked(builder, tmp_path, builder.node("Conv", y, builder.weights(4, 6, 1, 1)))
+    assert [op.kind for op in model.graph.ops] == ["relu", "add", "relu", "conv"]
+
+    builder = ModelBuilder()
+    outputs = preactivated(builder, np.ones(6), pad=0)
+    padded = builder.node("Conv", "v2", builder.weights(4, 6, 3, 3), pads=[0, 1, 0, 1])
+    assert "add" in [op.kind for op in checked(builder, tmp_path, *outputs, padded).graph.ops]
+
+
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize(
+    ("scale", "shift"),
+    [
+        (np.array([1.0, 2.0, -0.5, 1.0, 1.0, 1.0]), 0.5),
+        (np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0]), 0.5),
+        (np.array([1.0, 1e-5, 1.0, 1.0, 1.0, 1.0]), 0.5),  # what is added would be too large
+        (np.full(6, 1e-5), 1e-5),  # weights would lose digits below the normal numbers of fp16
+    ],
+    ids=["negative", "zero", "small", "all small"],
+)
+def test_gains_stay_where_signs_or_sizes_forbid_to_move_them(
+    scale: np.ndarray, shift: float, pad: int, tmp_path: Path
+) -> None:
+    builder = ModelBuilder()
+    model = load_model(builder.save(tmp_path, *preactivated(builder, scale, 1, shift, pad=pad)))
+    assert [op.kind for op in model.graph.ops] == ["relu", "scale_shift", "relu", "conv"]
+    assert not model.origins
+
+
+@pytest.mark.parametrize("pad", [0, 1])
+def test_gains_stay_where_something_else_reads_what_they_scale(pad: int, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    (y,) = preactivated(builder, np.ones(6), 1, pad=pad)
+    model = checked(builder, tmp_path, y, "v2")
+    assert "scale_shift" in [op.kind for op in model.graph.ops]
+
+
+def test_the_shift_stays_where_one_output_alone_would_suffer(tmp_path: Path) -> None:
+    """Output 0 reads a channel whose mean is far below zero, and its bias would be beyond fp16; all others do not."""
+    builder = ModelBuilder()
+    x = builder.node("Relu", builder.input(2, 2, 5, 5))
+    statistics = builder.constant(np.array([-100.0, 0.0])), builder.constant(np.ones(2))
+    affine = builder.constant(np.ones(2)), builder.constant(np.array([0.0, 0.0]))
+    y = builder.node("Relu", builder.node("BatchNormalization", x, *affine, *statistics))
+    weights = np.zeros((512, 2, 1, 1))
+    weights[0, 0], weights[1:, 1] = 1000.0, 8000.0
+    model = load_model(builder.save(tmp_path, builder.node("Conv", y, builder.constant(weights))))
+    assert [op.kind for op in model.graph.ops] == ["relu", "add", "relu", "conv"]
+    assert not model.warnings
