@@ -11,7 +11,11 @@ setup(
     packages=[
         "dsa_sched",
         "dsa_sched.commands",
+        "dsa_sched.devices",
         "dsa_sched.frontend",
+        "dsa_sched.placement",
+        "dsa_sched.placement.ios",
+        "dsa_sched.placement.mlir",
         "dsa_sched.report",
         "dsa_sched.zoo",
         "hw_models",
@@ -24,6 +28,7 @@ setup(
     ],
     package_data={
         "dsa_sched": ["py.typed"],
+        "dsa_sched.placement.ios": ["networks/*.json"],
         "hw_models": ["py.typed", "chips/*.yaml"],
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],
@@ -45,14 +50,17 @@ setup(
         "numba==0.68.1",  # compiled inner loops of the simulator
         "ortools==9.15.6755",  # proven orders of sub-graph instances by CP-SAT; needs protobuf 6.33, which onnx allows
         "matplotlib==3.11.2",  # plots of memory occupancy; imported only when one is asked for
+        "xdsl==0.74.0",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
     ],
     extras_require={
+        "cluster": ["distributed==2026.8.0"],  # searches on a Dask cluster
         "test": [
             "pytest==9.2.0",
             "pytest-xdist==3.8.0",  # two workers on the usual two cores
             "hypothesis==6.170.15",
             "ruff==0.17.5",
             "mypy==2.4.1",
+            "distributed==2026.8.0",  # a Dask cluster of one machine, for the test of the executor
         ],
     },
     entry_points={"console_scripts": ["dsa-sched=dsa_sched.cli:main"]},

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import click
 
+from dsa_sched.collector import uncollected_at_exit
 from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.disasm import disasm
@@ -17,6 +18,7 @@ from dsa_sched.commands.explain import explain
 from dsa_sched.commands.iss import iss
 from dsa_sched.commands.models import models
 from dsa_sched.commands.ops import ops
+from dsa_sched.commands.place import place
 from dsa_sched.commands.run import run
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
@@ -77,10 +79,11 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, explain, time, timeline, models, ops, chips, chip, disasm, iss):
+for command in (compile_command, run, verify, explain, time, timeline, place, models, ops, chips, chip, disasm, iss):
     cli.add_command(command)
 
 
 def main() -> None:
     """Entry point of the console script."""
+    uncollected_at_exit()
     cli(prog_name="dsa-sched")

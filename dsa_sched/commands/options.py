@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import click
 
-__all__ = ["CHIP", "PerPass", "Shape", "compile_options", "division_options", "runner_option"]
+__all__ = [
+    "CHIP",
+    "PerPass",
+    "Shape",
+    "columns_option",
+    "compile_options",
+    "division_options",
+    "runner_option",
+    "schedule_option",
+    "shape_options",
+    "trace_option",
+]
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
@@ -68,8 +80,8 @@ class PerPassOption(click.ParamType[PerPass]):
 CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a built-in name or a chip file.")
 
 
-def compile_options(command: AnyFunction) -> AnyFunction:
-    """The options of every command that compiles."""
+def shape_options(command: AnyFunction) -> AnyFunction:
+    """What the user says of inputs whose dimensions a model leaves open."""
     for option in (
         click.option(
             "--shape",
@@ -79,6 +91,15 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             help="The shape of an input whose dimensions the model leaves open. May be repeated.",
         ),
         click.option("--batch", type=click.IntRange(1), help="Replace the leading dimension of every input."),
+    ):
+        command = option(command)
+    return command
+
+
+def compile_options(command: AnyFunction) -> AnyFunction:
+    """The options of every command that compiles."""
+    command = shape_options(command)
+    for option in (
         click.option(
             "--level",
             type=click.Choice(LEVELS),
@@ -99,6 +120,19 @@ def compile_options(command: AnyFunction) -> AnyFunction:
         command = option(command)
     return command
 
+
+trace_option = click.option(
+    "-o",
+    "--output",
+    "trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write trace events (JSON) for ui.perfetto.dev or chrome://tracing.",
+)
+
+columns_option = click.option(
+    "--columns", type=click.IntRange(10, 1000), default=80, show_default=True, help="Width of the chart."
+)
 
 schedule_option = click.option(
     "--schedule",

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from dsa_sched.user_cache import cache_directory
 from dsa_sched.zoo.networks import built_model, topology_bytes
 
 __all__ = ["cached_file", "zoo_model"]
@@ -50,17 +51,8 @@ def cached_file(name: str) -> Path | None:
     digest.update(np.__version__.encode())
     for module in RECIPE:
         digest.update((resources.files("dsa_sched.zoo") / module).read_bytes())
-    directory = _cache_directory()
+    directory = cache_directory()
     return directory and directory / f"zoo-{name}-{digest.hexdigest()[:16]}.onnx"
-
-
-def _cache_directory() -> Path | None:
-    """The XDG base directory specification: a relative XDG_CACHE_HOME counts as unset."""
-    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "dsa-sched"
-    except RuntimeError:  # no home directory
-        return None
 
 
 def _seal(data: bytes) -> bytes:

@@ -116,7 +116,7 @@ def test_chip_check_says_good_or_every_problem_with_its_line(tmp_path: Path) -> 
     file.write_text("name: 3\n" + STCP920.replace("clusters: 4", "cluster: 4"), encoding="utf-8")
     bad = invoke("chip", "check", str(file))
     assert (bad.exit_code, bad.stdout) == (1, "")
-    assert f"dsa-sched: error: {file}:39: name: given twice, first in line 1" in bad.stderr
+    assert f"dsa-sched: error: {file}:40: name: given twice, first in line 1" in bad.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
     save(classifier(), folder / "mine.onnx")
     np.savez(folder / "x.npz", x=np.zeros((1, 3, 12, 12), np.float32))
+    shutil.copytree(ROOT / "samples", folder / "samples")
     return folder
 
 

@@ -31,3 +31,11 @@ def test_all_levels_leave_the_same_bits(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert [line.split(":")[0] for line in lines] == ["O0", "O1", "O2", "O3"]
     assert all(line.endswith("the bits of O0: True") for line in lines)
+
+
+def test_the_exact_method_places_no_worse_than_others(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(SAMPLES[2])], cwd=tmp_path, capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()[1:6]]
+    assert {row[0] for row in rows} == {"single", "heft", "duet", "sphinx", "exact"}
+    times = {row[0]: float(row[1]) for row in rows}
+    assert times["exact"] == min(times.values()) > 0

@@ -1,0 +1,122 @@
+"""`dsa-sched place`: which device runs which part of a network, and when."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dsa_sched.commands.options import Shape, columns_option, shape_options, trace_option
+
+__all__ = ["place"]
+
+Option = tuple[str, float]
+
+
+class MethodOption(click.ParamType[Option]):
+    """`--option r=3`: a number that one method knows by name."""
+
+    name = "NAME=NUMBER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Option:
+        found = re.fullmatch(r"([a-z_]+)=(-?[0-9]+(?:\.[0-9]+)?)", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not NAME=NUMBER, for example r=3", param, ctx)
+        return found[1], float(found[2])
+
+
+@click.command(short_help="Place a network on several devices.")
+@click.argument("model", metavar="MODEL", required=False)
+@click.option(
+    "--scenario",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The devices and what joins them (samples/scenarios/ has some to start from).",
+)
+@click.option("--method", "methods", multiple=True, metavar="NAME", help="How to place; --methods lists them. [sphinx]")
+@click.option("--compare", is_flag=True, help="The table of several methods: those given by --method, or all.")
+@click.option("--methods", "list_methods", is_flag=True, help="List the methods and what they are, and exit.")
+@shape_options
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Compile every part for every device and time it there, instead of pricing it by the rooflines in FILE.",
+)
+@click.option("--run", "execute", is_flag=True, help="Run the best schedule, and compare with what was predicted.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of searches that draw numbers.")
+@click.option("--evaluations", type=click.IntRange(1), help="How many schedules a search may try.")
+@click.option("--seconds", type=click.FloatRange(0.0, min_open=True), help="How long a search may take.")
+@click.option("--option", "options", type=MethodOption(), multiple=True, help="A setting of the method, such as r=3.")
+@click.option(
+    "--emit",
+    type=click.Choice(["schedule", "tasks", "mlir", "mlir-generic"]),
+    help="Print the best schedule, the task graph, or both as a module of the dsa dialect, instead of tables.",
+)
+@trace_option
+@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as JSON.")
+@columns_option
+def place(
+    model: str | None,
+    scenario: Path | None,
+    methods: tuple[str, ...],
+    compare: bool,
+    list_methods: bool,
+    batch: int | None,
+    shapes: tuple[Shape, ...],
+    measure: bool,
+    execute: bool,
+    seed: int,
+    evaluations: int | None,
+    seconds: float | None,
+    options: tuple[Option, ...],
+    emit: str | None,
+    trace: Path | None,
+    json_path: Path | None,
+    columns: int,
+) -> None:
+    """Decide which device of a scenario runs which layer of MODEL, and when.
+
+    \b
+    dsa-sched place squeezenet --scenario samples/scenarios/cpu_stcp920.yaml
+    dsa-sched place mine.onnx --scenario mine.yaml --compare --json table.json
+    dsa-sched place mine.onnx --scenario samples/scenarios/two_cpus.yaml --method duet --measure --run
+    dsa-sched place mine.onnx --scenario mine.yaml --method heft --emit mlir
+
+    \b
+    What is printed
+      makespan, the highest bound that is proven, the search's seconds and evaluations: a row a method
+      what each device of the best schedule does, and its Gantt chart
+      with --run, what the run took, device by device, and how far its outputs are from onnxruntime's
+
+    Any operator of standard ONNX may be there, if a device accepts it. docs/placement.md says what the methods do, what
+    a scenario may hold and what the numbers rest on.
+    """
+    from dsa_sched.placement.methods import METHODS, Search, described
+    from dsa_sched.placement.place import Job, default_methods, place_model
+    from dsa_sched.report.json_form import require_folder
+    from dsa_sched.report.listing import print_listing
+    from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
+    from dsa_sched.report.progress import Steps
+
+    if list_methods:
+        print_listing(("method", "what it does"), ((name, described(name)) for name in METHODS))
+        return
+    if model is None or scenario is None:
+        raise click.UsageError("a MODEL and a --scenario are needed")
+    if len(methods) > 1 and not compare:
+        raise click.UsageError("one --method at a time; with --compare, several")
+    for path in (trace, json_path):
+        if path is not None:
+            require_folder(path)
+    names = methods or (default_methods() if compare else ("sphinx",))
+    search = Search(seed, evaluations, seconds, dict(options))
+    job = Job(model, scenario, names, search, batch, shapes, measure, execute)
+    with Steps() as steps:
+        placed = place_model(job, steps.say)
+    if trace is not None:
+        write_schedule_trace(placed.best.schedule, placed.best.problem, trace)
+    if json_path is not None:
+        write_placed(placed, json_path)
+    print_placed(placed, emit, columns)

@@ -1,0 +1,89 @@
+"""Parts on one cluster of a chip of hw_models: our own compiler, its timing model, its simulator.
+
+Part --compile_graph--> Artifact --time_artifact--> cycles; Artifact + feeds --simulator--> values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+
+import numpy as np
+import onnx
+
+from dsa_sched.artifact import Artifact
+from dsa_sched.clock import time_artifact
+from dsa_sched.devices.device import Array, Compiled, Refused
+from dsa_sched.driver import CompileOptions, compile_graph, target_of
+from dsa_sched.frontend import load_model
+from dsa_sched.frontend.operators import require_known
+from dsa_sched.frontend.simplify import FLOATING
+from dsa_sched.placement.from_onnx import Part
+from hw_models.chip import Chip
+from hw_models.errors import ModelError, UserError
+from hw_models.loading import load_chip
+
+__all__ = ["ChipCluster"]
+
+
+@dataclass(frozen=True)
+class ChipPart:
+    part: Part
+    artifact: Artifact
+
+
+@dataclass(frozen=True)
+class ChipCluster:
+    """A simulated device: values are what the chip computes, in half precision; time is that of its clock.
+
+    `chip_path` is a name or a file; `launch_us` is what the host takes to start a program.
+    """
+
+    name: str
+    chip_path: str
+    level: str = "O3"
+    launch_us: float = 0.0
+    simulated: bool = True
+    own_thread: bool = False
+
+    @cached_property
+    def chip(self) -> Chip:
+        return load_chip(self.chip_path)
+
+    @property
+    def identity(self) -> str:
+        settings = f"{self.level}, scheduled, launch {self.launch_us} us"
+        return f"dsa-sched {version('dsa-sched')} for chip {self.chip.hash}, {settings}"
+
+    def accepts(self, part: Part) -> str | None:
+        """The operators, and that values are floating-point numbers: what the frontend asks for first."""
+        values = (*part.model.graph.input, *part.model.graph.output)
+        if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:
+            return f"{', '.join(others)}: no floating-point numbers"
+        try:
+            require_known(part.model, part.task)
+        except ModelError as error:
+            return str(error)
+        return None
+
+    def compile(self, part: Part) -> Compiled:
+        options = CompileOptions(self.level, schedule=True)
+        copy = onnx.ModelProto()
+        copy.CopyFrom(part.model)
+        try:
+            model = load_model(copy)
+            return ChipPart(part, compile_graph(model, self.chip, target_of(self.chip), options).artifact)
+        except UserError as error:
+            raise Refused(str(error)) from error
+
+    def profile(self, compiled: Compiled) -> int:
+        assert isinstance(compiled, ChipPart)
+        run = time_artifact(compiled.artifact, self.chip, target_of(self.chip), compiled.part.task)
+        return round(run.seconds * 1e9 + self.launch_us * 1e3)
+
+    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        assert isinstance(compiled, ChipPart)
+        found = compiled.artifact.run({name: feeds[name] for name in compiled.part.inputs})
+        return {name: np.asarray(found[name]) for name in compiled.part.outputs}

@@ -1,0 +1,231 @@
+"""Problems with times that were taken on the devices themselves.
+
+    TaskModel + Scenario + devices --compile each part, profile it--> Problem, and why devices refuse what they refuse
+
+Every part is compiled for each device by that device's own compiler and timed there alone. Prices are kept by content,
+in a cache where one is given. Simulated devices say what their clock counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+
+from dsa_sched.devices.cost_cache import CostCache, Price
+from dsa_sched.devices.device import Compiled, Device, Refused, drawn_feeds
+from dsa_sched.devices.handing_over import measured_handing_over
+from dsa_sched.placement.duet import duet_compiled
+from dsa_sched.placement.from_onnx import Part, TaskModel
+from dsa_sched.placement.methods import Outcome, Search, finished
+from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Problem, Route
+from dsa_sched.placement.run_time import Executor
+from dsa_sched.placement.scenario import Scenario
+from dsa_sched.placement.schedule import Placement, single_machine
+from dsa_sched.placement.task_graph import Task
+from hw_models.errors import PlacementError
+from partitioner.decisions import Decision
+
+__all__ = ["Laboratory"]
+
+Progress = Callable[[str], None]
+
+CONFIRMING_ROUNDS = 10
+HOPELESS = 2
+"""A device alone that is predicted to take that many times as long is not run to be sure."""
+
+
+@dataclass
+class Laboratory:
+    """Prices of parts of one model on the devices of one scenario; what was compiled is kept for running."""
+
+    tasks: TaskModel
+    scenario: Scenario
+    devices: tuple[Device | None, ...]
+    cache: CostCache | None = None
+    progress: Progress = lambda _step: None
+    refusals: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(task, device) -> why not."""
+    _parts: dict[tuple[str, ...], Part] = field(default_factory=dict)
+    _compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
+    _prices: dict[tuple[str, str], Price] = field(default_factory=dict)
+
+    def problem(self, groups: Sequence[Sequence[int]] | None = None) -> Problem:
+        """The problem of the model's tasks, or of groups of them, each compiled as one.
+
+        Raises PlacementError naming the tasks that no device accepts, and for each device why.
+        """
+        tasks = self.tasks if groups is None else self.tasks.with_groups(groups)
+        work = tuple(self._row(task) for task in tasks.graph.tasks)
+        for task, row in zip(tasks.graph.tasks, work, strict=True):
+            self._require_home(task, row)
+        costs = CostTable(self.scenario.machines(), self._routes(), work, (), "measured")
+        return Problem(tasks.graph, costs)
+
+    def unpriced(self) -> Problem:
+        """The model's tasks, each for 1 ns wherever a device says beforehand that it accepts it.
+
+        Raises PlacementError naming the tasks that no device accepts.
+        """
+        work = tuple(self._accepting(task) for task in self.tasks.graph.tasks)
+        for task, row in zip(self.tasks.graph.tasks, work, strict=True):
+            self._require_home(task, row)
+        costs = CostTable(self.scenario.machines(), self.scenario.routes(), work, (), "what devices accept")
+        return Problem(self.tasks.graph, costs)
+
+    def duet(self, search: Search, *, confirm: bool = True) -> Outcome:
+        """DUET with the devices' compilers in the loop: the outcome is for sub-graphs, each compiled as one.
+
+        With `confirm`, a placement of several sub-graphs on real devices is run beside the whole network on each device
+        alone, and the fastest stays: prices are of parts by themselves, and devices of one host share its caches and
+        memory.
+        """
+        found = duet_compiled(self.unpriced(), self.problem, search)
+        simulated = any(device is not None and device.simulated for device in self.devices)
+        several = sum(not task.is_end for task in found.problem.graph.tasks) > 1
+        return self._confirmed(found) if confirm and several and not simulated else found
+
+    def _confirmed(self, found: Outcome) -> Outcome:
+        """The fastest of what was found, by its median, and of each device alone, by its shortest run, in turns.
+
+        Judged by the processor's time of each task where devices work in the threads of their workers, so that other
+        work on the machine does not decide.
+        """
+        candidates = [found, *(each for each in self._alone() if each.makespan_ns < HOPELESS * found.makespan_ns)]
+        taken: list[list[float]] = [[] for _ in candidates]
+        feeds = drawn_feeds(self.tasks.whole)
+        own = all(device is None or device.own_thread for device in self.devices)
+        with ExitStack() as stack:
+            workers = [stack.enter_context(self.executor(each.problem, each.placement)) for each in candidates]
+            for _ in range(CONFIRMING_ROUNDS):
+                for number, worker in enumerate(workers):
+                    run = worker.run(feeds)
+                    taken[number].append(worker.undisturbed_ns(run) if own else run.makespan_ns)
+        # Several devices for a gain that is within the noise would be a loss to whoever else needs them.
+        judged = [median(taken[0]), *map(min, taken[1:])]
+        best = min(reversed(range(len(candidates))), key=judged.__getitem__)
+        told = ", ".join(f"{_where(each)} {ns / 1e6:.3f} ms" for each, ns in zip(candidates, judged, strict=True))
+        verdict = "confirmed" if best == 0 else f"falls back to {_where(candidates[best])}"
+        decisions = (*found.decisions, Decision(found.problem.graph.name, verdict, f"really run: {told}"))
+        chosen = candidates[best]
+        return replace(found, problem=chosen.problem, placement=chosen.placement, schedule=chosen.schedule,
+                       decisions=decisions)  # fmt: skip
+
+    def _alone(self) -> list[Outcome]:
+        """The whole network as one task, on each device that accepts it."""
+        numbers = range(len(self.tasks.graph.tasks))
+        ends = [(number,) for number in numbers if self.tasks.graph.tasks[number].is_end]
+        try:
+            problem = self.problem([*ends, [n for n in numbers if not self.tasks.graph.tasks[n].is_end]])
+        except PlacementError:
+            return []  # none accepts it as a whole
+        placements = [single_machine(problem, machine) for machine in range(len(self.devices))]
+        return [finished("duet", problem, placement) for placement in placements if placement is not None]
+
+    def executor(self, problem: Problem, placement: Placement) -> Executor:
+        """Workers for a placement of a problem of this model, with every task compiled for its device.
+
+        Raises PlacementError naming task and device where one refuses.
+        """
+        run_task = {}
+        for number, task in enumerate(problem.graph.tasks):
+            device = self.devices[placement.machine[number]]
+            if not task.is_end and device is not None:
+                run_task[number] = partial(device.run, self.compiled(task, device))
+        simulated = [device is not None and device.simulated for device in self.devices]
+        return Executor(problem, placement, run_task, simulated)
+
+    def part(self, task: Task) -> Part:
+        if task.nodes not in self._parts:
+            self._parts[task.nodes] = self.tasks.part(task)
+        return self._parts[task.nodes]
+
+    def compiled(self, task: Task, device: Device) -> Compiled:
+        """Raises PlacementError naming task and device where it refuses."""
+        try:
+            return self._compile(self.part(task), device)
+        except Refused as error:
+            who = f"task {task.name} on device {device.name}"
+            raise PlacementError(who, needs="a device that accepts it", has=str(error)) from error
+
+    def _require_home(self, task: Task, row: tuple[int, ...]) -> None:
+        if all(ns == NOT_ACCEPTED for ns in row):
+            reasons = [
+                f"{device.name}: {self.refusals[task.name, device.name]}"
+                for device in self.devices
+                if device is not None
+            ]
+            needs, has = "a device that accepts it", "; ".join(reasons) or "none"
+            raise PlacementError(f"task {task.name}", needs=needs, has=has, change="add a device that does")
+
+    def _compile(self, part: Part, device: Device) -> Compiled:
+        key = part.hash, device.name
+        if key not in self._compiled:
+            self._compiled[key] = device.compile(part)
+        return self._compiled[key]
+
+    def _accepting(self, task: Task) -> tuple[int, ...]:
+        if task.is_end:
+            return self._row(task)
+        return tuple(NOT_ACCEPTED if device is None or self._refused(task, device) else 1 for device in self.devices)
+
+    def _refused(self, task: Task, device: Device) -> bool:
+        reason = device.accepts(self.part(task))
+        if reason is not None:
+            self.refusals[task.name, device.name] = reason
+        return reason is not None
+
+    def _row(self, task: Task) -> tuple[int, ...]:
+        if task.is_end:
+            return (0, *[NOT_ACCEPTED] * (len(self.devices) - 1))
+        return tuple(NOT_ACCEPTED if device is None else self._run_ns(task, device) for device in self.devices)
+
+    def _run_ns(self, task: Task, device: Device) -> int:
+        """The price, and what the run-time takes to start a task on a real device."""
+        ns = self._price(task, device).ns
+        return ns if ns == NOT_ACCEPTED or device.simulated else ns + measured_handing_over().dispatch_ns
+
+    def _price(self, task: Task, device: Device) -> Price:
+        part = self.part(task)
+        key = part.hash, device.identity
+        if key not in self._prices:
+            found = self.cache.find(*key) if self.cache else None
+            if found is None:
+                found = self._measure(part, device)
+                if self.cache:
+                    self.cache.keep(*key, found)
+            self._prices[key] = found
+        price = self._prices[key]
+        if price.ns == NOT_ACCEPTED:
+            self.refusals[task.name, device.name] = price.refusal
+        return price
+
+    def _measure(self, part: Part, device: Device) -> Price:
+        if reason := device.accepts(part):
+            return Price(NOT_ACCEPTED, reason)
+        self.progress(f"timing {part.task} on {device.name}")
+        try:
+            return Price(device.profile(self._compile(part, device)))
+        except Refused as error:
+            return Price(NOT_ACCEPTED, str(error) or "refused")
+
+    def _routes(self) -> tuple[Route, ...]:
+        """Those of the scenario, with the numbers of timed copies where links ask for it and both ends are real."""
+        real = {device.name for device in self.devices if device is not None and not device.simulated}
+        asked = self.scenario.measured_pairs()
+        ends = ((route, (route.source, route.target)) for route in self.scenario.routes())
+        return tuple(_timed(route) if pair in asked and real.issuperset(pair) else route for route, pair in ends)
+
+
+def _where(outcome: Outcome) -> str:
+    """The devices that work in an outcome."""
+    graph = outcome.problem.graph
+    work = [run for run in outcome.schedule.runs if not graph.tasks[graph.number[run.task]].is_end]
+    return " and ".join(dict.fromkeys(run.machine for run in work))
+
+
+def _timed(route: Route) -> Route:
+    found = measured_handing_over()
+    return replace(route, latency_ns=found.latency_ns, bytes_per_second=found.bytes_per_second)

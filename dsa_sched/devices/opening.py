@@ -1,0 +1,38 @@
+"""The devices of a scenario, ready to compile and run.
+
+Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
+"""
+
+from __future__ import annotations
+
+from dsa_sched.devices.chip_device import ChipCluster
+from dsa_sched.devices.cuda_device import CudaGpu
+from dsa_sched.devices.device import Device
+from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
+from dsa_sched.devices.roofline_device import RooflineSimulator
+from dsa_sched.devices.tvm_device import TvmCpu
+from dsa_sched.placement import scenario as said
+from dsa_sched.placement.scenario import Scenario
+
+__all__ = ["open_device", "open_devices"]
+
+
+def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
+    """In the order of the scenario. Raises PlacementError for a device that this machine does not have."""
+    return tuple(map(open_device, scenario.devices))
+
+
+def open_device(described: said.Device) -> Device | None:
+    match described:
+        case said.HostDevice():
+            return None
+        case said.OnnxruntimeDevice():
+            return OnnxruntimeCpu(described.name, described.threads, described.optimise)
+        case said.TvmDevice():
+            return TvmCpu(described.name, described.mcpu)
+        case said.CudaDevice():
+            return CudaGpu(described.name, described.index, described.graphs)
+        case said.ChipDevice():
+            return ChipCluster(described.name, described.chip, described.level, described.launch_us)
+        case said.RooflineDevice():
+            return RooflineSimulator(described.name, described.roofline)

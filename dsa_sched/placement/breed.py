@@ -1,0 +1,282 @@
+"""The compiled operators of the searches: how genes change, and simulated annealing, which is nothing but changes.
+
+The plain genetic algorithm, the one by critical paths and annealing have the same operators:
+
+    move     another of the devices that a task may run on
+    lead     the same, and some of its neighbours follow
+    join     the device of a task that it reads from or that reads from it
+    free     the device where it ends first, when it is decoded next
+    hurry    another priority: a new one, or that of another task
+    cross    a stretch of tasks, in the order of the graph, as another parent has them
+
+They differ in which task changes, and by which operator. `bias` is how often that is a task on the critical path of
+the parent, and the operator one that answers what it waited for there: a value on its way asks for join, a busy stream
+for move or hurry. Without bias both are drawn evenly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dsa_sched.placement.decode import BY_COPY, BY_LANE, FREE, decode
+
+__all__ = ["anneal", "breed", "random_rows"]
+
+_STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+
+@njit(cache=True, nogil=True)
+def _random(state: NDArray[np.uint64]) -> Any:
+    """From 0 to 1 (splitmix64; a numpy generator in compiled code takes seconds to load)."""
+    state[0] += _STEP
+    mixed = state[0]
+    mixed = (mixed ^ (mixed >> _30)) * _FIRST
+    mixed = (mixed ^ (mixed >> _27)) * _SECOND
+    return np.float64((mixed ^ (mixed >> _31)) >> _11) * 2.0**-53
+
+
+@njit(cache=True, nogil=True)
+def _below(count: int, state: NDArray[np.uint64]) -> Any:
+    return np.int64(_random(state) * count)
+
+
+@njit(cache=True, nogil=True)
+def _move(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
+    option_from, option = space[0], space[1]
+    count = option_from[task + 1] - option_from[task]
+    if count > 1:
+        chosen = option[option_from[task] + _below(count - 1, state)]
+        gene[task] = option[option_from[task + 1] - 1] if chosen == gene[task] else chosen
+
+
+@njit(cache=True, nogil=True)
+def _join(space: Any, gene: NDArray[np.int64], task: int, before: bool, state: NDArray[np.uint64]) -> None:
+    """To the device of a neighbour, if it is an option; `before` asks for one that the task reads from."""
+    option_from, option, near_from, near, near_before = space[0], space[1], space[2], space[3], space[4]
+    count = near_before[task] if before else near_from[task + 1] - near_from[task]
+    if count == 0:
+        return
+    other = near[near_from[task] + _below(count, state)]
+    for number in range(option_from[task], option_from[task + 1]):
+        if option[number] == gene[other]:
+            gene[task] = gene[other]
+            return
+    for number in range(option_from[other], option_from[other + 1]):
+        if option[number] == gene[task]:
+            gene[other] = gene[task]
+            return
+
+
+@njit(cache=True, nogil=True)
+def _lead(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
+    """A move that neighbours on the same device follow, one after the other, till one does not."""
+    option_from, option, near_from, near = space[0], space[1], space[2], space[3]
+    before = gene[task]
+    _move(space, gene, task, state)
+    machine = gene[task]
+    while machine != before and _random(state) < 0.7:
+        count = near_from[task + 1] - near_from[task]
+        if count == 0:
+            return
+        other = near[near_from[task] + _below(count, state)]
+        if gene[other] == before:
+            for number in range(option_from[other], option_from[other + 1]):
+                if option[number] == machine:
+                    gene[other] = machine
+                    task = other
+                    break
+
+
+@njit(cache=True, nogil=True)
+def _hurry(priority: NDArray[np.float64], task: int, state: NDArray[np.uint64]) -> None:
+    if _random(state) < 0.5:
+        priority[task] = _random(state)
+    else:
+        other = _below(len(priority), state)
+        priority[task], priority[other] = priority[other], priority[task]
+
+
+@njit(cache=True, nogil=True)
+def _place(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
+    """One of the operators that change devices, as often each."""
+    kind = _below(4, state)
+    if kind == 0:
+        _move(space, gene, task, state)
+    elif kind == 1:
+        _join(space, gene, task, False, state)
+    elif kind == 2:
+        _lead(space, gene, task, state)
+    else:
+        gene[task] = FREE
+
+
+@njit(cache=True, nogil=True)
+def _change(
+    space: Any,
+    gene: NDArray[np.int64],
+    priority: NDArray[np.float64],
+    path: NDArray[np.int8],
+    bias: float,
+    hurry: float,
+    state: NDArray[np.uint64],
+) -> None:
+    """One change. `hurry` is how often it is one of priority."""
+    free = space[5]
+    if len(path) and _random(state) < bias:
+        task = _below(len(path), state)
+        for _ in range(len(path)):  # the next of the critical path, from a random place on
+            if path[task] > 0:
+                break
+            task = (task + 1) % len(path)
+        if path[task] == BY_COPY and _random(state) < 0.5:
+            _join(space, gene, task, True, state)
+            return
+        if path[task] == BY_LANE and _random(state) < hurry:
+            _hurry(priority, task, state)
+            return
+        _place(space, gene, task, state)
+        return
+    if len(free) == 0 or _random(state) < hurry:
+        _hurry(priority, _below(len(priority), state), state)
+        return
+    _place(space, gene, free[_below(len(free), state)], state)
+
+
+@njit(cache=True, nogil=True)
+def fold(space: Any, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> None:
+    """Of genes that differ by an exchange of what is alike, always the same: devices of a class appear in the order of
+    their numbers, and twins have theirs in order."""
+    kind, twin_from, twin = space[6], space[7], space[8]
+    machines = len(kind)
+    name = np.full(machines, -1, np.int64)
+    used = np.zeros(machines, np.bool_)
+    for task in range(len(gene)):
+        machine = gene[task]
+        if machine < 0:
+            continue
+        if name[machine] < 0:
+            for other in range(machines):
+                if kind[other] == kind[machine] and not used[other]:
+                    name[machine] = other
+                    used[other] = True
+                    break
+        gene[task] = name[machine]
+    for group in range(len(twin_from) - 1):
+        for last in range(twin_from[group] + 1, twin_from[group + 1]):
+            place = last
+            while place > twin_from[group]:
+                one, two = twin[place - 1], twin[place]
+                if gene[one] < gene[two] or (gene[one] == gene[two] and priority[one] >= priority[two]):
+                    break
+                gene[one], gene[two] = gene[two], gene[one]
+                priority[one], priority[two] = priority[two], priority[one]
+                place -= 1
+
+
+@njit(cache=True, nogil=True)
+def _tournament(makespans: NDArray[np.int64], rounds: int, state: NDArray[np.uint64]) -> Any:
+    best = _below(len(makespans), state)
+    for _ in range(rounds - 1):
+        other = _below(len(makespans), state)
+        if makespans[other] < makespans[best]:
+            best = other
+    return best
+
+
+@njit(cache=True, nogil=True)
+def breed(
+    space: Any,
+    genes: NDArray[np.int64],
+    priorities: NDArray[np.float64],
+    makespans: NDArray[np.int64],
+    paths: NDArray[np.int8],
+    rates: NDArray[np.float64],
+    state: NDArray[np.uint64],
+    new_genes: NDArray[np.int64],
+    new_priorities: NDArray[np.float64],
+) -> None:
+    """Fill the children. `rates`: cross, another change after each, bias, hurry, rounds of a tournament."""
+    tasks, folds = genes.shape[1], len(space[8]) > 0 or (space[6] != np.arange(len(space[6]))).any()
+    for child in range(len(new_genes)):
+        parent = _tournament(makespans, np.int64(rates[4]), state)
+        new_genes[child] = genes[parent]
+        new_priorities[child] = priorities[parent]
+        if _random(state) < rates[0]:
+            other = _tournament(makespans, np.int64(rates[4]), state)
+            first, second = _below(tasks, state), _below(tasks + 1, state)
+            for task in range(min(first, second), max(first, second)):
+                new_genes[child, task] = genes[other, task]
+                new_priorities[child, task] = priorities[other, task]
+        path = paths[parent] if len(paths) else np.zeros(0, np.int8)
+        while True:
+            _change(space, new_genes[child], new_priorities[child], path, rates[2], rates[3], state)
+            if _random(state) >= rates[1]:
+                break
+        if folds:
+            fold(space, new_genes[child], new_priorities[child])
+
+
+@njit(cache=True, nogil=True)
+def random_rows(
+    space: Any, state: NDArray[np.uint64], genes: NDArray[np.int64], priorities: NDArray[np.float64]
+) -> None:
+    """Any device of those that a task may run on, and any priority."""
+    option_from, option = space[0], space[1]
+    for row in range(len(genes)):
+        for task in range(genes.shape[1]):
+            count = option_from[task + 1] - option_from[task]
+            genes[row, task] = option[option_from[task] + _below(count, state)]
+            priorities[row, task] = _random(state)
+
+
+@njit(cache=True, nogil=True)
+def anneal(
+    tables: Any,
+    room: Any,
+    space: Any,
+    gene: NDArray[np.int64],
+    priority: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    makespan: int,
+    steps: int,
+    heats: NDArray[np.float64],
+    hurry: float,
+    state: NDArray[np.uint64],
+    best_gene: NDArray[np.int64],
+    best_priority: NDArray[np.float64],
+    found: NDArray[np.int64],
+) -> Any:
+    """Change `gene` and `priority` `steps` times from heat to heat (ns); the best goes to `best_...`.
+
+    `found` gets (step, makespan) of each improvement on the best; how many there were is returned.
+    """
+    nowhere = np.zeros(0, np.int8)
+    new_gene, new_priority = gene.copy(), priority.copy()
+    best, improvements = makespan, 0
+    cooling = (heats[1] / heats[0]) ** (1.0 / max(1, steps)) if heats[0] > 0 else 1.0
+    heat = heats[0]
+    for step in range(steps):
+        new_gene[:] = gene
+        new_priority[:] = priority
+        _change(space, new_gene, new_priority, nowhere, 0.0, hurry, state)
+        reached = decode(tables, room, new_gene, new_priority, bias)
+        new_gene[:] = room[1][2]  # what was chosen for a task that is free
+        if reached <= makespan or (heat > 0 and _random(state) < np.exp((makespan - reached) / heat)):
+            gene[:] = new_gene
+            priority[:] = new_priority
+            makespan = reached
+        if reached < best:
+            best = reached
+            best_gene[:] = new_gene
+            best_priority[:] = new_priority
+            if improvements < len(found):
+                found[improvements, 0] = step
+                found[improvements, 1] = reached
+                improvements += 1
+        heat *= cooling
+    return improvements

@@ -1,0 +1,448 @@
+"""DUET: coarse sub-graphs, priced as their compilers see them, placed greedily and corrected end to end.
+
+    Problem --phases--> sub-graphs --price--> coarse Problem --greedy, moves, swaps, joins--> Placement
+
+Source: "DUET", IPDPS 2021, doi 10.1109/IPDPS49936.2021.00024. Its abstract names coarse-grained partitioning with low
+communication, compiler-aware profiling and greedy-correction scheduling; a published figure shows a swap of two
+sub-graphs. All details below are this project's reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from time import monotonic
+
+from dsa_sched.placement.coarse import coarse, expanded
+from dsa_sched.placement.methods import Outcome, Search, finished
+from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.schedule import Placement, single_machine
+from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.task_graph import TaskGraph, group_order
+from hw_models.errors import PlacementError
+from partitioner.decisions import Decision
+
+__all__ = ["Phase", "Price", "duet", "duet_compiled", "phases"]
+
+MOST_EVALUATIONS = 5000
+"""Where a search sets no bound of its own."""
+
+Groups = tuple[tuple[int, ...], ...]
+
+Price = Callable[[Groups], Problem]
+"""The problem whose tasks are groups of tasks, each compiled as one and timed: tasks in the order of `grouped`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Part of a network between two tasks that everything passes through: one path, or several independent ones.
+
+    A path is the numbers of its tasks, in order.
+    """
+
+    paths: Groups
+
+    @property
+    def is_sequential(self) -> bool:
+        return len(self.paths) == 1
+
+
+def phases(graph: TaskGraph) -> tuple[Phase, ...]:
+    """Sequential and multi-path phases in order, without the two ends.
+
+    A task that is before or after every other one is passed by all paths. Runs of such tasks are sequential phases.
+    What lies between two of them falls into parts that are not connected there: the paths of a multi-path phase. Where
+    everything there is connected, its paths are the runs of tasks that neither fork nor join.
+    """
+    work = [number for number, task in enumerate(graph.tasks) if not task.is_end]
+    inner = set(work)
+    before = _reached(work, graph.predecessors, inner)
+    after = _reached(reversed(work), graph.successors, inner)
+    found: list[list[tuple[int, ...]]] = []
+    run: list[int] = []
+    between: list[int] = []
+    for number in work:
+        if before[number].bit_count() + after[number].bit_count() == len(work) - 1:
+            if between:
+                found.append(_paths(between, graph))
+                run, between = [], []
+            if run:
+                found.pop()
+            run.append(number)
+            found.append([tuple(run)])
+        else:
+            between.append(number)
+            run = []
+    if between:
+        found.append(_paths(between, graph))
+    return tuple(Phase(tuple(paths)) for paths in found)
+
+
+def _reached(order: Sequence[int] | Iterator[int], ways: Sequence[Sequence[int]], inner: set[int]) -> dict[int, int]:
+    """Of each task, the tasks that lie on its ways, as bits; `order` has those before it."""
+    reached: dict[int, int] = {}
+    for number in order:
+        bits = 0
+        for other in ways[number]:
+            if other in inner:
+                bits |= reached[other] | 1 << other
+        reached[number] = bits
+    return reached
+
+
+def _paths(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
+    """What is independent among tasks that nothing separates."""
+    found = _components(tasks, graph)
+    return found if len(found) > 1 else _runs(tasks, graph)
+
+
+def _runs(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
+    """Tasks in runs, in which each is the only reader of the one before and reads nothing else of them."""
+    inside = set(tasks)
+    runs: dict[int, list[int]] = {}
+    for task in tasks:
+        before = [other for other in graph.predecessors[task] if other in inside]
+        alone = len(before) == 1 and [other for other in graph.successors[before[0]] if other in inside] == [task]
+        run = runs[before[0]] if alone else []
+        run.append(task)
+        runs[task] = run
+    return [tuple(run) for run in {run[0]: run for run in runs.values()}.values()]
+
+
+def _components(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
+    """Those of the tasks that are connected among themselves, in order of their first."""
+    inside, seen = set(tasks), set[int]()
+    found = []
+    for start in tasks:
+        if start in seen:
+            continue
+        seen.add(start)
+        part, todo = [start], [start]
+        while todo:
+            number = todo.pop()
+            for other in (*graph.predecessors[number], *graph.successors[number]):
+                if other in inside and other not in seen:
+                    seen.add(other)
+                    part.append(other)
+                    todo.append(other)
+        found.append(tuple(sorted(part)))
+    return found
+
+
+def duet(problem: Problem, search: Search) -> Outcome:
+    """By the costs of the problem: a sub-graph takes what its tasks take together.
+
+    The outcome is for the problem given, so that its schedule may be better than that of the sub-graphs: values leave
+    when their tasks are over. Source: see the module; phases, the order of the greedy placement and of corrections are
+    this project's reading of an abstract.
+    """
+    found = _Duet(problem, lambda groups: coarse(problem, groups).problem, search).run()
+    placement = expanded(coarse(problem, found.groups), found.placement)
+    alone = [single_machine(problem, machine) for machine in range(len(problem.machines))]
+    outcomes = [finished("duet", problem, chosen) for chosen in (placement, *alone) if chosen is not None]
+    return _told(min(outcomes, key=lambda outcome: outcome.makespan_ns), found)
+
+
+def duet_compiled(problem: Problem, price: Price, search: Search) -> Outcome:
+    """With the compilers in the loop: sub-graphs cost what `price` finds for each, compiled as one.
+
+    Of `problem`, only the graph and what machines accept count. The outcome's problem is that of the sub-graphs. Raises
+    what `price` does.
+    """
+    found = _Duet(problem, price, search).run()
+    return _told(finished("duet", found.problem, found.placement), found)
+
+
+def _told(outcome: Outcome, found: _Found) -> Outcome:
+    """Sub-graphs are slower than their tasks by themselves, so that the history ends at the outcome."""
+    longer = [(count, best) for count, best in found.history if best > outcome.makespan_ns]
+    history = (*longer, (found.evaluations, outcome.makespan_ns))
+    return replace(outcome, evaluations=found.evaluations, history=history, decisions=tuple(found.decisions))
+
+
+@dataclass
+class _Found:
+    """The best so far. `groups` are the members of the tasks of `problem`, in their order."""
+
+    problem: Problem
+    groups: Groups
+    placement: Placement
+    evaluations: int = 0
+    history: list[tuple[int, float]] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+
+    @cached_property
+    def makespan_ns(self) -> float:
+        return simulate(self.problem, self.placement).makespan_ns
+
+
+class _Duet:
+    """One search. Evaluations are simulations of whole placements."""
+
+    def __init__(self, problem: Problem, price: Price, search: Search) -> None:
+        self.given, self.price, self.search = problem, price, search
+        self.started = monotonic()
+        self.evaluations = 0
+        self.history: list[tuple[int, float]] = []
+        self.decisions: list[Decision] = []
+
+    def run(self) -> _Found:
+        graph = self.given.graph
+        ends = [(number,) for number, task in enumerate(graph.tasks) if task.is_end]
+        parts = [[part for path in phase.paths for part in self._acceptable(path)] for phase in phases(graph)]
+        priced, groups = self._priced((*ends, *(part for phase in parts for part in phase)))
+        phase_of = self._phase_numbers(priced, groups, parts)
+        placement = self._greedy(priced, phase_of)
+        placement = self._corrected(priced, placement, phase_of)
+        best = _Found(priced, groups, placement)
+        best = self._joined(best)
+        best = self._or_single(best, ends)
+        best.evaluations, best.history, best.decisions = self.evaluations, self.history, self.decisions
+        return best
+
+    def _acceptable(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The path in pieces that some machine accepts as a whole."""
+        pieces: list[list[int]] = []
+        homes: set[int] = set()
+        for task in path:
+            common = homes & set(self.given.accepted[task])
+            if pieces and common:
+                pieces[-1].append(task)
+                homes = common
+            else:
+                pieces.append([task])
+                homes = set(self.given.accepted[task])
+        return [tuple(piece) for piece in pieces]
+
+    def _priced(self, groups: Groups) -> tuple[Problem, Groups]:
+        order = group_order(self.given.graph, groups)
+        return self.price(groups), tuple(groups[group] for group in order)
+
+    def _phase_numbers(self, priced: Problem, groups: Groups, parts: list[list[tuple[int, ...]]]) -> list[int]:
+        """Of each sub-graph, its phase; -1 for the ends."""
+        number = {part: phase for phase, own in enumerate(parts) for part in own}
+        for group, task in zip(groups, priced.graph.tasks, strict=True):
+            if group in number:
+                times = ", ".join(
+                    f"{machine.name} {_ms(ns)}"
+                    for machine, ns in zip(priced.machines, priced.work_ns[priced.graph.number[task.name]], strict=True)
+                )
+                paths = len(parts[number[group]])
+                verdict = "sequential" if paths == 1 else f"one of {paths} paths"
+                reason = f"phase {number[group] + 1} of {len(parts)}, {len(group)} tasks; {times}"
+                self.decisions.append(Decision(task.name, verdict, reason))
+        return [number.get(group, -1) for group in groups]
+
+    def _greedy(self, priced: Problem, phase_of: list[int]) -> Placement:
+        """In each phase the longest path goes to its faster machine, then each other one, the longest first, to where
+        the phase ends soonest; among equals, to where itself ends soonest."""
+        graph = priced.graph
+        machine, stream = [0] * len(graph.tasks), [0] * len(graph.tasks)
+        free = {(m, s): 0 for m in range(len(priced.machines)) for s in range(priced.machines[m].streams)}
+        over: dict[int, int] = {task: 0 for task, phase in enumerate(phase_of) if phase < 0}
+        order = [task for task, phase in enumerate(phase_of) if phase < 0 and not graph.predecessors[task]]
+        for phase in range(max(phase_of, default=-1) + 1):
+            own = [task for task, at in enumerate(phase_of) if at == phase]
+            end = 0
+            for task in self._longest_first(priced, own):
+                choices = []
+                for m, s in free:
+                    if m in priced.accepted[task]:
+                        done = max(free[m, s], self._arrival(priced, task, m, machine, over)) + int(
+                            priced.work_ns[task, m]
+                        )
+                        fast = int(priced.work_ns[task, m]) if not end else max(end, done)
+                        choices.append((fast, done, m, s))
+                _, done, machine[task], stream[task] = min(choices)
+                over[task] = free[machine[task], stream[task]] = done
+                end = max(end, done)
+            order += own
+        order += [task for task in range(len(graph.tasks)) if task not in set(order)]
+        placement = Placement(tuple(machine), tuple(stream), tuple(order))
+        self._note(self._makespan(priced, placement))
+        return placement
+
+    def _longest_first(self, priced: Problem, own: list[int]) -> list[int]:
+        """By the time on the faster machine; pieces of one path stay in order."""
+        shortest = {task: min(int(priced.work_ns[task, m]) for m in priced.accepted[task]) for task in own}
+        left, found = set(own), list[int]()
+        while left:
+            ready = [task for task in left if not left.intersection(priced.graph.predecessors[task])]
+            found.append(max(ready, key=lambda task: (shortest[task], -task)))
+            left.discard(found[-1])
+        return found
+
+    def _arrival(self, priced: Problem, task: int, target: int, machine: list[int], over: dict[int, int]) -> int:
+        """When everything that a task reads is on a machine, with wires free."""
+        graph = priced.graph
+        return max(
+            (
+                over[graph.producers[value]] + int(priced.copy_ns[value, machine[graph.producers[value]], target])
+                for value in graph.reads[task]
+            ),
+            default=0,
+        )
+
+    def _corrected(self, priced: Problem, placement: Placement, phase_of: list[int]) -> Placement:
+        """Moves and swaps, each kept that makes the whole end sooner, until a pass over all of them keeps none."""
+        tasks = [task for task, phase in enumerate(phase_of) if phase >= 0]
+        names = [task.name for task in priced.graph.tasks]
+        pairs = [(a, b) for a in tasks for b in tasks if a < b and phase_of[a] == phase_of[b]]
+        best, before = self._makespan(priced, placement), -1.0
+        while before != best and not self._is_over():
+            before = best
+            for task in tasks:
+                for words, changed in _moves(priced, placement, task):
+                    placement, best = self._better(priced, placement, best, changed, names[task], words)
+            for task, other in pairs:
+                for changed in _swaps(priced, placement, task, other):
+                    words = f"swapped with {names[other]}"
+                    placement, best = self._better(priced, placement, best, changed, names[task], words)
+        return placement
+
+    def _better(
+        self, priced: Problem, placement: Placement, best: float, changed: Placement, subject: str, words: str
+    ) -> tuple[Placement, float]:
+        """The changed placement where it ends sooner, else the one that is."""
+        if self._is_over():
+            return placement, best
+        makespan = self._makespan(priced, changed)
+        if makespan >= best:
+            return placement, best
+        self.decisions.append(Decision(subject, words, f"end to end {_ms(makespan)} instead of {_ms(best)}"))
+        self._note(makespan)
+        return changed, makespan
+
+    def _joined(self, found: _Found) -> _Found:
+        """Sub-graphs that follow each other on a machine, with nothing else between, compiled as one: kept where the
+        whole ends sooner. Compilers see more at a time, and workers meet less often."""
+        sets = _neighbours(found.problem.graph, found.placement)
+        if len(sets) == len(found.groups):
+            return found
+        place = list(zip(found.placement.machine, found.placement.stream, strict=True))
+        merged = tuple(tuple(sorted(number for task in own for number in found.groups[task])) for own in sets)
+        where = {members: place[own[0]] for members, own in zip(merged, sets, strict=True)}
+        priced, groups = self._priced(merged)
+        if any(where[group][0] not in priced.accepted[task] for task, group in enumerate(groups)):
+            return found
+        placement = Placement(
+            tuple(where[group][0] for group in groups),
+            tuple(where[group][1] for group in groups),
+            tuple(range(len(groups))),
+        )
+        joined = _Found(priced, groups, placement)
+        before_ns, after_ns = self._makespan(found.problem, found.placement), self._makespan(priced, placement)
+        if after_ns > before_ns:
+            return found
+        reason = f"end to end {_ms(after_ns)} instead of {_ms(before_ns)}"
+        self.decisions.append(
+            Decision(priced.graph.name, f"{len(found.groups)} sub-graphs joined to {len(sets)}", reason)
+        )
+        self._note(after_ns)
+        return joined
+
+    def _or_single(self, found: _Found, ends: list[tuple[int]]) -> _Found:
+        """The whole network on one machine, compiled as one, where that is as fast."""
+        whole = tuple(number for number, task in enumerate(self.given.graph.tasks) if not task.is_end)
+        if not any(all(m in self.given.accepted[task] for task in whole) for m in range(len(self.given.machines))):
+            return found
+        try:
+            priced, groups = self._priced((*ends, whole))
+        except PlacementError:
+            return found  # each machine refuses it as a whole
+        best_ns = self._makespan(found.problem, found.placement)
+        for m in range(len(priced.machines)):
+            placement = single_machine(priced, m)
+            if placement is None:
+                continue
+            alone_ns = self._makespan(priced, placement)
+            better = alone_ns <= best_ns
+            reason = f"end to end {_ms(alone_ns)} there alone, {_ms(best_ns)} {'otherwise' if better else 'as chosen'}"
+            verdict = "falls back to one device" if better else "slower alone"
+            self.decisions.append(Decision(priced.machines[m].name, verdict, reason))
+            if better:
+                found, best_ns = _Found(priced, groups, placement), alone_ns
+                self._note(best_ns)
+        return found
+
+    def _makespan(self, priced: Problem, placement: Placement) -> float:
+        self.evaluations += 1
+        return simulate(priced, placement).makespan_ns
+
+    def _note(self, makespan: float) -> None:
+        if not self.history or makespan < self.history[-1][1]:
+            self.history.append((self.evaluations, makespan))
+
+    def _is_over(self) -> bool:
+        search = self.search
+        most = MOST_EVALUATIONS if search.evaluations is None else search.evaluations
+        return self.evaluations >= most or (search.seconds is not None and monotonic() - self.started >= search.seconds)
+
+
+def _neighbours(graph: TaskGraph, placement: Placement) -> list[list[int]]:
+    """Tasks in sets that may run as one without keeping another place waiting: of neighbours in one place, where all
+    that the first ones make stays there, and all that the second ones read comes from there or from outside."""
+    place = list(zip(placement.machine, placement.stream, strict=True))
+    set_of = list(range(len(graph.tasks)))
+    sets = {task: [task] for task in set_of}
+    for task in range(len(graph.tasks)):
+        for before in graph.predecessors[task]:
+            first, second = set_of[before], set_of[task]
+            ends = graph.tasks[before].is_end or graph.tasks[task].is_end
+            if ends or first == second or place[before] != place[task]:
+                continue
+            made = {other for member in sets[first] for other in graph.successors[member]}
+            read = {other for member in sets[second] for other in graph.predecessors[member]}
+            stays = all(place[other][0] == place[task][0] for other in made if graph.tasks[other].is_end)
+            stays = stays and all(place[other] == place[task] for other in made if not graph.tasks[other].is_end)
+            comes = all(graph.tasks[other].is_end or place[other] == place[task] for other in read)
+            if stays and comes and not _leads_around(graph, set_of, sets, first, second):
+                for member in sets.pop(second):
+                    set_of[member] = first
+                    sets[first].append(member)
+    return list(sets.values())
+
+
+def _leads_around(graph: TaskGraph, set_of: list[int], sets: dict[int, list[int]], first: int, second: int) -> bool:
+    """Whether a way from one set to another leads through a third."""
+    todo = [first]
+    seen = {first}
+    while todo:
+        at = todo.pop()
+        for task in sets[at]:
+            for other in graph.successors[task]:
+                group = set_of[other]
+                if group == second and at != first:
+                    return True
+                if group != second and group not in seen:
+                    seen.add(group)
+                    todo.append(group)
+    return False
+
+
+def _moves(priced: Problem, placement: Placement, task: int) -> Iterator[tuple[str, Placement]]:
+    """The sub-graph on each other stream of each machine that accepts it."""
+    for m in priced.accepted[task]:
+        for s in range(priced.machines[m].streams):
+            if (m, s) != (placement.machine[task], placement.stream[task]):
+                yield f"moved to {priced.machines[m].name}", _put(placement, {task: (m, s)})
+
+
+def _swaps(priced: Problem, placement: Placement, task: int, other: int) -> Iterator[Placement]:
+    """Two sub-graphs in each other's places, where both are accepted there."""
+    here = placement.machine[task], placement.stream[task]
+    there = placement.machine[other], placement.stream[other]
+    if here != there and there[0] in priced.accepted[task] and here[0] in priced.accepted[other]:
+        yield _put(placement, {task: there, other: here})
+
+
+def _put(placement: Placement, places: dict[int, tuple[int, int]]) -> Placement:
+    machine, stream = list(placement.machine), list(placement.stream)
+    for task, (m, s) in places.items():
+        machine[task], stream[task] = m, s
+    return Placement(tuple(machine), tuple(stream), placement.order)
+
+
+def _ms(ns: float) -> str:
+    return "refused" if ns == NOT_ACCEPTED else f"{ns / 1e6:.3f} ms"

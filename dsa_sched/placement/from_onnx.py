@@ -1,0 +1,244 @@
+"""From a model to its task graph, and from tasks back to models of their own.
+
+    ModelProto --fold--> nodes that depend on inputs --layers--> TaskModel(graph) --part(task)--> Part(model)
+
+A task is a layer: an anchor (convolution, product, pooling, concatenation, ...) with the light nodes around it, which
+are element-wise or only rearrange. Constants and what is computed from them or from shapes belong to whoever reads
+them, in each part anew. Operators may be any of standard ONNX: devices say what they can run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import onnx
+from onnx import helper, numpy_helper
+
+from dsa_sched.frontend.constant_folding import fold_constants
+from dsa_sched.frontend.network import Network, Node, Value, name_nodes
+from dsa_sched.frontend.shapes import fix_shapes
+from dsa_sched.placement import task_graph
+from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, grouped, task_bytes, verify_task_graph
+from dsa_sched.placement.work import macs_of
+from hw_models.errors import ModelError
+from partitioner.plan import Plan
+
+__all__ = ["Part", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
+
+OLDEST_IR = 4
+"""From here on constants need not be listed among the inputs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The nodes of a task as a model. `inputs` and `outputs` are values of the whole model, by its names.
+
+    `work` has each layer in it: operations, bytes read (constants too), bytes written.
+    """
+
+    task: str
+    model: onnx.ModelProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    work: tuple[tuple[int, int, int], ...] = ()
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the model, whose name does not count: equal layers are equal parts."""
+        return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()
+
+
+@dataclass(frozen=True)
+class TaskModel:
+    """A model with its task graph. `network` has constants folded and all shapes; `protos` are the file's nodes.
+
+    Tasks of `graph` are `layers`, or what `with_groups` made of them.
+    """
+
+    network: Network
+    protos: Mapping[str, onnx.NodeProto]
+    opsets: tuple[tuple[str, int], ...]
+    ir_version: int
+    graph: TaskGraph
+    layers: TaskGraph
+
+    def part(self, task: Task) -> Part:
+        """The model of a task of `graph`, or of one that `grouped` made of several."""
+        return self._cut(task.name, task.nodes)
+
+    @cached_property
+    def whole(self) -> Part:
+        """The model as one part."""
+        return self._cut(self.network.name, tuple(node.name for node in self.network.nodes))
+
+    def with_groups(self, groups: Sequence[Sequence[int]]) -> TaskModel:
+        """The same model in coarser tasks. Raises PlacementError, see `grouped`."""
+        return replace(self, graph=grouped(self.graph, groups))
+
+    def value(self, name: str) -> Value:
+        """Shape and element type. Raises ModelError where they are not static."""
+        found = self.network.values.get(name)
+        if found is None:
+            raise ModelError(f"tensor {name}", needs="a static shape and type", has="neither, by shape inference")
+        return found
+
+    def _cut(self, name: str, names: tuple[str, ...]) -> Part:
+        wanted = frozenset(names)
+        nodes = [node for node in self.network.nodes if node.name in wanted]
+        made = {output for node in nodes for output in node.outputs if output}
+        read = dict.fromkeys(value for node in nodes for value in node.inputs if value and value not in made)
+        constants = [value for value in read if value in self.network.constants]
+        inputs = tuple(value for value in read if value not in self.network.constants)
+        given = set(self.network.outputs)
+        outputs = tuple(
+            value for node in nodes for value in node.outputs
+            if value and (value in given or any(r.name not in wanted for r in self.network.readers.get(value, ())))
+        )  # fmt: skip
+        graph = helper.make_graph(
+            [self.protos[node.name] for node in nodes],
+            "part",
+            [self._typed(value) for value in inputs],
+            [self._typed(value) for value in outputs],
+            [numpy_helper.from_array(self.network.constants[value], value) for value in constants],
+        )
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+        layers = [number for number, task in enumerate(self.layers.tasks) if wanted.issuperset(task.nodes or [""])]
+        work = tuple((self.layers.tasks[number].macs, *task_bytes(self.layers, number)) for number in layers)
+        return Part(name, model, inputs, outputs, work)
+
+    def _typed(self, name: str) -> onnx.ValueInfoProto:
+        value = self.value(name)
+        return helper.make_tensor_value_info(name, value.dtype, value.shape)
+
+
+def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
+    """The layers of a checked model as tasks. Raises ModelError for shapes that are not static."""
+    return task_model_of(model).graph
+
+
+def task_model_of(model: onnx.ModelProto) -> TaskModel:
+    """The same with what cuts parts out of the model, which is not changed. Raises ModelError."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    name_nodes(copy)
+    network = fold_constants(copy, fix_shapes(copy, {}, None))
+    if not network.nodes:
+        raise ModelError(network.name, needs="a node that depends on an input", has="constants alone")
+    protos = {proto.name: proto for proto in copy.graph.node}
+    opsets = tuple((item.domain, int(item.version)) for item in copy.opset_import)
+    by_node = _node_graph(network)
+    graph = _renamed(grouped(by_node, _layers(network, by_node)), network)
+    verify_task_graph(graph)
+    return TaskModel(network, protos, opsets, max(copy.ir_version, OLDEST_IR), graph, graph)
+
+
+def plan_groups(graph: TaskGraph, plan: Plan) -> list[tuple[int, ...]]:
+    """Task numbers by group of a plan for a chip, for `TaskModel.with_groups`: what the compiler keeps on the chip
+    together then goes to one device together.
+
+    A task belongs to the group of the first of its nodes that the plan names. Tasks without any stay alone.
+    """
+    group_of = {op: group.name for group in plan.groups for layer in group.layers for op in layer.ops}
+    found: dict[str, list[int]] = {}
+    for number, task in enumerate(graph.tasks):
+        group = next((group_of[node] for node in task.nodes if node in group_of), f"%alone {number}")
+        found.setdefault(group, []).append(number)
+    return [tuple(tasks) for tasks in found.values()]
+
+
+def _node_graph(network: Network) -> TaskGraph:
+    """One task a node, between the two ends."""
+    tasks = [Task(INPUTS)]
+    for node in network.nodes:
+        constants = {name: network.constants[name].nbytes for name in node.inputs if name in network.constants}
+        tasks.append(Task(node.name, (node.name,), macs_of(node, network), sum(constants.values())))
+    tasks.append(Task(OUTPUTS))
+    producers = dict.fromkeys(network.inputs, INPUTS)
+    producers |= {output: node.name for node in network.nodes for output in node.outputs if output}
+    values = []
+    for name, producer in producers.items():
+        consumers = [node.name for node in network.readers.get(name, ())]
+        consumers += [OUTPUTS] if name in network.outputs else []
+        if consumers:
+            size_bytes = _size_bytes(name, network)
+            values.append(task_graph.Value(name, producer, tuple(consumers), size_bytes))
+    return TaskGraph(network.name, tuple(tasks), tuple(values))
+
+
+def _size_bytes(name: str, network: Network) -> int:
+    """Raises ModelError for values that are no tensors of numbers with a static shape."""
+    found = network.values.get(name)
+    if found is None or found.dtype in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        has = "no static shape that shape inference could find" if found is None else "texts or nothing"
+        raise ModelError(f"tensor {name}", needs="a tensor of numbers with a static shape", has=has)
+    return prod(found.shape) * helper.tensor_dtype_to_np_dtype(found.dtype).itemsize
+
+
+def _layers(network: Network, by_node: TaskGraph) -> list[tuple[int, ...]]:
+    """Task numbers of `by_node` by layer.
+
+    A light node joins the layer of what it reads, where it is the only reader of the only value that leaves this
+    layer: so no layer can come to wait for itself. Of several such layers it joins the one that is over last. Layers
+    of light nodes alone, which found no such layer before them, join their only reader's.
+    """
+    layer = list(range(len(by_node.tasks)))
+    members = {number: [number] for number in layer}
+    for number, node in enumerate(network.nodes, 1):
+        before = [other for other in by_node.predecessors[number] if by_node.successors[other] == (number,)]
+        hosts = [other for other in before if other > 0 and len(by_node.writes[other]) == 1]
+        if node.op_type in LIGHT and hosts and by_node.writes[number]:
+            _join(layer, members, number, layer[max(hosts)])
+    for number in range(len(network.nodes), 0, -1):
+        own = layer[number]
+        leading = members[own][-1] == number and all(_is_light(network.nodes[other - 1]) for other in members[own])
+        after, last = by_node.successors[number], len(by_node.tasks) - 1
+        if leading and len(by_node.writes[number]) == 1 and len(after) == 1 and after[0] != last:
+            _join(layer, members, own, layer[after[0]])
+    return [tuple(sorted(numbers)) for numbers in members.values()]
+
+
+def _is_light(node: Node) -> bool:
+    return node.op_type in LIGHT
+
+
+def _join(layer: list[int], members: dict[int, list[int]], own: int, host: int) -> None:
+    for number in members.pop(own):
+        layer[number] = host
+        members[host].append(number)
+    members[host].sort()
+
+
+def _renamed(graph: TaskGraph, network: Network) -> TaskGraph:
+    """Layers named by their anchors, or by their first node where they have none."""
+    of = {node.name: node for node in network.nodes}
+    name = {task.name: _anchor([of[node] for node in task.nodes]) or task.name for task in graph.tasks}
+    tasks = tuple(replace(task, name=name[task.name]) for task in graph.tasks)
+    values = tuple(
+        replace(value, producer=name[value.producer], consumers=tuple(name[consumer] for consumer in value.consumers))
+        for value in graph.values
+    )
+    return TaskGraph(graph.name, tasks, values)
+
+
+def _anchor(nodes: Iterable[Node]) -> str:
+    names = [(_is_light(node), node.name) for node in nodes]
+    return next((name for light, name in names if not light), names[0][1] if names else "")
+
+
+ELEMENTWISE = (
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitShift",
+    "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos",
+    "Cosh", "DequantizeLinear", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater",
+    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual",
+    "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "QuantizeLinear",
+    "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+)  # fmt: skip
+REARRANGING = ("Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+LIGHT = frozenset((*ELEMENTWISE, *REARRANGING))
+"""Operators that cost little and that compilers fuse with their neighbours."""

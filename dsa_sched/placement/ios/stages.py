@@ -1,0 +1,93 @@
+"""Stages as placements: what runs in which stage on which stream, in the terms of the frame and as text.
+
+stages (task numbers) --placed--> Problem (with merged tasks), Placement --simulate--> Outcome --stages_text--> text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dsa_sched.placement.ios.blocks import Part
+from dsa_sched.placement.ios.costs import Stage
+from dsa_sched.placement.ios.merging import merged_problem
+from dsa_sched.placement.methods import Outcome
+from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.schedule import Placement
+from dsa_sched.placement.task_graph import INPUTS, TaskGraph
+
+__all__ = ["GREEDY_STREAMS", "greedy_stages", "placed", "sequential_stages", "stages_text"]
+
+GREEDY_STREAMS = 10
+"""Of the greedy baseline, as in the paper's code."""
+
+
+def sequential_stages(part: Part) -> list[Stage]:
+    """One task a stage."""
+    return [Stage(((task,),)) for task in part]
+
+
+def greedy_stages(graph: TaskGraph, part: Part, streams: int) -> list[Stage]:
+    """All ready tasks in one stage, dealt over at most ten streams: a wavefront."""
+    inside = set(part)
+    level: dict[int, int] = {}
+    for task in part:
+        level[task] = 1 + max((level[other] for other in graph.predecessors[task] if other in inside), default=-1)
+    fronts: list[list[int]] = [[] for _ in range(1 + max(level.values(), default=-1))]
+    for task in part:
+        fronts[level[task]].append(task)
+    most = min(streams, GREEDY_STREAMS)
+    return [Stage(tuple(tuple(front[stream::most]) for stream in range(min(most, len(front))))) for front in fronts]
+
+
+def placed(problem: Problem, machine: int, stages: Sequence[Stage]) -> tuple[Problem, Placement]:
+    """All tasks on one machine, a group of a stage on a stream each; the ends on the host, in the first and last stage.
+
+    With merged stages the problem is one with merged tasks.
+    """
+    merged = [stage.tasks for stage in stages if stage.merged and len(stage.tasks) > 1]
+    made, members = merged_problem(problem, merged) if merged else (problem, _alone(problem))
+    task_of = {old: new for new, olds in enumerate(members) for old in olds}
+    count = len(made.graph.tasks)
+    machines, streams, stage_of = [machine] * count, [0] * count, [0] * count
+    order: list[int] = []
+    for number, stage in enumerate(stages):
+        for stream, group in enumerate(stage.groups):
+            for task in dict.fromkeys(task_of[old] for old in group):
+                streams[task], stage_of[task] = stream, number
+                order.append(task)
+    for number, task_ in enumerate(made.graph.tasks):
+        if task_.is_end:
+            machines[number] = 0
+            first = task_.name == INPUTS
+            stage_of[number] = 0 if first else max(0, len(stages) - 1)
+            order.insert(0 if first else len(order), number)
+    return made, Placement(tuple(machines), tuple(streams), tuple(order), tuple(stage_of))
+
+
+def _alone(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    return tuple((task,) for task in range(len(problem.graph.tasks)))
+
+
+def stages_text(outcome: Outcome) -> str:
+    """A line a stage: its start and time in microseconds, and the tasks of each stream, streams apart by bars."""
+    schedule = outcome.schedule
+    ends = {task.name for task in outcome.problem.graph.tasks if task.is_end}
+    lines = []
+    for number, names in enumerate(schedule.stages):
+        runs = [schedule.run_of[name] for name in names if name not in ends]
+        if not runs:
+            continue
+        start, end = min(run.start_ns for run in runs), max(run.end_ns for run in runs)
+        streams: dict[int, list[str]] = {}
+        for run in sorted(runs, key=lambda run: run.start_ns):
+            streams.setdefault(run.stream, []).append(run.task)
+        lines.append((f"{number + 1}", f"{start / 1e3:.1f}", f"{(end - start) / 1e3:.1f}", _text(streams.values())))
+    rows = [("stage", "start us", "us", "tasks"), *lines]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "".join(
+        "  ".join([cell.rjust(room) for cell, room in zip(row, widths, strict=False)] + [row[3]]) + "\n" for row in rows
+    )
+
+
+def _text(streams: Iterable[Sequence[str]]) -> str:
+    return " | ".join(", ".join(tasks) for tasks in streams)

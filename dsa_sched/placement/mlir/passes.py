@@ -1,0 +1,92 @@
+"""Passes on the `dsa` dialect: from a task graph to a schedule.
+
+    dsa.graph --annotate-costs--> with devices and costs --prune--> dsa.group --place--> dsa.schedule
+
+Each is an xDSL pass with a name and arguments, so other compilers can put them into pipelines of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from dsa_sched.placement.coarse import coarse, expanded
+from dsa_sched.placement.methods import Search, find_method, finished
+from dsa_sched.placement.mlir.convert import (
+    add_devices,
+    add_schedule,
+    annotate,
+    group_tasks,
+    groups_of,
+    problem_of,
+    task_graph_of,
+)
+from dsa_sched.placement.mlir.dialect import DeviceOp, LinkOp
+from dsa_sched.placement.pricing import priced
+from dsa_sched.placement.pruning import dominated, together
+from dsa_sched.placement.scenario import read_scenario
+from hw_models.errors import PlacementError
+
+__all__ = ["AnnotateCosts", "Place", "Prune"]
+
+
+@dataclass(frozen=True)
+class AnnotateCosts(ModulePass):
+    """Add the devices and links of a scenario file, and write on every task what it takes there by their rooflines.
+
+    Costs that are there already are replaced. Raises PlacementError.
+    """
+
+    name = "annotate-costs"
+    scenario: str
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:  # noqa: ARG002 - xDSL's signature
+        problem = priced(task_graph_of(op), read_scenario(Path(self.scenario)))
+        for old in [other for other in op.ops if isinstance(other, (DeviceOp, LinkOp))]:
+            old.detach()  # type: ignore[no-untyped-call]  # of xDSL
+        add_devices(op, problem.costs)
+        annotate(op, problem.costs)
+
+
+@dataclass(frozen=True)
+class Prune(ModulePass):
+    """Put tasks that are no better apart into groups: chains, and neighbours that have the same one device, by the
+    rules of SPHINX (`pruning.together`).
+
+    Groups that are there already are made anew. Raises PlacementError.
+    """
+
+    name = "prune"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:  # noqa: ARG002 - xDSL's signature
+        problem = problem_of(op)
+        known = find_method("heft")(problem, Search()).makespan_ns
+        found, devices = together(problem, dominated(problem, known) or problem.accepted)
+        reasons = [
+            f"no better apart on {' or '.join(problem.machines[machine].name for machine in machines)}"
+            for machines in devices
+        ]
+        group_tasks(op, found.members, reasons)
+
+
+@dataclass(frozen=True)
+class Place(ModulePass):
+    """Find a schedule by a method of `METHODS`; tasks of a group stay together. Raises PlacementError."""
+
+    name = "place"
+    method: str = "heft"
+    seed: int = 0
+    evaluations: int | None = None
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:  # noqa: ARG002 - xDSL's signature
+        problem = problem_of(op)
+        groups = coarse(problem, groups_of(op))
+        outcome = find_method(self.method)(groups.problem, Search(self.seed, self.evaluations))
+        if outcome.problem != groups.problem:
+            raise PlacementError(f"method {self.method}", needs="the tasks as they are", has="others: it merges some")
+        whole = finished(self.method, problem, expanded(groups, outcome.placement))
+        add_schedule(op, whole.schedule, self.method)

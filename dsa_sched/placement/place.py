@@ -1,0 +1,131 @@
+"""Placing a model on the devices of a scenario: the function behind `dsa-sched place`.
+
+Job(model, scenario, methods) --priced or measured--> Problem --each method--> outcomes, a bound that nothing beats
+                                                          best outcome --run--> what it really took
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dsa_sched.devices.cost_cache import CostCache
+from dsa_sched.devices.measuring import Laboratory
+from dsa_sched.devices.opening import open_devices
+from dsa_sched.frontend.load import load_source
+from dsa_sched.placement.bounds import lower_bound_ns
+from dsa_sched.placement.check_run import Executed, execute
+from dsa_sched.placement.conv_merging import merging_of
+from dsa_sched.placement.from_onnx import TaskModel, task_model_of
+from dsa_sched.placement.methods import METHODS, Method, Outcome, Search, find_method, verify_options
+from dsa_sched.placement.pricing import priced
+from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.scenario import Scenario, read_scenario
+from hw_models.errors import PlacementError
+
+__all__ = ["Job", "Placed", "Say", "Timed", "default_methods", "place", "place_model", "priced_file"]
+
+Say = Callable[[str], None]
+
+Timed = tuple[Outcome, float]
+"""An outcome, and the seconds that its search took."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to place, where and how. `shapes` and `batch` fix inputs that the model leaves open.
+
+    With `measure`, prices are times taken on the devices, not rooflines; with `run`, the best schedule is run there.
+    """
+
+    model: str
+    scenario: Path
+    methods: tuple[str, ...]
+    search: Search
+    batch: int | None = None
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    measure: bool = False
+    run: bool = False
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What each method found, in the order asked for, and why others found nothing.
+
+    `bound_ns` is the highest that is proven: no schedule of the tasks of `problem` is shorter. Methods that make other
+    tasks of them (merged operators, sub-graphs that are compiled as one) may be.
+    """
+
+    problem: Problem
+    found: tuple[Timed, ...]
+    refused: tuple[tuple[str, str], ...]
+    bound_ns: float
+    executed: Executed | None = None
+
+    @property
+    def best(self) -> Outcome:
+        """The shortest schedule, the first of several."""
+        return min((outcome for outcome, _ in self.found), key=lambda outcome: outcome.makespan_ns)
+
+
+def default_methods() -> tuple[str, ...]:
+    """The methods that are compared when none is named."""
+    return tuple(METHODS)
+
+
+def priced_file(model: str, scenario: Path) -> Problem:
+    """The layers of a model file (or a network of the zoo) on the devices of a scenario file, by their rooflines.
+
+    Raises ModelError and PlacementError.
+    """
+    return priced(task_model_of(load_source(model)).graph, read_scenario(scenario))
+
+
+def place_model(job: Job, say: Say = lambda _: None) -> Placed:
+    """Read, price, place and run. Raises ModelError and PlacementError."""
+    methods = {name: find_method(name) for name in job.methods}  # unknown ones are refused before any work
+    verify_options(job.methods, job.search.options)
+    scenario = read_scenario(job.scenario)
+    say("reading the model")
+    tasks = task_model_of(load_source(job.model, dict(job.shapes), job.batch))
+    if not (job.measure or job.run):  # devices need not be there
+        return place(_priced(tasks, scenario), methods, job.search, say)
+    laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user(), say)
+    if job.measure and "duet" in methods:  # the one that has sub-graphs compiled as they will run
+        methods["duet"] = lambda _problem, search: laboratory.duet(search)
+    placed = place(laboratory.problem() if job.measure else _priced(tasks, scenario), methods, job.search, say)
+    if not job.run:
+        return placed
+    say(f"running what {placed.best.method} placed")
+    return replace(placed, executed=execute(laboratory, placed.best))
+
+
+def _priced(tasks: TaskModel, scenario: Scenario) -> Problem:
+    """By rooflines, layers that can merge too."""
+    problem = priced(tasks.graph, scenario)
+    return replace(problem, merging=merging_of(tasks, scenario, problem))
+
+
+def place(problem: Problem, methods: Mapping[str, Method], search: Search, say: Say = lambda _: None) -> Placed:
+    """Have each method place a problem. What one of several refuses is kept; raises PlacementError when all do."""
+    found: list[Timed] = []
+    refused: list[tuple[str, str]] = []
+    bound_ns = float(lower_bound_ns(problem))
+    for name, method in methods.items():
+        say(name)
+        begin = time.perf_counter()
+        try:
+            outcome = method(problem, search)
+        except PlacementError as error:
+            if len(methods) == 1:
+                raise
+            refused.append((name, str(error)))
+            continue
+        found.append((outcome, time.perf_counter() - begin))
+        if outcome.problem == problem:
+            bound_ns = max(bound_ns, outcome.bound_ns)
+    if not found:
+        raise PlacementError(", ".join(methods), needs="a method that can place these tasks", has=refused[0][1])
+    return Placed(problem, tuple(found), tuple(refused), bound_ns)

@@ -1,0 +1,96 @@
+"""What tasks take on the devices of a scenario, computed from what the devices can do at best.
+
+    TaskGraph + Scenario --roofline--> Problem
+
+Times are optimistic alike for all devices; what was measured on a device replaces them (`dsa_sched.devices`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Problem, verify_problem
+from dsa_sched.placement.scenario import ChipDevice, Device, HostDevice, Roofline, Scenario
+from dsa_sched.placement.task_graph import Task, TaskGraph, task_bytes
+from hw_models.chip import Chip
+from hw_models.errors import PlacementError
+from hw_models.loading import load_chip
+from hw_models.routes import main_memory
+
+__all__ = ["chip_roofline", "priced", "roofline_ns", "roofline_of"]
+
+SINGLE_BYTES, CHIP_BYTES = 4, 2
+"""Of an element in a network and on a chip: chips compute in half precision."""
+
+Accepts = Callable[[Task, Device], str | None]
+"""Why a device cannot run a task; None where it can."""
+
+
+def priced(graph: TaskGraph, scenario: Scenario, accepts: Accepts = lambda _task, _device: None) -> Problem:
+    """Every task on every device by its roofline.
+
+    Raises PlacementError for a device without one, and naming all tasks that no device accepts.
+    """
+    rooflines = [roofline_of(device) for device in scenario.devices]
+    work, shares = [], []
+    for number, task in enumerate(graph.tasks):
+        rows = [
+            _price(graph, number, device, roofline, accepts)
+            for device, roofline in zip(scenario.devices, rooflines, strict=True)
+        ]
+        work.append((0, *(NOT_ACCEPTED for _ in rows[1:])) if task.is_end else tuple(row[0] for row in rows))
+        shares.append(tuple(row[1] for row in rows))
+    contended = any(machine.streams > 1 for machine in scenario.machines())
+    costs = CostTable(
+        scenario.machines(), scenario.routes(), tuple(work), tuple(shares) if contended else (), "rooflines"
+    )
+    problem = Problem(graph, costs)
+    verify_problem(problem)
+    return problem
+
+
+def _price(
+    graph: TaskGraph, number: int, device: Device, roofline: Roofline | None, accepts: Accepts
+) -> tuple[int, tuple[float, float]]:
+    task = graph.tasks[number]
+    if roofline is None or task.is_end or accepts(task, device) is not None:
+        return NOT_ACCEPTED, (0.0, 0.0)
+    return roofline_ns(task.macs, *task_bytes(graph, number), roofline)
+
+
+def roofline_of(device: Device) -> Roofline | None:
+    """What a device can do at best; None for a host that computes nothing. Raises PlacementError where unknown."""
+    if isinstance(device, HostDevice):
+        return None
+    if isinstance(device, ChipDevice):
+        return chip_roofline(load_chip(device.chip), device.launch_us)
+    if device.roofline is None:
+        change = "give it a roofline, or measure it"
+        raise PlacementError(f"device {device.name}", needs="a roofline for analytic prices", has="none", change=change)
+    return device.roofline
+
+
+def chip_roofline(chip: Chip, launch_us: float = 0) -> Roofline:
+    """One cluster: the products of all its cores, and its main memory. Elements there have half the bytes."""
+    macs = chip.matrix.macs_per_cycle("float16") * chip.cores_per_cluster
+    traffic = _main_memory_bytes_per_cycle(chip) * SINGLE_BYTES / CHIP_BYTES
+    return Roofline(
+        flops_per_second=2 * macs * chip.clock_hz, bytes_per_second=traffic * chip.clock_hz, launch_us=launch_us
+    )
+
+
+def _main_memory_bytes_per_cycle(chip: Chip) -> float:
+    """Of the fastest way out of the main memory."""
+    links = [link for link in chip.links if link.source == main_memory(chip)]
+    return float(max(link.bandwidth_bytes_per_cycle for link in links)) if links else 1.0
+
+
+def roofline_ns(macs: int, read_bytes: int, written_bytes: int, roofline: Roofline) -> tuple[int, tuple[float, float]]:
+    """The time of a task alone, and which parts of work rate and bandwidth it takes meanwhile."""
+    fill = min(1.0, written_bytes / roofline.full_bytes) if roofline.full_bytes and written_bytes else 1.0
+    at_full_rate = 2 * macs / roofline.flops_per_second
+    traffic = (read_bytes + written_bytes) / roofline.bytes_per_second
+    seconds = roofline.launch_us * 1e-6 + max(at_full_rate / fill, traffic)
+    if not seconds:
+        return 0, (0.0, 0.0)
+    return max(1, round(seconds * 1e9)), (min(1.0, at_full_rate / seconds), min(1.0, traffic / seconds))

@@ -1,0 +1,182 @@
+"""A placement problem: a task graph, the devices it may run on, and what everything costs there.
+
+Times are whole nanoseconds, so that methods, the simulator and an exact solver agree to the last one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.placement.task_graph import TaskGraph, verify_task_graph
+from hw_models.errors import PlacementError
+from partitioner.text import format_line
+
+__all__ = ["NOT_ACCEPTED", "CostTable", "Machine", "Merged", "Merging", "Problem", "Route", "verify_problem"]
+
+NOT_ACCEPTED = -1
+"""The time of a task on a device that cannot run it."""
+
+NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device as methods see it: `streams` tasks at a time. `stage_ns` is what a barrier over several costs."""
+
+    name: str
+    streams: int = 1
+    stage_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How values get from one machine to another. Routes with the same `wire` carry one value at a time in all."""
+
+    source: str
+    target: str
+    latency_ns: int
+    bytes_per_second: int
+    wire: str
+
+    def copy_ns(self, size_bytes: int) -> int:
+        """Latency, and bytes over bandwidth rounded up."""
+        return self.latency_ns + -(-size_bytes * NANOSECONDS // self.bytes_per_second)
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """What tasks take on machines. The first machine is the host, where inputs come from and outputs go.
+
+    `work_ns[task][machine]` is the time alone on the machine, or NOT_ACCEPTED. `shares[task][machine]` says what part
+    of each resource of the machine (compute, memory bandwidth; 0 to 1) the task takes while it runs alone: tasks on
+    several streams of a machine whose shares of a resource add up to more than 1 slow each other down by that sum.
+    Without shares, streams are as good as machines of their own.
+    """
+
+    machines: tuple[Machine, ...]
+    routes: tuple[Route, ...]
+    work_ns: tuple[tuple[int, ...], ...]
+    shares: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    source: str = field(default="", compare=False)
+    """Where the numbers come from, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What several tasks cost as one operator: as in `Task` and in a row of `CostTable`."""
+
+    work_ns: tuple[int, ...]
+    shares: tuple[tuple[float, ...], ...] = ()
+    macs: int = 0
+    constant_bytes: int = 0
+
+
+class Merging(Protocol):
+    """A cost source that knows which tasks can run as one operator, and what that one costs."""
+
+    def merged(self, tasks: tuple[int, ...]) -> Merged | None:
+        """Of task numbers; None where these cannot be merged."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task graph with costs. `work_ns[t, m]`, `copy_ns[v, m, n]` are the same numbers as arrays, for methods.
+
+    Without `merging`, tasks are never merged.
+    """
+
+    graph: TaskGraph
+    costs: CostTable
+    merging: Merging | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        return self.costs.machines
+
+    @cached_property
+    def work_ns(self) -> npt.NDArray[np.int64]:
+        """Task x machine, NOT_ACCEPTED where a machine cannot run a task."""
+        return np.array(self.costs.work_ns, np.int64).reshape(len(self.graph.tasks), len(self.machines))
+
+    @cached_property
+    def copy_ns(self) -> npt.NDArray[np.int64]:
+        """Value x machine x machine; 0 where source and target are the same."""
+        count = len(self.machines)
+        found = np.zeros((len(self.graph.values), count, count), np.int64)
+        for (source, target), route in self.route.items():
+            found[:, source, target] = [route.copy_ns(value.size_bytes) for value in self.graph.values]
+        return found
+
+    @cached_property
+    def route(self) -> dict[tuple[int, int], Route]:
+        """(machine, machine) -> route."""
+        number = {machine.name: place for place, machine in enumerate(self.machines)}
+        return {(number[route.source], number[route.target]): route for route in self.costs.routes}
+
+    @cached_property
+    def accepted(self) -> tuple[tuple[int, ...], ...]:
+        """Of each task, the machines that run it."""
+        return tuple(tuple(np.flatnonzero(row != NOT_ACCEPTED).tolist()) for row in self.work_ns)
+
+    @cached_property
+    def contended(self) -> tuple[bool, ...]:
+        """Of each machine, whether its streams may slow each other down."""
+        return tuple(bool(self.costs.shares) and machine.streams > 1 for machine in self.machines)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the text form."""
+        return hashlib.sha256(str(self).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        lines = [str(self.graph).rstrip("\n")]
+        for machine in self.machines:
+            own = (("name", machine.name), ("streams", machine.streams), ("stage_ns", machine.stage_ns))
+            lines.append(format_line("machine", *own))
+        for route in self.costs.routes:
+            own_route = (("source", route.source), ("target", route.target), ("latency_ns", route.latency_ns))
+            speed = (("bytes_per_second", route.bytes_per_second), ("wire", route.wire))
+            lines.append(format_line("route", *own_route, *speed))
+        for number, (task, work) in enumerate(zip(self.graph.tasks, self.costs.work_ns, strict=True)):
+            shares = (("shares", self.costs.shares[number]),) if self.costs.shares else ()
+            lines.append(format_line("cost", ("task", task.name), ("work_ns", work), *shares))
+        return "\n".join(lines) + "\n"
+
+
+def verify_problem(problem: Problem) -> None:
+    """A sound graph, costs of the right extents, a route between any two machines, a machine for every task.
+
+    Raises PlacementError, which names every task that no device accepts.
+    """
+    graph, costs = problem.graph, problem.costs
+    verify_task_graph(graph)
+    names = [machine.name for machine in costs.machines]
+    if not names or len(set(names)) != len(names) or any(m.streams < 1 or m.stage_ns < 0 for m in costs.machines):
+        raise PlacementError("devices", needs="unique names, streams from 1 on", has=str(costs.machines))
+    shape = (len(graph.tasks), len(names))
+    rows = costs.work_ns, *([costs.shares] if costs.shares else [])
+    if any(len(table) != shape[0] or any(len(row) != shape[1] for row in table) for table in rows):
+        raise PlacementError("cost table", needs=f"{shape[0]} tasks x {shape[1]} devices")
+    if any(time < NOT_ACCEPTED for row in costs.work_ns for time in row):
+        raise PlacementError("cost table", needs="times from 0 on")
+    if any(not 0 <= part <= 1 for row in costs.shares for shares in row for part in shares):
+        raise PlacementError("cost table", needs="shares from 0 to 1")
+    pairs = [(route.source, route.target) for route in costs.routes]
+    wanted = [(source, target) for source in names for target in names if source != target]
+    if sorted(pairs) != sorted(wanted):
+        missing = ", ".join(f"{source} to {target}" for source, target in wanted if (source, target) not in pairs)
+        raise PlacementError("links", needs="one route between any two devices", has=f"none for {missing or 'some'}")
+    if any(route.bytes_per_second < 1 or route.latency_ns < 0 for route in costs.routes):
+        raise PlacementError("links", needs="a positive bandwidth and a latency from 0 on")
+    if homeless := [task.name for task, machines in zip(graph.tasks, problem.accepted, strict=True) if not machines]:
+        raise PlacementError(
+            "tasks " + ", ".join(homeless[:8]) + (f" and {len(homeless) - 8} more" if len(homeless) > 8 else ""),
+            needs="a device that accepts them",
+            has=f"none of {', '.join(names)}",
+        )

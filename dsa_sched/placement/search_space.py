@@ -1,0 +1,232 @@
+"""What the searches search: a device for each task that has a choice and a priority for each task; and how they count.
+
+Problem --Space.of--> options and neighbours as arrays --random_rows, breed, anneal--> genes --Tally--> the best
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsa_sched.placement.breed import breed, random_rows
+from dsa_sched.placement.decode import Decoder, offsets
+from dsa_sched.placement.list_scheduling import ListRule
+from dsa_sched.placement.methods import Search
+from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.schedule import Placement
+from dsa_sched.placement.simulate import simulate
+
+__all__ = [
+    "EVALUATIONS",
+    "JUDGED",
+    "Evolution",
+    "Generation",
+    "Rates",
+    "Rows",
+    "Space",
+    "Tally",
+    "best_placement",
+    "random_state",
+]
+
+JUDGED = 8
+"""So many of the last generation are simulated where streams contend, since decoding only estimates there."""
+
+Rows = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Device genes and priorities, one row an individual."""
+
+
+def random_state(search: Search) -> NDArray[np.uint64]:
+    return np.array([search.seed % 2**64], np.uint64)
+
+
+@dataclass(frozen=True)
+class Space:
+    """A decoder, and the devices that each task may get. `arrays` is the same for the compiled operators."""
+
+    decoder: Decoder
+    options: tuple[tuple[int, ...], ...]
+    arrays: Any
+
+    @staticmethod
+    def of(
+        problem: Problem,
+        options: Sequence[Sequence[int]] | None = None,
+        kinds: Sequence[int] | None = None,
+        twins: Sequence[Sequence[int]] = (),
+    ) -> Space:
+        """All devices that accept a task, unless fewer are given. `kinds` are classes of devices that are alike, and
+        `twins` groups of tasks that are (`pruning`)."""
+        graph = problem.graph
+        chosen = tuple(map(tuple, problem.accepted if options is None else options))
+        near = tuple(before + after for before, after in zip(graph.predecessors, graph.successors, strict=True))
+        before = np.array([len(others) for others in graph.predecessors], np.int64)
+        free = np.array([task for task, own in enumerate(chosen) if len(own) > 1], np.int64)
+        kind = np.array(range(len(problem.machines)) if kinds is None else kinds, np.int64)
+        folds = kind, *offsets(tuple(map(tuple, twins)))
+        return Space(Decoder.of(problem), chosen, (*offsets(chosen), *offsets(near), before, free, *folds))
+
+    @property
+    def problem(self) -> Problem:
+        return self.decoder.problem
+
+    @property
+    def bits(self) -> float:
+        """The number of placements, as a power of two."""
+        return float(np.log2([len(own) for own in self.options]).sum())
+
+    def random(self, count: int, state: NDArray[np.uint64]) -> Rows:
+        genes = np.zeros((count, len(self.options)), np.int64)
+        priorities = np.zeros(genes.shape)
+        random_rows(self.arrays, state, genes, priorities)
+        return genes, priorities
+
+    def listed(self, rules: Sequence[ListRule]) -> Rows:
+        """The genes that decode to the schedules of list scheduling. Priorities are scaled to end at 1."""
+        genes, priorities = [], []
+        for rule in rules:
+            self.decoder.run(rule.gene, rule.priority, rule.bias)
+            genes.append(self.decoder.machine)
+            priorities.append(rule.priority / max(1.0, float(rule.priority.max(initial=0))))
+        return np.array(genes), np.array(priorities)
+
+    def place(self, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> Placement:
+        self.decoder.run(gene, priority)
+        return self.decoder.placement()
+
+
+EVALUATIONS = 5000
+"""Of a search that is not told how many."""
+
+
+@dataclass
+class Tally:
+    """Counts evaluations and remembers improvements of one search, which ends at a makespan of `enough_ns`."""
+
+    budget: int
+    seconds: float | None = None
+    enough_ns: float = 0.0
+    evaluations: int = 0
+    history: list[tuple[int, float]] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    @staticmethod
+    def of(search: Search) -> Tally:
+        """With the option `enough_ns`, which all searches have."""
+        budget = EVALUATIONS if search.evaluations is None else max(1, search.evaluations)
+        return Tally(budget, search.seconds, search.option("enough_ns", 0.0))
+
+    @property
+    def best(self) -> float:
+        return self.history[-1][1] if self.history else float("inf")
+
+    @property
+    def left(self) -> int:
+        """Evaluations that are left; none when time is up, or when the best is good enough."""
+        if self.best <= self.enough_ns:
+            return 0
+        late = self.seconds is not None and time.monotonic() - self.began >= self.seconds
+        return 0 if late else self.budget - self.evaluations
+
+    def add(self, makespans: NDArray[np.int64]) -> None:
+        """Makespans in the order in which they were computed."""
+        for number in np.flatnonzero(makespans < self.best).tolist():
+            if makespans[number] < self.best:
+                self.history.append((self.evaluations + number + 1, int(makespans[number])))
+        self.evaluations += len(makespans)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of a genetic algorithm. `cross`: children of two parents; `again`: another change after each; `bias`: changes of
+    the critical path; `hurry`: changes of priority; `rounds`: individuals that a parent is the best of."""
+
+    population: int
+    cross: float
+    again: float
+    bias: float
+    hurry: float
+    rounds: int
+
+    @staticmethod
+    def of(search: Search, default: Rates) -> Rates:
+        """The search's options, by the same names."""
+        return Rates(
+            population=int(search.option("population", default.population)),
+            cross=search.option("cross", default.cross),
+            again=search.option("again", default.again),
+            bias=search.option("bias", default.bias),
+            hurry=search.option("hurry", default.hurry),
+            rounds=int(search.option("rounds", default.rounds)),
+        )
+
+
+@dataclass
+class Generation:
+    """Individuals, best first. `paths` is empty where nobody asks for critical paths."""
+
+    genes: NDArray[np.int64]
+    priorities: NDArray[np.float64]
+    makespans: NDArray[np.int64]
+    paths: NDArray[np.int8]
+
+    def best(self, count: int) -> Rows:
+        return self.genes[:count], self.priorities[:count]
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """A genetic algorithm: parents and children compete, and one individual of each makespan stays, the youngest."""
+
+    space: Space
+    rates: Rates
+    state: NDArray[np.uint64]
+    tally: Tally
+
+    def first(self, rows: Rows) -> Generation:
+        """Evaluate the first individuals, as many as the budget allows (one at least)."""
+        count = max(1, self.tally.left)
+        return self._survivors([self._evaluated(rows[0][:count], rows[1][:count])])
+
+    def next(self, parents: Generation) -> Generation:
+        count = min(self.rates.population, self.tally.left)
+        genes = np.zeros((count, parents.genes.shape[1]), np.int64)
+        priorities = np.zeros(genes.shape)
+        own = self.rates
+        rates = np.array([own.cross, own.again, own.bias, own.hurry, own.rounds])
+        rows = parents.genes, parents.priorities, parents.makespans, parents.paths
+        breed(self.space.arrays, *rows, rates, self.state, genes, priorities)
+        return self._survivors([self._evaluated(genes, priorities), parents])
+
+    def _evaluated(self, genes: NDArray[np.int64], priorities: NDArray[np.float64]) -> Generation:
+        makespans, paths = self.space.decoder.evaluate(genes, priorities, paths=self.rates.bias > 0)
+        self.tally.add(makespans)
+        return Generation(genes, priorities, makespans, paths)
+
+    def _survivors(self, groups: Sequence[Generation]) -> Generation:
+        """The best; of equals the first of the first group, the others only where there is room."""
+        makespans = np.concatenate([group.makespans for group in groups])
+        order = np.argsort(makespans, kind="stable")
+        again = np.zeros(len(order), np.bool_)
+        again[1:] = makespans[order][1:] == makespans[order][:-1]
+        kept = np.concatenate([order[~again], order[again]])[: self.rates.population]
+        kept = kept[np.argsort(makespans[kept], kind="stable")]
+        genes = np.concatenate([group.genes for group in groups])[kept]
+        priorities = np.concatenate([group.priorities for group in groups])[kept]
+        paths = np.concatenate([group.paths for group in groups])
+        return Generation(genes, priorities, makespans[kept], paths[kept] if len(paths) else paths)
+
+
+def best_placement(space: Space, rows: Rows) -> Placement:
+    """The best row's; where streams contend, the one that the simulator finds fastest."""
+    genes, priorities = rows
+    if not any(space.problem.contended):
+        best = int(np.argmin(space.decoder.evaluate(genes, priorities)[0]))
+        return space.place(genes[best], priorities[best])
+    placements = [space.place(gene, priority) for gene, priority in zip(genes, priorities, strict=True)]
+    return min(placements, key=lambda placement: simulate(space.problem, placement).makespan_ns)

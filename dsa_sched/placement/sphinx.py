@@ -1,0 +1,228 @@
+"""SPHINX: the space pruned by the network's structure, then a genetic algorithm that works on the critical path (CPGA).
+
+    Problem --list schedules--> a known makespan --pruning--> a smaller problem --CPGA--> placements of groups
+            --expanded--> CPGA once more, over single tasks --> the best
+
+After the abstract of SPHINX (Yuchi, Shi, Bao, ICPP 2024), which names the pruned space, a cost model and the Critical
+Path Genetic Algorithm, and gives no details: they are this project's reading. The cost model is the list
+scheduler with copies of `decode.py`. CPGA has the operators of the plain genetic algorithm (`breed.py`); it starts from
+schedules that are good on critical paths, and changes tasks that are on the current one, by the operator that answers
+what they wait for there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsa_sched.placement import pruning
+from dsa_sched.placement.bounds import through
+from dsa_sched.placement.coarse import Coarse, expanded
+from dsa_sched.placement.decode import FREE
+from dsa_sched.placement.list_scheduling import ListRule, list_rules, upward_ranks
+from dsa_sched.placement.methods import Outcome, Search, finished
+from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.schedule import Placement, single_machine
+from dsa_sched.placement.search_space import (
+    JUDGED,
+    Evolution,
+    Generation,
+    Rates,
+    Rows,
+    Space,
+    Tally,
+    best_placement,
+    random_state,
+)
+from dsa_sched.placement.simulate import simulate
+from partitioner.decisions import Decision
+
+__all__ = ["CRITICAL", "sphinx"]
+
+CRITICAL = Rates(population=60, cross=0.9, again=0.0, bias=0.4, hurry=0.1, rounds=6)
+"""Of CPGA, chosen as the plain one's (`searches.PLAIN`), but for what it has early in the search too."""
+
+COARSE_PART = 0.5
+"""Of the evaluations, at most so many are of groups; the rest are of single tasks."""
+
+SHAKEN = 0.3
+"""By so much of themselves, ranks of the first individuals differ at most."""
+
+PATIENCE = 0.03
+"""The search of groups ends when so many of all evaluations, one after the other, found nothing better."""
+
+
+def sphinx(problem: Problem, search: Search) -> Outcome:
+    """Pruned space and Critical Path Genetic Algorithm; never worse than HEFT, CPOP, PEFT and any one machine.
+
+    Options: those of `search_space.Rates` by name, and to see what a part is worth: `prune` 0 searches the whole space
+    of single tasks, `listed` 0 starts from random genes, `bias` 0 changes any task.
+    """
+    ways = through(problem)
+    bound_ns = int(ways.min(axis=1).max(initial=0))
+    critical = _Critical(Rates.of(search, CRITICAL), random_state(search), Tally.of(search), bound_ns)
+    placements, rows, known = list[Placement](), None, math.inf
+    if search.option("listed", 1):
+        space = Space.of(problem)
+        rows = _starts(space, ways)
+        critical.tally.add(space.decoder.evaluate(*rows)[0])
+        placements, known = _known(space, rows, critical.tally)
+    options, decisions = problem.accepted, list[Decision]()
+    if search.option("prune", 1):
+        fewer = pruning.shorter(ways, known)
+        decisions += _said_dominated(problem, fewer, known)
+        options = fewer or options
+        if fewer and critical.goes_on:
+            found, own = pruning.together(problem, fewer)
+            decisions += _said_together(problem, fewer, found, own)
+            if len(own) < len(options):
+                placement, better = critical.coarse(found, own, listed=rows is not None)
+                placements.append(placement)
+                rows = better if rows is None else _stacked(better, rows)
+    if critical.goes_on or not placements:
+        kinds, twins = pruning.alike(problem), pruning.twins(problem, options)
+        space = Space.of(problem, options, kinds.tolist(), twins)
+        generation = critical.search(space, rows, critical.tally.budget, critical.tally.budget)
+        placements.append(best_placement(space, generation.best(JUDGED)))
+    if len(placements) > 1:
+        placements.sort(key=lambda placement: simulate(problem, placement).makespan_ns)
+    return finished(
+        "sphinx",
+        problem,
+        placements[0],
+        evaluations=critical.tally.evaluations,
+        bound_ns=critical.bound_ns,
+        history=tuple(critical.tally.history),
+        decisions=tuple(decisions),
+    )
+
+
+def _known(space: Space, rows: Rows, tally: Tally) -> tuple[list[Placement], float]:
+    """The best of the first individuals, and its makespan. Where streams contend, one stream of one machine may be
+    better than all of these: it is tried too."""
+    problem = space.problem
+    found = [best_placement(space, rows)]
+    if not any(problem.contended):
+        return found, tally.best
+    alone = (single_machine(problem, machine) for machine in range(len(problem.machines)))
+    found += [placement for placement in alone if placement is not None]
+    tally.evaluations += len(found) - 1
+    return found, min(simulate(problem, placement).makespan_ns for placement in found)
+
+
+@dataclass(frozen=True)
+class _Critical:
+    """The search itself, over one space after another. It ends when the best is as good as the bound."""
+
+    rates: Rates
+    state: NDArray[np.uint64]
+    tally: Tally
+    bound_ns: int
+
+    @property
+    def goes_on(self) -> bool:
+        return self.tally.left > 0 and self.tally.best > self.bound_ns
+
+    def search(self, space: Space, rows: Rows | None, most: int, patience: int) -> Generation:
+        """Until so many evaluations are over in all, or so many one after the other found nothing better."""
+        evolution = Evolution(space, self.rates, self.state, self.tally)
+        began = self.tally.evaluations
+        first = space.random(self.rates.population, self.state)
+        if rows is not None:
+            first = _stacked(rows, _shaken(space, first[1]))
+        generation = evolution.first(first)
+        while self.goes_on and self.tally.evaluations < most:
+            last = max(began, self.tally.history[-1][0])
+            if self.tally.evaluations - last >= patience:
+                break
+            generation = evolution.next(generation)
+        return generation
+
+    def coarse(self, found: Coarse, options: pruning.Options, *, listed: bool) -> tuple[Placement, Rows]:
+        """The best placement of groups, as one of tasks (none of which ends later than its group), and the last
+        generation as genes of tasks."""
+        kinds, twins = pruning.alike(found.problem), pruning.twins(found.problem, options)
+        space = Space.of(found.problem, options, kinds.tolist(), twins)
+        most, patience = (max(1, int(part * self.tally.budget)) for part in (COARSE_PART, PATIENCE))
+        generation = self.search(space, _starts(space, through(found.problem)) if listed else None, most, patience)
+        placement = best_placement(space, generation.best(JUDGED))
+        genes = _single_genes(found, space, generation.best(max(1, self.rates.population // 2)))
+        return expanded(found, placement), genes
+
+
+def _starts(space: Space, ways: NDArray[np.float64]) -> Rows:
+    """List schedules; every task where its longest way through the network is shortest; and every task on one machine,
+    or by its way where that refuses it, in the order of the graph where the machine does one at a time."""
+    problem = space.problem
+    way = ways.argmin(axis=1)
+    rank = upward_ranks(problem)
+    rules = [*list_rules(problem), ListRule("ways", rank, np.asarray(way, np.int64))]
+    for machine, kind in enumerate(problem.machines):
+        gene = np.where(problem.work_ns[:, machine] == NOT_ACCEPTED, way, machine)
+        rules.append(ListRule("alone", np.arange(len(way), 0.0, -1.0) if kind.streams == 1 else rank, gene))
+    return space.listed(rules)
+
+
+def _shaken(space: Space, random: NDArray[np.float64]) -> Rows:
+    """HEFT with ranks that are a little off: every task goes where it ends first."""
+    rank = upward_ranks(space.problem)
+    priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + SHAKEN * (random - 0.5))
+    return np.full(priorities.shape, FREE, np.int64), priorities
+
+
+def _stacked(one: Rows, other: Rows) -> Rows:
+    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+
+
+def _single_genes(found: Coarse, space: Space, rows: Rows) -> Rows:
+    """Genes of groups as genes of tasks, which are decoded in the order of their groups."""
+    count = sum(map(len, found.members))
+    genes, priorities = np.zeros((len(rows[0]), count), np.int64), np.zeros((len(rows[0]), count))
+    for row, (gene, priority) in enumerate(zip(*rows, strict=True)):
+        space.decoder.run(gene, priority)
+        turns = space.decoder.turns
+        for group, tasks in enumerate(found.members):
+            genes[row, list(tasks)] = gene[group]
+            priorities[row, list(tasks)] = 1 - turns[group] / (turns.max() + 1)
+    return genes, priorities
+
+
+def _bits(options: pruning.Options) -> float:
+    return float(np.log2([len(own) for own in options]).sum())
+
+
+def _said_dominated(problem: Problem, fewer: pruning.Options | None, known_ns: float) -> Iterator[Decision]:
+    """What bounds leave of the choices."""
+    if fewer is None:
+        reason = f"a task takes no less on any device, with the least that is before and behind it: {known_ns:.0f} ns"
+        yield Decision("schedule", "proven by its critical path", reason)
+        return
+    before, after = _bits(problem.accepted), _bits(fewer)
+    count = sum(len(own) > 1 for own in fewer)
+    reason = (
+        f"elsewhere the ways through the others take the known {known_ns:.0f} ns or more; 2^{before:.0f} placements"
+    )
+    yield Decision("space", f"{count} of {len(fewer)} tasks have a choice", f"{reason} become 2^{after:.0f}")
+
+
+def _said_together(
+    problem: Problem, fewer: pruning.Options, found: Coarse, options: pruning.Options
+) -> Iterator[Decision]:
+    """Which tasks stay together in the first search."""
+    if len(options) == len(fewer):
+        return
+    reason = f"2^{_bits(fewer):.0f} placements become 2^{_bits(options):.0f}; single tasks are searched after them"
+    yield Decision("space", f"{len(fewer)} tasks as {len(options)}", reason)
+    kinds = pruning.alike(found.problem)
+    if folded := len(kinds) - len(set(kinds.tolist())):
+        yield Decision("space", f"{folded} devices are like others", "exchanging them changes no time")
+    for tasks, own in zip(found.members, options, strict=True):
+        if len(tasks) > 1:
+            work = min(int(problem.work_ns[list(tasks), machine].sum()) for machine in own)
+            last = problem.graph.tasks[tasks[-1]].name
+            reason = f"up to {last}, {work} ns on one device, and apart no sooner on any two"
+            yield Decision(problem.graph.tasks[tasks[0]].name, f"together with {len(tasks) - 1} more", reason)

@@ -1,0 +1,275 @@
+"""Schedules over devices for a reader: a table of methods, a Gantt chart as text, trace events for the Perfetto UI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from dsa_sched.letters import letter
+from dsa_sched.placement.check_run import Executed
+from dsa_sched.placement.methods import Outcome
+from dsa_sched.placement.mlir.convert import add_schedule, generic_text, module_of
+from dsa_sched.placement.place import Placed
+from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.schedule import Copy, Run, Schedule
+from dsa_sched.placement.task_graph import ENDS
+from dsa_sched.report.listing import print_listing
+from dsa_sched.whole_file import write_whole
+
+__all__ = [
+    "outcome_rows",
+    "placement_gantt",
+    "print_outcomes",
+    "print_placed",
+    "print_schedule",
+    "schedule_trace",
+    "time_text",
+    "write_placed",
+    "write_schedule_trace",
+]
+
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+Event = dict[str, object]
+FORMAT = "dsa-sched-place/1"
+
+IDLE = " "
+
+
+def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> None:
+    """Tables and the chart of the best schedule, or with `emit` one text alone: schedule, tasks, mlir, mlir-generic."""
+    best = placed.best
+    if emit is not None:
+        click.echo(_emitted(best, emit), nl=False)
+        return
+    print_outcomes(placed)
+    for name, reason in placed.refused:
+        click.echo(f"{name}: {reason}")
+    click.echo(f"\nno schedule of these tasks takes less than {time_text(placed.bound_ns)}")
+    click.echo(f"prices: {best.problem.costs.source}\n" if best.problem.costs.source else "")
+    click.echo(f"{best.method}:")
+    print_schedule(best.schedule, best.problem, columns)
+    if placed.executed is not None:
+        print_executed(placed.executed)
+
+
+def print_executed(executed: Executed) -> None:
+    """What a run took beside its prediction, and what its outputs are worth."""
+    click.echo()
+    predicted, measured = executed.predicted, executed.schedule
+    rows = [("whole", predicted.makespan_ns, measured.makespan_ns)]
+    rows += [(machine, predicted.busy_ns(machine), measured.busy_ns(machine)) for machine in measured.machines]
+    print_listing(
+        ("run", "predicted", "accounted" if executed.accounted else "measured", "ratio"),
+        ((name, time_text(one), time_text(other), f"{other / one:.3f}" if one else "-") for name, one, other in rows),
+        right=(1, 2, 3),
+    )
+    spread = executed.makespans_ns
+    click.echo(f"{len(spread)} runs: {time_text(spread[0])} to {time_text(spread[-1])}, the table has the middle one")
+    exact = "equal to the bit to" if not executed.difference else f"within {executed.difference:.2e} of"
+    click.echo(f"outputs: {exact} those of onnxruntime on the whole model")
+
+
+def _emitted(best: Outcome, emit: str) -> str:
+    if emit == "schedule":
+        return str(best.schedule)
+    if emit == "tasks":
+        return str(best.problem.graph)
+    module = module_of(best.problem)
+    add_schedule(module, best.schedule, best.method)
+    return generic_text(module) if emit == "mlir-generic" else str(module) + "\n"
+
+
+def write_placed(placed: Placed, path: Path) -> None:
+    """The figures of all methods and the decisions of the best as JSON, whole or not at all. Raises UserError."""
+    best = placed.best
+    whole = {
+        "format": FORMAT,
+        "graph": placed.problem.graph.name,
+        "tasks": len(placed.problem.graph.tasks),
+        "machines": [machine.name for machine in placed.problem.machines],
+        "costs": placed.problem.costs.source,
+        "bound_ns": placed.bound_ns,
+        "methods": outcome_rows(placed),
+        "refused": [{"method": name, "reason": reason} for name, reason in placed.refused],
+        "best": best.method,
+        "schedule": str(best.schedule).splitlines(),
+        "decisions": [str(decision) for decision in best.decisions],
+        "run": None if placed.executed is None else _run_figures(placed.executed),
+    }
+    text = json.dumps(whole, indent=1) + "\n"
+    write_whole(path, lambda stream: stream.write(text.encode()))
+
+
+def _run_figures(executed: Executed) -> dict[str, Json]:
+    return {
+        "predicted_ns": executed.predicted.makespan_ns,
+        "makespans_ns": list(executed.makespans_ns),
+        "accounted": executed.accounted,
+        "output_difference": executed.difference,
+        "schedule": list(str(executed.schedule).splitlines()),
+    }
+
+
+def time_text(time_ns: float) -> str:
+    """Nanoseconds for a reader, in the unit that suits them."""
+    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if time_ns >= unit:
+            return f"{time_ns / unit:,.3f} {name}"
+    return f"{time_ns:,.0f} ns"
+
+
+def outcome_rows(placed: Placed) -> list[dict[str, Json]]:
+    """A row a method, in the order given: the figures of the table, for JSON.
+
+    The bound is of the tasks as they are: a method that makes other tasks of them may go below it, and proves nothing.
+    """
+    found, bound_ns = placed.found, placed.bound_ns
+    best_single = min((o.makespan_ns for o, _ in found if o.method == "single"), default=None)
+    return [
+        {
+            "method": outcome.method,
+            "makespan_ns": outcome.makespan_ns,
+            "bound_ns": bound_ns,
+            "over_bound": outcome.makespan_ns / bound_ns if bound_ns else None,
+            "over_single": best_single / outcome.makespan_ns if best_single and outcome.makespan_ns else None,
+            "own_tasks": outcome.problem != placed.problem,
+            "proven_optimal": outcome.problem == placed.problem and outcome.makespan_ns <= bound_ns,
+            "evaluations": outcome.evaluations,
+            "search_seconds": seconds,
+        }
+        for outcome, seconds in found
+    ]
+
+
+def print_outcomes(placed: Placed) -> None:
+    """The table of all methods, fastest schedules first."""
+    rows = sorted(zip(outcome_rows(placed), placed.found, strict=True), key=lambda row: row[1][0].makespan_ns)
+    headings = ("method", "makespan", "over bound", "gain over single", "search s", "evaluations")
+    print_listing(
+        headings,
+        (
+            (
+                outcome.method,
+                time_text(outcome.makespan_ns),
+                "optimal" if row["proven_optimal"] else _ratio(row["over_bound"]),
+                _ratio(row["over_single"]),
+                f"{seconds:.2f}",
+                f"{outcome.evaluations:,}",
+            )
+            for row, (outcome, seconds) in rows
+        ),
+        right=range(1, len(headings)),
+    )
+
+
+def _ratio(ratio: Json) -> str:
+    return f"{ratio:.3f}" if isinstance(ratio, float) else "-"
+
+
+def print_schedule(schedule: Schedule, problem: Problem, columns: int = 80) -> None:
+    """What each device does, and its Gantt chart."""
+    whole = schedule.makespan_ns or 1.0
+    rows = []
+    for machine in schedule.machines:
+        runs = [run for run in schedule.runs if run.machine == machine and run.task not in ENDS]
+        busy = schedule.busy_ns(machine)
+        sent = sum(problem_bytes(problem, copy) for copy in schedule.copies if copy.source == machine)
+        rows.append((machine, f"{len(runs):,}", time_text(busy), f"{busy / whole:.1%}", f"{sent:,}"))
+    print_listing(("device", "tasks", "at work", "share", "bytes sent"), rows, right=range(1, 5))
+    for line in placement_gantt(schedule, problem, columns):
+        click.echo(line)
+
+
+def problem_bytes(problem: Problem, copy: Copy) -> int:
+    """Bytes of the value of a copy."""
+    return next(value.size_bytes for value in problem.graph.values if value.name == copy.value)
+
+
+def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[str]:
+    """A row a stream and a wire; each task has a letter in the order of the graph, and a wire that of what it carries.
+    The letter of what takes most of a stretch of time is shown."""
+    letters = {task.name: letter(number) for number, task in enumerate(t for t in problem.graph.tasks if not t.is_end)}
+    producer = {value.name: value.producer for value in problem.graph.values}
+    wires = {(route.source, route.target): route.wire for route in problem.costs.routes}
+    rows: dict[str, list[tuple[float, float, str]]] = {}
+    for machine in problem.machines:
+        for stream in range(machine.streams):
+            rows[machine.name if machine.streams == 1 else f"{machine.name} {stream}"] = []
+    several = {machine.name for machine in problem.machines if machine.streams > 1}
+    for run in schedule.runs:
+        if run.task in letters:
+            row = f"{run.machine} {run.stream}" if run.machine in several else run.machine
+            rows[row].append((run.start_ns, run.end_ns, letters[run.task]))
+    for copy in schedule.copies:
+        row = f"wire {wires[copy.source, copy.target]}"
+        rows.setdefault(row, []).append((copy.start_ns, copy.end_ns, letters.get(producer[copy.value], "<")))
+    used = {name: work for name, work in rows.items() if work or not name.startswith("wire ")}
+    width = max(map(len, used), default=0)
+    step = (schedule.makespan_ns or 1.0) / columns
+    lines = [f"{name:<{width}} |{_cells(work, step, columns)}|" for name, work in used.items()]
+    return [*lines, f"{'':<{width}}  0{time_text(schedule.makespan_ns):>{columns - 1}}"]
+
+
+def _cells(work: Iterable[tuple[float, float, str]], step: float, columns: int) -> str:
+    """For each stretch of time, the letter of what takes most of it; a letter of several characters shows its last."""
+    most: list[tuple[float, str]] = [(0.0, IDLE)] * columns
+    for start, end, name in work:
+        for cell in range(int(start / step), min(columns, int(end / step) + 1)):
+            part = min(end, (cell + 1) * step) - max(start, cell * step)
+            if part > most[cell][0]:
+                most[cell] = (part, name[-1])
+    return "".join(name for _, name in most)
+
+
+def write_schedule_trace(schedule: Schedule, problem: Problem, path: Path) -> int:
+    """Write trace events as JSON, whole or not at all; how many there are. Raises UserError."""
+    lines = [json.dumps(event, separators=(",", ":")) for event in schedule_trace(schedule, problem)]
+    text = '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(lines) + "\n]}\n"
+    write_whole(path, lambda stream: stream.write(text.encode()))
+    return len(lines)
+
+
+def schedule_trace(schedule: Schedule, problem: Problem) -> Iterator[Event]:
+    """Events in the Trace Event Format: a process a device with a track a stream, one for the wires, and an arrow from
+    each copy's source to its first reader."""
+    devices = {name: number for number, name in enumerate(schedule.machines)}
+    ways = {(route.source, route.target): route.wire for route in problem.costs.routes}
+    tracks = {wire: number for number, wire in enumerate(dict.fromkeys(ways.values()))}
+    links = len(devices)
+    for name, number in (*devices.items(), *([("wires", links)] if schedule.copies else [])):
+        yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": name}}
+        yield {"ph": "M", "pid": number, "name": "process_sort_index", "args": {"sort_index": number}}
+    for wire, number in tracks.items():
+        if any(ways[copy.source, copy.target] == wire for copy in schedule.copies):
+            yield {"ph": "M", "pid": links, "tid": number, "name": "thread_name", "args": {"name": wire}}
+    sizes = {value.name: value for value in problem.graph.values}
+    for run in schedule.runs:
+        place = {"pid": devices[run.machine], "tid": run.stream}
+        yield {"ph": "X", "name": run.task, "cat": "task", **place, **_span(run)}
+    for number, copy in enumerate(schedule.copies):
+        value = sizes[copy.value]
+        track = {"pid": links, "tid": tracks[ways[copy.source, copy.target]]}
+        arguments = {"bytes": value.size_bytes, "source": copy.source, "target": copy.target}
+        yield {"ph": "X", "name": copy.value, "cat": "copy", **track, **_span(copy), "args": arguments}
+        made = schedule.run_of[value.producer]
+        flow: Event = {"cat": "copy", "name": "copy", "id": number}
+        leaves = {"pid": devices[made.machine], "tid": made.stream, "ts": made.end_ns / 1e3}
+        yield {"ph": "s", **flow, **leaves}
+        yield {"ph": "t", **flow, **track, "ts": copy.start_ns / 1e3}
+        reader = _first_reader(schedule, value.consumers, copy.target)
+        if reader is not None:
+            arrives = {"pid": devices[reader.machine], "tid": reader.stream, "ts": reader.start_ns / 1e3}
+            yield {"ph": "f", "bp": "e", **flow, **arrives}
+
+
+def _first_reader(schedule: Schedule, consumers: Sequence[str], machine: str) -> Run | None:
+    runs = [schedule.run_of[name] for name in consumers if schedule.run_of[name].machine == machine]
+    return min(runs, key=lambda run: run.start_ns, default=None)
+
+
+def _span(item: Run | Copy) -> dict[str, float]:
+    """Microseconds, as the format wants them."""
+    return {"ts": item.start_ns / 1e3, "dur": (item.end_ns - item.start_ns) / 1e3}

@@ -1,0 +1,138 @@
+"""`dsa-sched place` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dsa_sched.cli import cli
+from dsa_sched.placement.methods import METHODS
+from dsa_sched.placement.mlir.convert import parse_module, problem_of, schedule_of
+from dsa_sched.placement.schedule import parse_schedule, verify_schedule
+from dsa_sched.placement.task_graph import parse_task_graph
+from tests.small_models import classifier, save
+
+SCENARIO = """
+schema_version: 1
+name: two
+description: Two devices in numbers only
+devices:
+  - {kind: roofline, name: slow, roofline: {flops_per_second: 1e9, bytes_per_second: 1e9}}
+  - {kind: roofline, name: fast, streams: 2, roofline: {flops_per_second: 1e10, bytes_per_second: 1e10}}
+links:
+  - {between: [slow, fast], latency_us: 1, gigabytes_per_second: 1}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """A model and a scenario."""
+    (tmp_path / "two.yaml").write_text(SCENARIO)
+    return str(save(classifier(), tmp_path / "mine.onnx")), str(tmp_path / "two.yaml")
+
+
+def invoke(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["place", *arguments], prog_name="dsa-sched")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_model_is_placed(files: tuple[str, str], tmp_path: Path) -> None:
+    model, scenario = files
+    trace, table = tmp_path / "trace.json", tmp_path / "table.json"
+    result = invoke(model, "--scenario", scenario, "--method", "heft", "-o", str(trace), "--json", str(table))
+    assert result.exit_code == 0, result.output
+    assert "no schedule of these tasks takes less than" in result.stdout
+    assert "slow" in result.stdout
+    assert "fast" in result.stdout
+    assert json.loads(trace.read_text())["traceEvents"]
+    figures = json.loads(table.read_text())
+    assert [row["method"] for row in figures["methods"]] == ["heft"]
+    assert figures["methods"][0]["makespan_ns"] >= figures["bound_ns"] > 0
+
+
+def test_what_is_emitted_can_be_read_back(files: tuple[str, str]) -> None:
+    model, scenario = files
+    texts = {
+        form: invoke(model, "--scenario", scenario, "--method", "heft", "--emit", form).stdout
+        for form in ("schedule", "tasks", "mlir", "mlir-generic")
+    }
+    schedule, graph = parse_schedule(texts["schedule"]), parse_task_graph(texts["tasks"])
+    for form in ("mlir", "mlir-generic"):
+        module = parse_module(texts[form])
+        assert schedule_of(module) == schedule
+        assert problem_of(module).graph == graph
+        verify_schedule(schedule, problem_of(module))
+
+
+def test_methods_are_compared(files: tuple[str, str]) -> None:
+    model, scenario = files
+    result = invoke(model, "--scenario", scenario, "--compare", "--evaluations", "50")
+    assert result.exit_code == 0, result.output
+    for name in METHODS:
+        assert f"\n{name} " in result.stdout or f"\n{name}: " in result.stdout
+
+
+def test_a_placement_is_measured_and_run(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions of onnxruntime as devices: outputs are those of one session on the whole model."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    real = tmp_path / "real.yaml"
+    devices = "\n".join(f"  - {{kind: onnxruntime, name: {name}, threads: 1}}" for name in ("one", "two"))
+    link = "  - {between: [one, two], latency_us: 1, gigabytes_per_second: 1, measured: true}"
+    real.write_text(f"schema_version: 1\nname: real\ndescription: Twice\ndevices:\n{devices}\nlinks:\n{link}\n")
+    table = tmp_path / "table.json"
+    arguments = ("--scenario", str(real), "--method", "duet", "--measure", "--run", "--json", str(table))
+    result = invoke(files[0], *arguments)
+    assert result.exit_code == 0, result.output
+    assert "prices: measured" in result.stdout
+    assert "outputs: " in result.stdout
+    run = json.loads(table.read_text())["run"]
+    assert run["makespans_ns"] == sorted(run["makespans_ns"])
+    assert run["output_difference"] < 1e-5
+
+
+def test_methods_are_listed() -> None:
+    lines = invoke("--methods").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(METHODS)
+    assert all(len(line.split()) > 3 for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("{model}",), 2, "a MODEL and a --scenario are needed"),
+        (("{model}", "--scenario", "{scenario}", "--method", "heftt"), 1, "did you mean heft?"),
+        (("{model}", "--scenario", "{scenario}", "--method", "heft", "--method", "peft"), 2, "--compare"),
+        (("{model}", "--scenario", "{scenario}", "--option", "r"), 2, "NAME=NUMBER"),
+        (
+            ("{model}", "--scenario", "{scenario}", "--method", "ios", "--option", "rs=3"),
+            1,
+            "option rs: needs one of r, s",
+        ),
+        (("{model}", "--scenario", "{scenario}", "--method", "heft", "--option", "r=3"), 1, "heft takes no options"),
+        (
+            ("{model}", "--scenario", "{scenario}", "--option", "population=1000000000"),
+            1,
+            "needs a whole number from 2 to 10000; has 1e+09",
+        ),
+        (("{model}", "--scenario", "nowhere.yaml", "--method", "heft"), 1, "nowhere.yaml"),
+        (("nowhere.onnx", "--scenario", "{scenario}", "--method", "heft"), 1, "nowhere.onnx"),
+        (("{model}", "--scenario", "{scenario}", "--json", "no/folder.json", "--method", "heft"), 1, "folder"),
+        (("{model}", "--scenario", "{broken}", "--method", "heft"), 1, "broken.yaml:5"),
+    ],
+)
+def test_mistakes_are_told(
+    files: tuple[str, str], tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(SCENARIO.replace("flops_per_second: 1e9", "flops: 1e9").lstrip())
+    names = {"model": files[0], "scenario": files[1], "broken": str(broken)}
+    result = invoke(*(argument.format(**names) for argument in arguments))
+    assert result.exit_code == code
+    assert said in result.stderr
