@@ -22,7 +22,6 @@ Keys of the JSON object: `host_cpu`, `python`, and two lists.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +34,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
+from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
 from hw_models.chip import Chip
@@ -258,24 +258,18 @@ def markdown(figures: Row) -> str:
         "# Allocation",
         "Made by `python benchmarks/allocation.py`.",
         "## Policies of spilling",
-        _table(HEADINGS, rows),
+        table(HEADINGS, rows),
         LEGEND,
         "## Packing beside the proven optimum",
-        _table(("cases", "solved", "packed as well", "mean height over optimum", "worst"), packing),
+        table(("cases", "solved", "packed as well", "mean height over optimum", "worst"), packing),
         f"Cases of at most {MOST_EXACT} values.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (headings, ["---"] * len(headings), *rows)
-    return "\n".join(" | ".join(("", *cells, "")).strip() for cells in lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Spilling policies and packings.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, not the screen")
+    add_outputs(parser)
     parser.add_argument("--quick", action="store_true", help="one network, few random cases")
     options = parser.parse_args()
     chip = load_chip("stcp920")
@@ -294,12 +288,7 @@ def main() -> None:
     ]
     figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
     figures |= {"rows": rows, "packing": packing}
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.markdown is not None:
-        options.markdown.write_text(markdown(figures), encoding="utf-8")
-    else:
-        print(markdown(figures))
+    finish(options, figures, markdown(figures))
 
 
 if __name__ == "__main__":

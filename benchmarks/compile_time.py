@@ -3,8 +3,9 @@
     python benchmarks/compile_time.py [--json FILE] [--markdown FILE] [--model MODEL --batch N...]
 
 Each row compiles one model for one batch at level O3 with `--schedule`, in a process of its own, from its start to the
-artifact on the disk. Seconds are those of the processor, which other work on the machine does not add to; nothing runs
-in more than one thread. Models are networks of the zoo or ONNX files.
+artifact on the disk. Seconds are those of the processor, to which other work on the machine adds only what it takes of
+the caches; conflicts inside cores are searched in two threads, whose seconds add up. Models are networks of the zoo or
+ONNX files.
 
 Keys of the JSON object: `host_cpu`, `python`, `cpus`, `load_average` (at the start), and two lists.
 
@@ -22,7 +23,6 @@ Keys of the JSON object: `host_cpu`, `python`, `cpus`, `load_average` (at the st
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import multiprocessing
 import os
@@ -40,6 +40,7 @@ import llvmlite.binding
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
+from benchmarks.output import add_outputs, finish, keep
 from dsa_sched.driver import CompileOptions, compile_model, gather_artifact
 
 Row = dict[str, Any]
@@ -141,7 +142,7 @@ def markdown(figures: Row) -> str:
             "",
             f"`python benchmarks/compile_time.py`, {figures['host_cpu']}, {figures['cpus']} CPUs, Python "
             f"{figures['python']}, load {figures['load_average']:.1f} at the start. Level {LEVEL} with `--schedule`, "
-            "one cluster, one thread. Seconds of the processor by stage; `wall` is what passed, also for other work on "
+            "one cluster. Seconds of the processor by stage; `wall` is what passed, also for other work on "
             "the machine. The last column counts the stages from `lower` on.",
             "",
             *lines,
@@ -153,8 +154,7 @@ def markdown(figures: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Where the time of compiling goes.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE, not the screen")
+    add_outputs(parser)
     parser.add_argument("--model", metavar="MODEL", help="only this network of the zoo or ONNX file")
     parser.add_argument("--batch", type=int, action="append", metavar="N", help="of this model; may be repeated")
     options = parser.parse_args()
@@ -164,12 +164,8 @@ def main() -> None:
     for row in measure_all(wanted):
         figures["rows"].append(row)
         figures["growth"] = growth(figures["rows"])
-        if options.json:  # after every row, so that a run that is stopped leaves what it had
-            options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.markdown:
-        options.markdown.write_text(markdown(figures), encoding="utf-8")
-    else:
-        print(markdown(figures))
+        keep(options, figures)
+    finish(options, figures, markdown(figures))
 
 
 if __name__ == "__main__":

@@ -23,14 +23,13 @@ Keys of the JSON object: `chip`, `fit` (the chosen setting, its error, the range
     stages                  percent of the time at which matrix engines work, beside figure 17
     tensors                 in DDR, LLB and L1, beside table 3
     batches                 the TVM plan at the small and at the large batch
-    sensitivity             TVM rows for other launch costs; rows with the DDR at the chip's maximum
+    sensitivity             TVM rows for other launch costs; rows with the DDR at the rate of its pins
     checks                  of the sums that the fit uses against the clock
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -43,16 +42,17 @@ from benchmarks.graphturbo.figures import CONFIGURATIONS, Configuration
 from benchmarks.graphturbo.fit import Fit, Row, SerialSum, fit, serial_sum
 from benchmarks.graphturbo.measure import VARIANTS, Compiled, Run, compiled, matrix_by_stage, on_chip, run
 from benchmarks.graphturbo.settings import (
-    CHIP_DDR_BYTES,
     EXAMPLE,
     LAUNCHES,
     LIMITS,
+    PIN_DDR_BYTES,
     Setting,
     chip_of,
     documented,
     example_of,
 )
 from benchmarks.graphturbo.tables import markdown
+from benchmarks.output import add_outputs, finish
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 
@@ -199,7 +199,7 @@ class Benchmark:
         """Rows under other launch costs and with the chip's fastest DDR, by the sums."""
         if measured.sum is None:
             return
-        changes = {f"DDR {CHIP_DDR_BYTES} bytes a cycle": replace(self.documented, ddr_bytes=CHIP_DDR_BYTES)}
+        changes = {f"DDR {rate} bytes a cycle": replace(self.documented, ddr_bytes=rate) for rate in PIN_DDR_BYTES}
         if measured.made.variant == "tvm":
             for launch in LAUNCHES:
                 changes[f"launch {launch / 1000:g} us"] = replace(self.documented, launch_cycles=launch)
@@ -290,19 +290,13 @@ def measure(configurations: Sequence[Configuration], chip: Chip, fitted: bool = 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The published evaluation, predicted.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, not the screen")
+    add_outputs(parser)
     names = [configuration.network for configuration in CONFIGURATIONS]
     parser.add_argument("--network", action="append", choices=names, help="only this one; may be repeated")
     options = parser.parse_args()
     chosen = [c for c in CONFIGURATIONS if not options.network or c.network in options.network]
     figures = measure(chosen, load_chip("stcp920"), fitted=CONFIGURATIONS[0] in chosen)
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.markdown:
-        options.markdown.write_text(markdown(figures), encoding="utf-8")
-    else:
-        print(markdown(figures))
+    finish(options, figures, markdown(figures))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ three lists.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -47,6 +46,7 @@ import llvmlite.binding
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
 from benchmarks.hand_schedule import hand_plans
+from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.explanation import Explanation, explain_plan
 from dsa_sched.frontend import Model, load_model
@@ -224,14 +224,14 @@ def markdown(figures: Row) -> str:
         "# Plans",
         "Made by `python benchmarks/partition.py`; bytes are exact, cycles those of the cost model.",
         "## Levels",
-        _table(LEVEL_HEADINGS, (_level_cells(row) for row in figures["rows"])),
+        table(LEVEL_HEADINGS, (_level_cells(row) for row in figures["rows"])),
         LEGEND.format(load=figures["load_average"], cpus=figures["cpus"]),
         f"{PAPER_LEGEND}{'; '.join(counts)}.",
         "## The published hand schedule of ResNet-50, 16 images a cluster",
-        _table(HAND_HEADINGS, (_hand_cells(row) for row in figures["hand"])),
+        table(HAND_HEADINGS, (_hand_cells(row) for row in figures["hand"])),
         _hand_verdict(figures["hand"]),
         "## Planning time",
-        _table(SCALING_HEADINGS, (_scaling_cells(row) for row in figures["scaling"])),
+        table(SCALING_HEADINGS, (_scaling_cells(row) for row in figures["scaling"])),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -256,11 +256,6 @@ LEVEL_HEADINGS = (
 )
 HAND_HEADINGS = ("schedule", "DDR MiB if it fits", "DDR MiB", "overlapped", "serial", "clock", "refusal")
 SCALING_HEADINGS = ("graph", "operators", "level", "groups", "planning s")
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (headings, ["---"] * len(headings), *rows)
-    return "\n".join(" | ".join(("", *cells, "")).strip() for cells in lines)
 
 
 def _level_cells(row: Row) -> list[str]:
@@ -320,8 +315,7 @@ def _scaling_cells(row: Row) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plans of every level.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to FILE, not the screen")
+    add_outputs(parser)
     parser.add_argument("--network", action="append", choices=NETWORKS, help="only this one; may be repeated")
     parser.add_argument("--quick", action="store_true", help="at most 1,000 operators in the scaling table")
     options = parser.parse_args()
@@ -338,15 +332,9 @@ def main() -> None:
         figures[name] = []
         for row in measure():
             figures[name].append(row)
-            if options.json:  # after every row, so that a run that is stopped leaves what it had
-                options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+            keep(options, figures)
     figures["rows"] = with_gains(figures["rows"])
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if options.markdown:
-        options.markdown.write_text(markdown(figures), encoding="utf-8")
-    else:
-        print(markdown(figures))
+    finish(options, figures, markdown(figures))
 
 
 if __name__ == "__main__":

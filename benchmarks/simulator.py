@@ -28,7 +28,6 @@ Keys of the JSON object (rates are per second, times in seconds):
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -44,6 +43,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
+
+from benchmarks.output import keep, output_file
 from codegen.neuralscale import emulation
 from codegen.neuralscale.assembler import Item, Label, assemble, branch, load_immediate
 from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
@@ -273,7 +275,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the simulator.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the figures to FILE as well")
     parser.add_argument("--first-call", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.first_call:
@@ -281,8 +283,7 @@ def main() -> None:
         return
     figures = {**host(), **measure_matrix_engine(), **measure_vector_engine(), **measure_programs(), **measure_jit()}
     print(table(figures))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    keep(options, figures)
 
 
 if __name__ == "__main__":

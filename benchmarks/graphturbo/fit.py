@@ -80,7 +80,7 @@ class SerialSum:
         matrix = {work: count for work, count in self.works.items() if work[0] in ("memul.mm", "meconv.mm")}
         vector = {work: count for work, count in self.works.items() if work not in matrix}
         return (
-            (("fill_cycles", "array_pixels"), lambda at: _work_cycles(matrix, chip_of(at, chip))),
+            (("fill_cycles", "row_cycles", "array_pixels"), lambda at: _work_cycles(matrix, chip_of(at, chip))),
             (("vector_elements",), lambda at: _work_cycles(vector, chip_of(at, chip))),
             (("launch_cycles",), lambda at: self.launches * at.launch_cycles),
             (("sync_cycles",), lambda at: self.barriers * at.sync_cycles),
@@ -172,11 +172,12 @@ class Fit:
 
     @cached_property
     def chosen(self) -> Setting:
-        """The nearest to the documented one among the best: the fewest steps of the grid, as parts of their axes."""
+        """The nearest to the documented one among the best: Euclid's distance, every axis of length 1. So several
+        numbers that change a little come before one that goes to its limit."""
         close = np.argwhere(self.errors <= self.best_error + CLOSE)
         home = [limit.values.index(getattr(self.documented, name)) for name, limit in LIMITS.items()]
         sizes = [len(limit.values) - 1 for limit in LIMITS.values()]
-        steps = (np.abs(close - np.array(home)) / np.array(sizes)).sum(axis=1)
+        steps = np.linalg.norm((close - np.array(home)) / np.array(sizes), axis=1)
         # Of settings as near as each other, the one with the smaller error, then the first of the grid.
         order = sorted(range(len(close)), key=lambda n: (round(steps[n], 6), self.errors[tuple(close[n])], n))
         return self._setting(close[order[0]])

@@ -16,10 +16,10 @@ from hw_models.chip import Chip, Engine, Link, Memory
 from hw_models.cost import dma_cycles, matrix_cycles, transfer_cycles, vector_cycles
 
 __all__ = [
-    "CHIP_DDR_BYTES",
     "EXAMPLE",
     "LAUNCHES",
     "LIMITS",
+    "PIN_DDR_BYTES",
     "Limit",
     "Setting",
     "chip_of",
@@ -41,6 +41,7 @@ class Setting:
     """Numbers of a chip; units are cycles, elements a cycle and bytes a cycle and cluster."""
 
     fill_cycles: float
+    row_cycles: float
     vector_elements: int
     launch_cycles: float
     sync_cycles: float
@@ -69,6 +70,11 @@ LIMITS: Mapping[str, Limit] = {
         "fill of the matrix array, cycles a tile",
         (0, 5, 10, 15, 20),
         "the example's 28 cycles less its 8 products leave 20 for start and fill together",
+    ),
+    "row_cycles": Limit(
+        "results leaving the matrix array, cycles a row of pixels",
+        (0, 0.25, 0.5, 0.75, 1),
+        "0 if a tile's results leave behind the products of the next, 1 if they do not and 32 results leave in a cycle",
     ),
     "vector_elements": Limit(
         "vector engine, elements a cycle",
@@ -101,9 +107,10 @@ the DDR, which is published; and the launch of a kernel, which is to be one cost
 LAUNCHES = (10_000.0, 20_000.0, 30_000.0, 40_000.0, 60_000.0)
 """Other launch costs, in cycles, under which rows of kernels launched one by one are shown."""
 
-CHIP_DDR_BYTES = 34.1
-"""256 bit x 4,266 MT/s over four clusters at 1 GHz: the maximum of the chip, which the paper quotes. The chip file has
-the card as it is sold, 29.9; what was measured was a card, so that is what the documented setting takes."""
+PIN_DDR_BYTES = (29.9, 34.1)
+"""256 bit x 3,733 MT/s over four clusters at 1 GHz, the pins of the card as it is sold; and x 4,266 MT/s, the maximum
+of the chip, which the paper quotes. The chip file has what the vendor's manual calls the card's bandwidth, 27.0; what
+was measured was a card, so that is what the documented setting takes."""
 
 
 def documented(chip: Chip) -> Setting:
@@ -111,6 +118,7 @@ def documented(chip: Chip) -> Setting:
     assumed = chip.assumed
     return Setting(
         fill_cycles=assumed.matrix_tile_cycles,
+        row_cycles=assumed.matrix_row_cycles,
         vector_elements=chip.vector.lanes,
         launch_cycles=assumed.launch_cycles,
         sync_cycles=assumed.sync_cycles,
@@ -127,6 +135,7 @@ def chip_of(setting: Setting, chip: Chip) -> Chip:
     assumed = chip.assumed.model_copy(
         update={
             "matrix_tile_cycles": setting.fill_cycles,
+            "matrix_row_cycles": setting.row_cycles,
             "launch_cycles": setting.launch_cycles,
             "sync_cycles": setting.sync_cycles,
             "dma_descriptor_cycles": setting.descriptor_cycles,
@@ -154,7 +163,9 @@ def _engine(engine: Engine, setting: Setting, chip: Chip) -> Engine:
         return engine.model_copy(update={"lanes": setting.vector_elements})
     if engine.kind == "matrix":
         cells = engine.array_pixels * engine.array_channels
-        start = engine.start_latency_cycles + chip.assumed.matrix_tile_cycles - setting.fill_cycles
+        assumed = chip.assumed
+        start = engine.start_latency_cycles + assumed.matrix_tile_cycles - setting.fill_cycles
+        start += assumed.matrix_row_cycles - setting.row_cycles
         sides = {"array_pixels": setting.array_pixels, "array_channels": cells // setting.array_pixels}
         return engine.model_copy(update={**sides, "start_latency_cycles": start})
     return engine

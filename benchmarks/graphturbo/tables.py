@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.graphturbo.fit import CLOSE, TOLERANCE
+from benchmarks.output import table
 
 __all__ = ["markdown"]
 
@@ -37,11 +38,6 @@ def markdown(figures: Json) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (headings, ["---"] * len(headings), *rows)
-    return "\n".join(" | ".join(("", *cells, "")).strip() for cells in lines)
-
-
 def _error(predicted: float, published: float | None) -> str:
     return f"{predicted / published - 1:+.1%}" if published else ""
 
@@ -55,7 +51,7 @@ def _throughput(rows: Sequence[Json]) -> str:
         "network", "variant", "batch", "predicted", "published", "error", "range", "ms", "bound ms", "over bound",
         "over engines", "launches", "compile s", "published s", "",
     )  # fmt: skip
-    return _table(headings, (_throughput_cells(row) for row in rows))
+    return table(headings, (_throughput_cells(row) for row in rows))
 
 
 def _throughput_cells(row: Json) -> list[str]:
@@ -102,7 +98,7 @@ def _beside(figures: Json, parameters: str) -> list[str]:
             f"### Gain of instruction scheduling, {parameters} numbers",
             "One lowering, the same addresses. Serial: every step awaited. Asynchronous: program order, with what the "
             "hardware overlaps by itself.",
-            _table(headings, cells),
+            table(headings, cells),
         ]
     if stages:
         columns = ("network", "stage", "matrix engines at work", "published", "difference")
@@ -116,7 +112,7 @@ def _beside(figures: Json, parameters: str) -> list[str]:
             ]
             for stage in stages
         )
-        parts += [f"### Matrix engines by stage, {parameters} numbers", _table(columns, shown)]
+        parts += [f"### Matrix engines by stage, {parameters} numbers", table(columns, shown)]
     return parts
 
 
@@ -142,7 +138,7 @@ def _fit(figures: Json) -> str:
             f"{fit['error']:.3f} for the chosen setting, {fit['best_error']:.3f} for the best of {fit['settings']:,}. "
             f"Chosen: the nearest to the documented one of those within {CLOSE:g} of the best. Range: the "
             f"{fit['within']:,} within {TOLERANCE:g} of it, which these rows cannot tell apart.",
-            _table(headings, cells),
+            table(headings, cells),
             f"The sums behind the range differ from the clock by at most {worst:.2%} at the chosen setting.",
         )
     )
@@ -154,7 +150,7 @@ def _example(figures: Json) -> str:
         [row["what"], row["parameters"], f"{row['cycles']:g}", f"{row['published_cycles']:g}"]
         for row in figures["example"]
     )
-    return _table(headings, cells)
+    return table(headings, cells)
 
 
 def _batches(figures: Json) -> str:
@@ -168,7 +164,7 @@ def _batches(figures: Json) -> str:
         ]
         for row in figures["batches"]
     )
-    return "The TVM plan, documented numbers.\n\n" + _table(headings, cells)
+    return "The TVM plan, documented numbers.\n\n" + table(headings, cells)
 
 
 def _tensors(figures: Json) -> str:
@@ -181,7 +177,7 @@ def _tensors(figures: Json) -> str:
         ]
         for row in figures["tensors"]
     )
-    return _table(("network", "variant", "here", "published"), cells)
+    return table(("network", "variant", "here", "published"), cells)
 
 
 def _sensitivity(figures: Json) -> str:
@@ -197,4 +193,4 @@ def _sensitivity(figures: Json) -> str:
         ]
         for row in figures["sensitivity"]
     )
-    return _table(headings, cells)
+    return table(headings, cells)
