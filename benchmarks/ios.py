@@ -57,6 +57,7 @@ from dsa_sched.placement.from_onnx import task_model_of
 from dsa_sched.placement.ios.blocks import successors_within
 from dsa_sched.placement.ios.costs import Contention, stage_prices
 from dsa_sched.placement.ios.gpu import V100, V100_HALF, Gpu, gpu_problem
+from dsa_sched.placement.ios.limits import MOST_TRANSITIONS
 from dsa_sched.placement.ios.network import Network
 from dsa_sched.placement.ios.onnx_file import onnx_model
 from dsa_sched.placement.ios.schema import load_network, read_networks
@@ -75,7 +76,6 @@ PAPER = (3, 8)
 PRUNING = ((1, 3), (1, 8), (2, 3), (2, 8), (3, 3), PAPER)
 BATCHES = (1, 16, 32, 64, 128)
 PRECISIONS = {"FP32": V100, "FP16": V100_HALF}
-MOST_TRANSITIONS = 100_000_000
 
 COUNTS = {
     "squeezenet": (51, 131),

@@ -51,8 +51,8 @@ class MethodOption(click.ParamType[Option]):
 @click.option("--option", "options", type=MethodOption(), multiple=True, help="A setting of the method, such as r=3.")
 @click.option(
     "--emit",
-    type=click.Choice(["schedule", "tasks", "mlir", "mlir-generic"]),
-    help="Print the best schedule, the task graph, or both as a module of the dsa dialect, instead of tables.",
+    type=click.Choice(["schedule", "stages", "tasks", "mlir", "mlir-generic"]),
+    help="Print, instead of tables, the best schedule, its stages, the task graph, or a module of the dsa dialect.",
 )
 @trace_option
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as JSON.")
@@ -94,7 +94,7 @@ def place(
     a scenario may hold and what the numbers rest on.
     """
     from dsa_sched.placement.methods import METHODS, Search, described
-    from dsa_sched.placement.place import Job, default_methods, place_model
+    from dsa_sched.placement.place import Job, place_model
     from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
@@ -110,7 +110,7 @@ def place(
     for path in (trace, json_path):
         if path is not None:
             require_folder(path)
-    names = methods or (default_methods() if compare else ("sphinx",))
+    names = methods or (tuple(METHODS) if compare else ("sphinx",))
     search = Search(seed, evaluations, seconds, dict(options))
     job = Job(model, scenario, names, search, batch, shapes, measure, execute)
     with Steps() as steps:

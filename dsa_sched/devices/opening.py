@@ -5,34 +5,40 @@ Scenario --open_devices--> (Device or None, ...), None for a host that computes 
 
 from __future__ import annotations
 
-from dsa_sched.devices.chip_device import ChipCluster
-from dsa_sched.devices.cuda_device import CudaGpu
 from dsa_sched.devices.device import Device
-from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
-from dsa_sched.devices.roofline_device import RooflineSimulator
-from dsa_sched.devices.tvm_device import TvmCpu
 from dsa_sched.placement import scenario as said
 from dsa_sched.placement.scenario import Scenario
 
-__all__ = ["open_device", "open_devices"]
+__all__ = ["open_devices"]
 
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
     """In the order of the scenario. Raises PlacementError for a device that this machine does not have."""
-    return tuple(map(open_device, scenario.devices))
+    return tuple(map(_opened, scenario.devices))
 
 
-def open_device(described: said.Device) -> Device | None:
+def _opened(described: said.Device) -> Device | None:
+    """Only the compiler of a device that is asked for is imported: some take a second."""
     match described:
         case said.HostDevice():
             return None
         case said.OnnxruntimeDevice():
+            from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
+
             return OnnxruntimeCpu(described.name, described.threads, described.optimise)
         case said.TvmDevice():
+            from dsa_sched.devices.tvm_device import TvmCpu
+
             return TvmCpu(described.name, described.mcpu)
         case said.CudaDevice():
+            from dsa_sched.devices.cuda_device import CudaGpu
+
             return CudaGpu(described.name, described.index, described.graphs)
         case said.ChipDevice():
+            from dsa_sched.devices.chip_device import ChipCluster
+
             return ChipCluster(described.name, described.chip, described.level, described.launch_us)
         case said.RooflineDevice():
+            from dsa_sched.devices.roofline_device import RooflineSimulator
+
             return RooflineSimulator(described.name, described.roofline)

@@ -25,6 +25,8 @@ from hw_models.errors import ModelError, size_text
 __all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]
 
 LARGEST_MODEL_BYTES = 2 << 30
+LEAST_IR = 8
+"""Of what is written here: every onnxruntime of the last years reads it."""
 MOST_DIGITS = 18
 BYTE_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16])
 """TensorProto types of whole bytes: all but text, complex and sub-byte numbers."""
@@ -108,6 +110,7 @@ def _checked(model: onnx.ModelProto, who: str, any_standard: bool) -> onnx.Model
     require_known(model, who, any_standard=any_standard)
     if model.graph.sparse_initializer or model.functions:
         raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
+    model.ir_version = min(model.ir_version, _needed_ir(model))
     _require_values(model)
     for tensor in _tensors(model):
         _require_data(tensor)
@@ -119,6 +122,12 @@ def _checked(model: onnx.ModelProto, who: str, any_standard: bool) -> onnx.Model
     except Exception as error:  # the checker raises its own and protobuf's classes
         raise ModelError(who, needs="a valid ONNX model", has=first_line(error)) from error
     return model
+
+
+def _needed_ir(model: onnx.ModelProto) -> int:
+    """The version of the file format that its operators need. Writers claim their newest one, which may be newer than
+    what onnxruntime reads."""
+    return max(LEAST_IR, int(helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)))
 
 
 def _require_values(model: onnx.ModelProto) -> None:

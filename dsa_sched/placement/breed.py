@@ -258,7 +258,7 @@ def anneal(
     nowhere = np.zeros(0, np.int8)
     new_gene, new_priority = gene.copy(), priority.copy()
     best, improvements = makespan, 0
-    cooling = (heats[1] / heats[0]) ** (1.0 / max(1, steps)) if heats[0] > 0 else 1.0
+    cooling = (heats[1] / heats[0]) ** (1.0 / max(1, steps))
     heat = heats[0]
     for step in range(steps):
         new_gene[:] = gene
@@ -266,7 +266,7 @@ def anneal(
         _change(space, new_gene, new_priority, nowhere, 0.0, hurry, state)
         reached = decode(tables, room, new_gene, new_priority, bias)
         new_gene[:] = room[1][2]  # what was chosen for a task that is free
-        if reached <= makespan or (heat > 0 and _random(state) < np.exp((makespan - reached) / heat)):
+        if reached <= makespan or _random(state) < np.exp((makespan - reached) / heat):
             gene[:] = new_gene
             priority[:] = new_priority
             makespan = reached

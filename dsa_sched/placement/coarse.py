@@ -34,8 +34,7 @@ def coarse(problem: Problem, groups: Sequence[Sequence[int]]) -> Coarse:
     shares = problem.costs.shares and tuple(
         tuple(_shares(problem, tasks, machine) for machine in _machines(problem)) for tasks in members
     )
-    number = {value.name: place for place, value in enumerate(problem.graph.values)}
-    values = tuple(number[value.name] for value in graph.values)
+    values = tuple(problem.graph.value_number[value.name] for value in graph.values)
     return Coarse(Problem(graph, replace(problem.costs, work_ns=work, shares=shares)), members, values)
 
 

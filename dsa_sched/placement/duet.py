@@ -43,10 +43,6 @@ class Phase:
 
     paths: Groups
 
-    @property
-    def is_sequential(self) -> bool:
-        return len(self.paths) == 1
-
 
 def phases(graph: TaskGraph) -> tuple[Phase, ...]:
     """Sequential and multi-path phases in order, without the two ends.

@@ -13,6 +13,7 @@ whatever the simulator makes of it, and nothing is called optimal unless the two
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,10 +57,11 @@ def exact(problem: Problem, search: Search) -> Outcome:
     """The best schedule, with `bound_ns` proven. Starts from what SPHINX finds in a few evaluations, so is never worse
     than that, HEFT, CPOP and PEFT.
 
-    Options: `effort` (1), the solver's deterministic time. `seconds` of the search end it too, but then not
-    reproducibly.
+    Options: `effort` (1), the solver's deterministic time. The `seconds` of the search, which count from the start, end
+    it too, but then not reproducibly; setting up the model is not cut short.
     """
-    known = sphinx(problem, Search(search.seed, FIRST))
+    began = monotonic()
+    known = sphinx(problem, Search(search.seed, FIRST, search.seconds))
     simple = max(int(known.bound_ns), lower_bound_ns(problem))
     if known.makespan_ns <= simple:
         said = _said(problem, known.makespan_ns, simple, "optimal")
@@ -68,7 +70,8 @@ def exact(problem: Problem, search: Search) -> Outcome:
     limit = int(np.ceil(known.makespan_ns))
     built = _build(problem, limit, simple)
     _hint(built, problem, known.schedule)
-    solver, status = _solve(built, search)
+    left = None if search.seconds is None else max(0.0, search.seconds - (monotonic() - began))
+    solver, status = _solve(built, search, left)
     bound = max(simple, int(np.ceil(solver.best_objective_bound - 1e-6)))
     placements = [known.placement]
     if status in ("OPTIMAL", "FEASIBLE"):
@@ -170,8 +173,7 @@ def _hint(built: _Model, problem: Problem, schedule: Schedule) -> None:
         model.add_hint(built.end[task], int(run.end_ns))
         for machine, chosen in own.items():
             model.add_hint(chosen, machine == machine_of[task])
-    value_of = {value.name: place for place, value in enumerate(graph.values)}
-    sent = {(value_of[copy.value], number[copy.target]): int(copy.start_ns) for copy in schedule.copies}
+    sent = {(graph.value_number[copy.value], number[copy.target]): int(copy.start_ns) for copy in schedule.copies}
     for way, variable in built.sent.items():
         model.add_hint(variable, sent.get(way, 0))
     for (value, source, target), carried in built.carried.items():
@@ -179,7 +181,7 @@ def _hint(built: _Model, problem: Problem, schedule: Schedule) -> None:
     model.add_hint(built.makespan, int(np.ceil(schedule.makespan_ns)))
 
 
-def _solve(built: _Model, search: Search) -> tuple[cp_model.CpSolver, str]:
+def _solve(built: _Model, search: Search, seconds: float | None) -> tuple[cp_model.CpSolver, str]:
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
@@ -187,8 +189,8 @@ def _solve(built: _Model, search: Search) -> tuple[cp_model.CpSolver, str]:
     solver.parameters.interleave_search = True
     solver.parameters.random_seed = search.seed % 2**31
     solver.parameters.max_deterministic_time = search.option("effort", EFFORT)
-    if search.seconds is not None:
-        solver.parameters.max_time_in_seconds = search.seconds
+    if seconds is not None:
+        solver.parameters.max_time_in_seconds = seconds
     return solver, solver.status_name(solver.solve(built.model))
 
 

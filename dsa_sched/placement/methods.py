@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
 
+from dsa_sched.placement.ios.limits import MOST_OPERATORS, MOST_TRANSITIONS
 from dsa_sched.placement.problem import Problem, verify_problem
 from dsa_sched.placement.schedule import Placement, Schedule, single_machine, verify_schedule
 from dsa_sched.placement.simulate import simulate
@@ -57,16 +58,15 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
     "listed": Option(_GENETIC, 0, 1),
     "prune": Option(("sphinx",), 0, 1),
     "enough_ns": Option((*_GENETIC, "annealing", "random"), 0, 1e18),
-    "hot": Option(("annealing",), 0, 1e6),
-    "cold": Option(("annealing",), 0, 1e6),
+    "hot": Option(("annealing",), 1e-12, 1e6),
+    "cold": Option(("annealing",), 1e-12, 1e6),
     "effort": Option(("exact",), 0, 1e6),
-    "r": Option(_STAGES, 0, 62, whole=True),
-    "s": Option(_STAGES, 0, 62, whole=True),
-    "part": Option(_STAGES, 1, 62, whole=True),
-    "transitions": Option(_STAGES, 1, 100_000_000, whole=True),
+    "r": Option(_STAGES, 0, MOST_OPERATORS, whole=True),
+    "s": Option(_STAGES, 0, MOST_OPERATORS, whole=True),
+    "part": Option(_STAGES, 1, MOST_OPERATORS, whole=True),
+    "transitions": Option(_STAGES, 1, MOST_TRANSITIONS, whole=True),
 })  # fmt: skip
-"""What `Search.options` may hold. IOS has the operators of a part in the bits of one number, and transitions take 8
-bytes each, twice while they grow."""
+"""What `Search.options` may hold."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,6 @@ class Outcome:
     @property
     def makespan_ns(self) -> float:
         return self.schedule.makespan_ns
-
-    @property
-    def optimal(self) -> bool:
-        """Whether the method proved that nothing is faster."""
-        return self.makespan_ns <= self.bound_ns
 
 
 Method = Callable[[Problem, Search], Outcome]

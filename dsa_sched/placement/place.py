@@ -10,22 +10,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dsa_sched.devices.cost_cache import CostCache
-from dsa_sched.devices.measuring import Laboratory
-from dsa_sched.devices.opening import open_devices
 from dsa_sched.frontend.load import load_source
 from dsa_sched.placement.bounds import lower_bound_ns
-from dsa_sched.placement.check_run import Executed, execute
 from dsa_sched.placement.conv_merging import merging_of
 from dsa_sched.placement.from_onnx import TaskModel, task_model_of
-from dsa_sched.placement.methods import METHODS, Method, Outcome, Search, find_method, verify_options
+from dsa_sched.placement.methods import Method, Outcome, Search, find_method, verify_options
 from dsa_sched.placement.pricing import priced
 from dsa_sched.placement.problem import Problem
 from dsa_sched.placement.scenario import Scenario, read_scenario
 from hw_models.errors import PlacementError
 
-__all__ = ["Job", "Placed", "Say", "Timed", "default_methods", "place", "place_model", "priced_file"]
+if TYPE_CHECKING:
+    from dsa_sched.placement.check_run import Executed
+
+__all__ = ["Job", "Placed", "Say", "Timed", "place", "place_model", "priced_file"]
 
 Say = Callable[[str], None]
 
@@ -70,11 +70,6 @@ class Placed:
         return min((outcome for outcome, _ in self.found), key=lambda outcome: outcome.makespan_ns)
 
 
-def default_methods() -> tuple[str, ...]:
-    """The methods that are compared when none is named."""
-    return tuple(METHODS)
-
-
 def priced_file(model: str, scenario: Path) -> Problem:
     """The layers of a model file (or a network of the zoo) on the devices of a scenario file, by their rooflines.
 
@@ -92,6 +87,11 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     tasks = task_model_of(load_source(job.model, dict(job.shapes), job.batch))
     if not (job.measure or job.run):  # devices need not be there
         return place(_priced(tasks, scenario), methods, job.search, say)
+    from dsa_sched.devices.cost_cache import CostCache  # these load the compilers of all devices
+    from dsa_sched.devices.measuring import Laboratory
+    from dsa_sched.devices.opening import open_devices
+    from dsa_sched.placement.check_run import execute
+
     laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user(), say)
     if job.measure and "duet" in methods:  # the one that has sub-graphs compiled as they will run
         methods["duet"] = lambda _problem, search: laboratory.duet(search)

@@ -5,7 +5,6 @@ Times are whole nanoseconds, so that methods, the simulator and an exact solver 
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -17,12 +16,30 @@ from dsa_sched.placement.task_graph import TaskGraph, verify_task_graph
 from hw_models.errors import PlacementError
 from partitioner.text import format_line
 
-__all__ = ["NOT_ACCEPTED", "CostTable", "Machine", "Merged", "Merging", "Problem", "Route", "verify_problem"]
+__all__ = [
+    "MOST_MACHINES",
+    "MOST_STREAMS",
+    "NOT_ACCEPTED",
+    "CostTable",
+    "Machine",
+    "Merged",
+    "Merging",
+    "Problem",
+    "Route",
+    "verify_problem",
+]
 
 NOT_ACCEPTED = -1
 """The time of a task on a device that cannot run it."""
 
 NANOSECONDS = 1_000_000_000
+
+MOST_MACHINES = 64
+MOST_STREAMS = 64
+"""Of a machine."""
+
+LONGEST_NS = 2**53
+"""All work and all copies one after the other: up to here floating-point numbers have all whole ones. 104 days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +146,6 @@ class Problem:
         """Of each machine, whether its streams may slow each other down."""
         return tuple(bool(self.costs.shares) and machine.streams > 1 for machine in self.machines)
 
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of the text form."""
-        return hashlib.sha256(str(self).encode()).hexdigest()
-
     def __str__(self) -> str:
         lines = [str(self.graph).rstrip("\n")]
         for machine in self.machines:
@@ -157,8 +169,12 @@ def verify_problem(problem: Problem) -> None:
     graph, costs = problem.graph, problem.costs
     verify_task_graph(graph)
     names = [machine.name for machine in costs.machines]
-    if not names or len(set(names)) != len(names) or any(m.streams < 1 or m.stage_ns < 0 for m in costs.machines):
-        raise PlacementError("devices", needs="unique names, streams from 1 on", has=str(costs.machines))
+    if not 0 < len(names) <= MOST_MACHINES or len(set(names)) != len(names):
+        raise PlacementError("devices", needs=f"1 to {MOST_MACHINES} of them with unique names", has=", ".join(names))
+    for machine in costs.machines:
+        if not 1 <= machine.streams <= MOST_STREAMS or machine.stage_ns < 0:
+            needs = f"1 to {MOST_STREAMS} streams and barriers that take no less than no time"
+            raise PlacementError(f"device {machine.name}", needs=needs, has=str(machine))
     shape = (len(graph.tasks), len(names))
     rows = costs.work_ns, *([costs.shares] if costs.shares else [])
     if any(len(table) != shape[0] or any(len(row) != shape[1] for row in table) for table in rows):
@@ -174,9 +190,23 @@ def verify_problem(problem: Problem) -> None:
         raise PlacementError("links", needs="one route between any two devices", has=f"none for {missing or 'some'}")
     if any(route.bytes_per_second < 1 or route.latency_ns < 0 for route in costs.routes):
         raise PlacementError("links", needs="a positive bandwidth and a latency from 0 on")
+    if _longest_ns(problem) > LONGEST_NS:
+        raise PlacementError("cost table", needs="at most 104 days of work and copies", has="more")
     if homeless := [task.name for task, machines in zip(graph.tasks, problem.accepted, strict=True) if not machines]:
         raise PlacementError(
             "tasks " + ", ".join(homeless[:8]) + (f" and {len(homeless) - 8} more" if len(homeless) > 8 else ""),
             needs="a device that accepts them",
             has=f"none of {', '.join(names)}",
         )
+
+
+def _longest_ns(problem: Problem) -> int:
+    """Every task on its slowest device in a stage of its own, and every value on the slowest way to every device."""
+    costs, values = problem.costs, problem.graph.values
+    size_bytes = sum(value.size_bytes for value in values)
+    slowest: dict[str, int] = {}
+    for route in costs.routes:
+        whole = len(values) * (route.latency_ns + 1) + size_bytes * NANOSECONDS // route.bytes_per_second
+        slowest[route.target] = max(whole, slowest.get(route.target, 0))
+    barriers = len(costs.work_ns) * max(machine.stage_ns for machine in costs.machines)
+    return sum(max(0, *row) for row in costs.work_ns) + barriers + sum(slowest.values())

@@ -207,7 +207,7 @@ class Executor:
         return copies, targets
 
     def _predicted_copies(self) -> list[tuple[int, int]]:
-        value = {item.name: number for number, item in enumerate(self._problem.graph.values)}
+        value = self._problem.graph.value_number
         machine = {item.name: number for number, item in enumerate(self._problem.machines)}
         return [(value[copy.value], machine[copy.target]) for copy in self.predicted.copies]
 

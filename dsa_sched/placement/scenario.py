@@ -8,7 +8,6 @@ like chip files: nothing in them is executed, and messages name file, line and f
 
 from __future__ import annotations
 
-import hashlib
 import json
 from itertools import combinations, permutations
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dsa_sched.placement.problem import Machine, Route
+from dsa_sched.placement.problem import MOST_MACHINES, MOST_STREAMS, Machine, Route
 from hw_models.chip import Chip, Line, Name
 from hw_models.errors import ChipError, PlacementError, Problem
 from hw_models.field_problems import FileSchema, field_problems
@@ -40,11 +39,10 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-MOST_DEVICES = 64
 
-Rate = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=1e3, le=1e18, allow_inf_nan=False)]
 Microseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Streams = Annotated[int, Field(ge=1, le=64)]
+Streams = Annotated[int, Field(ge=1, le=MOST_STREAMS)]
 
 
 class Part(BaseModel):
@@ -141,9 +139,9 @@ class Link(Part):
     With `measured`, copies are timed before anything is placed, where both ends are real; the numbers hold till then.
     """
 
-    between: Annotated[tuple[Name, ...], Field(min_length=2, max_length=MOST_DEVICES)]
+    between: Annotated[tuple[Name, ...], Field(min_length=2, max_length=MOST_MACHINES)]
     latency_us: Microseconds
-    gigabytes_per_second: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+    gigabytes_per_second: Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
     wire: Name | None = None
     measured: bool = False
 
@@ -154,14 +152,8 @@ class Scenario(Part):
     schema_version: Literal[1]
     name: Name
     description: Line
-    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MOST_DEVICES)]
-    links: Annotated[tuple[Link, ...], Field(max_length=MOST_DEVICES**2)] = ()
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the content; comments and layout of the file do not count."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MOST_MACHINES)]
+    links: Annotated[tuple[Link, ...], Field(max_length=MOST_MACHINES**2)] = ()
 
     def machines(self) -> tuple[Machine, ...]:
         """The devices as methods see them."""
@@ -179,7 +171,7 @@ class Scenario(Part):
             for pair in combinations(link.between, 2):
                 for source, target in (pair, pair[::-1]):
                     wire = link.wire or f"{source} to {target}"
-                    speed = max(1, round(link.gigabytes_per_second * 1e9))
+                    speed = round(link.gigabytes_per_second * 1e9)
                     found.append(Route(source, target, _ns(link.latency_us), speed, wire))
         return tuple(found)
 

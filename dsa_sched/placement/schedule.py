@@ -223,14 +223,13 @@ def _one_at_a_time(who: str, items: Iterable[Run | Copy]) -> None:
 def _arrivals(schedule: Schedule, problem: Problem, number: dict[str, int]) -> dict[tuple[str, str], float]:
     """(value, machine) -> when it is there. Checks that copies carry what was made, along routes, one at a time."""
     graph = problem.graph
-    value_of = {value.name: place for place, value in enumerate(graph.values)}
     arrived: dict[tuple[str, str], float] = {}
     wires: dict[str, list[Run | Copy]] = {}
     for copy in schedule.copies:
         ends = number.get(copy.source, -1), number.get(copy.target, -1)
-        if ends not in problem.route or copy.value not in value_of or (copy.value, copy.target) in arrived:
+        if ends not in problem.route or copy.value not in graph.value_number or (copy.value, copy.target) in arrived:
             raise PlacementError(f"copy of {copy.value}", needs="a value of the graph and a route, once", has=str(copy))
-        value = value_of[copy.value]
+        value = graph.value_number[copy.value]
         made = schedule.run_of[graph.tasks[graph.producers[value]].name]
         if made.machine != copy.source or copy.start_ns < made.end_ns - SLACK_NS:
             raise PlacementError(f"copy of {copy.value}", needs=f"the value, made by {made}", has=str(copy))

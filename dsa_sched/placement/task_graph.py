@@ -9,7 +9,6 @@ like all else.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +73,16 @@ class TaskGraph:
         return {task.name: number for number, task in enumerate(self.tasks)}
 
     @cached_property
+    def value_number(self) -> dict[str, int]:
+        """Value name -> its place in `values`."""
+        return {value.name: number for number, value in enumerate(self.values)}
+
+    @cached_property
+    def value(self) -> dict[str, Value]:
+        """By name."""
+        return {value.name: value for value in self.values}
+
+    @cached_property
     def producers(self) -> tuple[int, ...]:
         """Of each value, the task that makes it."""
         return tuple(self.number[value.producer] for value in self.values)
@@ -114,11 +123,6 @@ class TaskGraph:
                 found[other].add(task)
         return tuple(tuple(sorted(after)) for after in found)
 
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of the text form."""
-        return hashlib.sha256(str(self).encode()).hexdigest()
-
     def __str__(self) -> str:
         lines = [format_line("tasks", ("name", self.name))]
         for task in self.tasks:
@@ -157,7 +161,7 @@ def verify_task_graph(graph: TaskGraph) -> None:
 
     Raises PlacementError.
     """
-    if len(graph.number) != len(graph.tasks) or len({value.name for value in graph.values}) != len(graph.values):
+    if len(graph.number) != len(graph.tasks) or len(graph.value_number) != len(graph.values):
         raise PlacementError(f"task graph {graph.name}", needs="unique names of tasks and of values")
     for task in graph.tasks:
         if task.macs < 0 or task.constant_bytes < 0:

@@ -44,6 +44,8 @@ def _plain(value: object) -> Json:
 
 def require_folder(path: Path) -> None:
     """Refuse before long work what could not be written after it. Raises UserError."""
+    if path.is_dir():
+        raise UserError(str(path), needs="a file to write", has="a folder", change="name a file in it")
     if not path.parent.is_dir():
         raise UserError(str(path), needs="a folder that exists", has="none", change="create it first")
 

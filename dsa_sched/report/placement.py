@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dsa_sched.letters import letter
-from dsa_sched.placement.check_run import Executed
 from dsa_sched.placement.methods import Outcome
-from dsa_sched.placement.mlir.convert import add_schedule, generic_text, module_of
 from dsa_sched.placement.place import Placed
 from dsa_sched.placement.problem import Problem
 from dsa_sched.placement.schedule import Copy, Run, Schedule
 from dsa_sched.placement.task_graph import ENDS
 from dsa_sched.report.listing import print_listing
 from dsa_sched.whole_file import write_whole
+from hw_models.errors import PlacementError
+
+if TYPE_CHECKING:
+    from dsa_sched.placement.check_run import Executed
 
 __all__ = [
     "outcome_rows",
@@ -26,6 +29,7 @@ __all__ = [
     "print_placed",
     "print_schedule",
     "schedule_trace",
+    "stages_text",
     "time_text",
     "write_placed",
     "write_schedule_trace",
@@ -39,7 +43,8 @@ IDLE = " "
 
 
 def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> None:
-    """Tables and the chart of the best schedule, or with `emit` one text alone: schedule, tasks, mlir, mlir-generic."""
+    """Tables and the chart of the best schedule, or with `emit` one text alone: schedule, stages, tasks, mlir,
+    mlir-generic. Raises PlacementError for the stages of a schedule without."""
     best = placed.best
     if emit is not None:
         click.echo(_emitted(best, emit), nl=False)
@@ -75,11 +80,36 @@ def print_executed(executed: Executed) -> None:
 def _emitted(best: Outcome, emit: str) -> str:
     if emit == "schedule":
         return str(best.schedule)
+    if emit == "stages":
+        return stages_text(best.schedule)
     if emit == "tasks":
         return str(best.problem.graph)
+    from dsa_sched.placement.mlir.convert import add_schedule, generic_text, module_of  # loads xDSL
+
     module = module_of(best.problem)
     add_schedule(module, best.schedule, best.method)
     return generic_text(module) if emit == "mlir-generic" else str(module) + "\n"
+
+
+def stages_text(schedule: Schedule) -> str:
+    """A line a stage: its start and time in microseconds, and the tasks of each stream, streams apart by bars. Raises
+    PlacementError for a schedule without stages."""
+    if not schedule.stages:
+        raise PlacementError(f"schedule of {schedule.graph}", needs="stages", has="none", change="try --method ios")
+    rows = [("stage", "start us", "us", "tasks")]
+    for number, names in enumerate(schedule.stages, 1):
+        runs = sorted((schedule.run_of[name] for name in names if name not in ENDS), key=lambda run: run.start_ns)
+        if runs:
+            start, end = runs[0].start_ns, max(run.end_ns for run in runs)
+            streams: dict[int, list[str]] = {}
+            for run in runs:
+                streams.setdefault(run.stream, []).append(run.task)
+            tasks = " | ".join(", ".join(own) for own in streams.values())
+            rows.append((f"{number}", f"{start / 1e3:.1f}", f"{(end - start) / 1e3:.1f}", tasks))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "".join(
+        "  ".join([*(cell.rjust(room) for cell, room in zip(row, widths, strict=False)), row[3]]) + "\n" for row in rows
+    )
 
 
 def write_placed(placed: Placed, path: Path) -> None:
@@ -171,28 +201,22 @@ def _ratio(ratio: Json) -> str:
 
 def print_schedule(schedule: Schedule, problem: Problem, columns: int = 80) -> None:
     """What each device does, and its Gantt chart."""
-    whole = schedule.makespan_ns or 1.0
+    whole, value_of = schedule.makespan_ns or 1.0, problem.graph.value
     rows = []
     for machine in schedule.machines:
         runs = [run for run in schedule.runs if run.machine == machine and run.task not in ENDS]
         busy = schedule.busy_ns(machine)
-        sent = sum(problem_bytes(problem, copy) for copy in schedule.copies if copy.source == machine)
+        sent = sum(value_of[copy.value].size_bytes for copy in schedule.copies if copy.source == machine)
         rows.append((machine, f"{len(runs):,}", time_text(busy), f"{busy / whole:.1%}", f"{sent:,}"))
     print_listing(("device", "tasks", "at work", "share", "bytes sent"), rows, right=range(1, 5))
     for line in placement_gantt(schedule, problem, columns):
         click.echo(line)
 
 
-def problem_bytes(problem: Problem, copy: Copy) -> int:
-    """Bytes of the value of a copy."""
-    return next(value.size_bytes for value in problem.graph.values if value.name == copy.value)
-
-
 def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[str]:
     """A row a stream and a wire; each task has a letter in the order of the graph, and a wire that of what it carries.
     The letter of what takes most of a stretch of time is shown."""
     letters = {task.name: letter(number) for number, task in enumerate(t for t in problem.graph.tasks if not t.is_end)}
-    producer = {value.name: value.producer for value in problem.graph.values}
     wires = {(route.source, route.target): route.wire for route in problem.costs.routes}
     rows: dict[str, list[tuple[float, float, str]]] = {}
     for machine in problem.machines:
@@ -205,7 +229,8 @@ def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[
             rows[row].append((run.start_ns, run.end_ns, letters[run.task]))
     for copy in schedule.copies:
         row = f"wire {wires[copy.source, copy.target]}"
-        rows.setdefault(row, []).append((copy.start_ns, copy.end_ns, letters.get(producer[copy.value], "<")))
+        carried = letters.get(problem.graph.value[copy.value].producer, "<")
+        rows.setdefault(row, []).append((copy.start_ns, copy.end_ns, carried))
     used = {name: work for name, work in rows.items() if work or not name.startswith("wire ")}
     width = max(map(len, used), default=0)
     step = (schedule.makespan_ns or 1.0) / columns
@@ -245,12 +270,11 @@ def schedule_trace(schedule: Schedule, problem: Problem) -> Iterator[Event]:
     for wire, number in tracks.items():
         if any(ways[copy.source, copy.target] == wire for copy in schedule.copies):
             yield {"ph": "M", "pid": links, "tid": number, "name": "thread_name", "args": {"name": wire}}
-    sizes = {value.name: value for value in problem.graph.values}
     for run in schedule.runs:
         place = {"pid": devices[run.machine], "tid": run.stream}
         yield {"ph": "X", "name": run.task, "cat": "task", **place, **_span(run)}
     for number, copy in enumerate(schedule.copies):
-        value = sizes[copy.value]
+        value = problem.graph.value[copy.value]
         track = {"pid": links, "tid": tracks[ways[copy.source, copy.target]]}
         arguments = {"bytes": value.size_bytes, "source": copy.source, "target": copy.target}
         yield {"ph": "X", "name": copy.value, "cat": "copy", **track, **_span(copy), "args": arguments}

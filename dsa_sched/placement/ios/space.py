@@ -19,13 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dsa_sched.placement.ios.limits import MOST_OPERATORS
 from dsa_sched.placement.ios.loops import cheapest, reached, ways
 from hw_models.errors import PlacementError
 
-__all__ = ["MOST_OPERATORS", "Limits", "Space", "closures", "explore", "width"]
-
-MOST_OPERATORS = 62
-"""Of a part: states are masks of 64 bits."""
+__all__ = ["Limits", "Space", "closures", "explore", "width"]
 
 LIMBS = 6
 """64-bit words of a count of schedules: enough for every order of 62 operators with every choice of stages."""

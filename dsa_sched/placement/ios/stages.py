@@ -1,21 +1,20 @@
-"""Stages as placements: what runs in which stage on which stream, in the terms of the frame and as text.
+"""Stages as placements: what runs in which stage on which stream, in the terms of the frame.
 
-stages (task numbers) --placed--> Problem (with merged tasks), Placement --simulate--> Outcome --stages_text--> text
+stages (task numbers) --placed--> Problem (with merged tasks), Placement
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dsa_sched.placement.ios.blocks import Part
 from dsa_sched.placement.ios.costs import Stage
 from dsa_sched.placement.ios.merging import merged_problem
-from dsa_sched.placement.methods import Outcome
 from dsa_sched.placement.problem import Problem
 from dsa_sched.placement.schedule import Placement
 from dsa_sched.placement.task_graph import INPUTS, TaskGraph
 
-__all__ = ["GREEDY_STREAMS", "greedy_stages", "placed", "sequential_stages", "stages_text"]
+__all__ = ["GREEDY_STREAMS", "greedy_stages", "placed", "sequential_stages"]
 
 GREEDY_STREAMS = 10
 """Of the greedy baseline, as in the paper's code."""
@@ -66,28 +65,3 @@ def placed(problem: Problem, machine: int, stages: Sequence[Stage]) -> tuple[Pro
 
 def _alone(problem: Problem) -> tuple[tuple[int, ...], ...]:
     return tuple((task,) for task in range(len(problem.graph.tasks)))
-
-
-def stages_text(outcome: Outcome) -> str:
-    """A line a stage: its start and time in microseconds, and the tasks of each stream, streams apart by bars."""
-    schedule = outcome.schedule
-    ends = {task.name for task in outcome.problem.graph.tasks if task.is_end}
-    lines = []
-    for number, names in enumerate(schedule.stages):
-        runs = [schedule.run_of[name] for name in names if name not in ends]
-        if not runs:
-            continue
-        start, end = min(run.start_ns for run in runs), max(run.end_ns for run in runs)
-        streams: dict[int, list[str]] = {}
-        for run in sorted(runs, key=lambda run: run.start_ns):
-            streams.setdefault(run.stream, []).append(run.task)
-        lines.append((f"{number + 1}", f"{start / 1e3:.1f}", f"{(end - start) / 1e3:.1f}", _text(streams.values())))
-    rows = [("stage", "start us", "us", "tasks"), *lines]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "".join(
-        "  ".join([cell.rjust(room) for cell, room in zip(row, widths, strict=False)] + [row[3]]) + "\n" for row in rows
-    )
-
-
-def _text(streams: Iterable[Sequence[str]]) -> str:
-    return " | ".join(", ".join(tasks) for tasks in streams)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -33,6 +34,14 @@ def test_a_good_file_is_read_and_hashed(tmp_path: Path) -> None:
     path = small(tmp_path)
     assert read_model(path).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert load_model(str(path)).sha256 == read_model(path).sha256
+
+
+def test_a_newer_format_than_onnxruntime_reads(tmp_path: Path) -> None:
+    """What writes a model claims its own newest version of the format, whatever the operators need."""
+    model = classifier()
+    model.ir_version = onnx.IR_VERSION + 1
+    loaded = load_model(save(model, tmp_path / "new.onnx"))
+    onnxruntime.InferenceSession(loaded.source.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def test_every_truncation_is_refused_with_the_path(tmp_path: Path) -> None:

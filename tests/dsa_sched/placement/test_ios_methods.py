@@ -15,7 +15,7 @@ from dsa_sched.placement.ios.gpu import gpu_problem
 from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
 from dsa_sched.placement.ios.space import Limits, closures, explore
-from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages, stages_text
+from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
 from dsa_sched.placement.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.methods import Search, find_method
 from dsa_sched.placement.problem import CostTable, Machine, Merged, Problem
@@ -281,14 +281,6 @@ def test_parts_that_are_no_order_are_refused() -> None:
     rest = tuple(task for task in tasks if task != late)
     with pytest.raises(PlacementError, match="a place after"):
         search_stages(problem, Contention(problem, 0), [(late,), rest], 3)
-
-
-def test_stages_as_text() -> None:
-    problem = one_machine(1, 5, 2, contended=False)
-    text = stages_text(find_method("ios")(problem, Search()))
-    lines = text.splitlines()
-    assert lines[0].split() == ["stage", "start", "us", "us", "tasks"]
-    assert all(text.count(f"t{number}") == 1 for number in range(5))
 
 
 class PairsMerge:

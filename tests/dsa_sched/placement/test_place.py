@@ -69,6 +69,17 @@ def test_what_is_emitted_can_be_read_back(files: tuple[str, str]) -> None:
         verify_schedule(schedule, problem_of(module))
 
 
+def test_stages_are_emitted(files: tuple[str, str]) -> None:
+    model, scenario = files
+    tasks = parse_task_graph(invoke(model, "--scenario", scenario, "--method", "heft", "--emit", "tasks").stdout).tasks
+    text = invoke(model, "--scenario", scenario, "--method", "ios", "--emit", "stages").stdout
+    assert text.splitlines()[0].split() == ["stage", "start", "us", "us", "tasks"]
+    assert all(text.count(task.name) == 1 for task in tasks if not task.is_end)
+    result = invoke(model, "--scenario", scenario, "--method", "heft", "--emit", "stages")
+    assert result.exit_code == 1
+    assert "needs stages; has none; try --method ios" in result.stderr
+
+
 def test_methods_are_compared(files: tuple[str, str]) -> None:
     model, scenario = files
     result = invoke(model, "--scenario", scenario, "--compare", "--evaluations", "50")
@@ -124,6 +135,7 @@ def test_methods_are_listed() -> None:
         (("{model}", "--scenario", "nowhere.yaml", "--method", "heft"), 1, "nowhere.yaml"),
         (("nowhere.onnx", "--scenario", "{scenario}", "--method", "heft"), 1, "nowhere.onnx"),
         (("{model}", "--scenario", "{scenario}", "--json", "no/folder.json", "--method", "heft"), 1, "folder"),
+        (("{model}", "--scenario", "{scenario}", "--json", "{folder}", "--method", "heft"), 1, "needs a file to write"),
         (("{model}", "--scenario", "{broken}", "--method", "heft"), 1, "broken.yaml:5"),
     ],
 )
@@ -132,7 +144,7 @@ def test_mistakes_are_told(
 ) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text(SCENARIO.replace("flops_per_second: 1e9", "flops: 1e9").lstrip())
-    names = {"model": files[0], "scenario": files[1], "broken": str(broken)}
+    names = {"model": files[0], "scenario": files[1], "broken": str(broken), "folder": str(tmp_path)}
     result = invoke(*(argument.format(**names) for argument in arguments))
     assert result.exit_code == code
     assert said in result.stderr

@@ -126,7 +126,7 @@ def test_sphinx_is_never_worse_than_list_scheduling(seed: int) -> None:
 def test_what_its_critical_path_proves_ends_the_search() -> None:
     problem = branches((5,), (-1, 500, 900))
     outcome = SPHINX(problem, Search())
-    assert outcome.optimal
+    assert outcome.makespan_ns <= outcome.bound_ns
     assert outcome.evaluations < 20
     assert "proven by its critical path" in {decision.verdict for decision in outcome.decisions}
 

@@ -1,0 +1,11 @@
+"""How large the parts of a network may be that IOS searches."""
+
+from __future__ import annotations
+
+__all__ = ["MOST_OPERATORS", "MOST_TRANSITIONS"]
+
+MOST_OPERATORS = 62
+"""States of a part are masks of 64 bits."""
+
+MOST_TRANSITIONS = 100_000_000
+"""They take 8 bytes each, twice while they grow."""
