@@ -1,10 +1,12 @@
-"""Spilling policies and packings: `python benchmarks/allocation.py [--json FILE] [--markdown FILE] [--quick]`.
+"""Spilling policies, packings and what they do to plans: `python benchmarks/allocation.py [--json FILE]
+[--markdown FILE] [--quick]`.
 
-Three kinds of cases: random lifetimes; what one core holds of one instance of each group that level O3 makes (the
-local memory is a share of what it would need); values of whole networks in the staging memory of the stcp920. Each
-policy allocates each case from near to far; small cases are solved exactly too.
+Three kinds of cases for policies and packings: random lifetimes; what one core holds of one instance of each group that
+level O3 makes (the local memory is a share of what it would need); values of whole networks in the staging memory of
+the stcp920. Each policy allocates each case from near to far; small cases are solved exactly too. Then plans of level
+O3 with and without spills, under the cost model and the clock, and the main memory that programs need.
 
-Keys of the JSON object: `host_cpu`, `python`, and two lists.
+Keys of the JSON object: `host_cpu`, `python`, and four lists.
 
     rows                    one a kind of case, share of the demand that there is room for, and policy
       kind, share, policy, cases
@@ -17,6 +19,18 @@ Keys of the JSON object: `host_cpu`, `python`, and two lists.
     packing                 one a kind of case
       kind, cases, optimal  how many were solved, and how often the packing is a best one
       mean_ratio, worst_ratio           height over the optimum
+    plans                   one a network, batch, size of the data buffer of L1, and choice of `--spill`
+      network, batch_per_cluster, data_bytes, spill
+      refusal               why there is no plan, empty where there is one; without one the row ends here
+      instances             of each group
+      spilled               values of groups that leave the cores
+      model_cycles          of the cost model, which `auto` decides by
+      clock_cycles          of the program under the clock (`isched.timing`), in program order
+      scheduled_cycles      the same as `--schedule` orders it
+    main_memory             one a network, batch and level
+      network, batch_per_cluster, level, constant_bytes
+      kept_bytes            where every value that reaches the main memory keeps a place (`--keep-values`)
+      shared_bytes          where they take turns
 """
 
 from __future__ import annotations
@@ -32,23 +46,28 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
 from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
-from dsa_sched.frontend import load_model
+from dsa_sched.driver import CompileOptions, compile_plan
+from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from hw_models.routes import main_memory
+from isched.placing import place_tensors
+from isched.timing import time_program
 from partitioner.allocation import POLICIES, Allocation, Memory, Value, allocate
-from partitioner.layout import walked
+from partitioner.layout import lay_out, walked
 from partitioner.levels import make_plan
 from partitioner.packing import Item, lowest, peak_bytes
 from partitioner.packing_exact import exact_height, exact_spill
 from partitioner.plan import MOVES, Plan
+from partitioner.plan_cost import plan_cycles
+from partitioner.spilling import held_values
 from partitioner.tiling import Tiler
-from partitioner.walk import Walk
+from tests.chip_runs import small_chip
 
 Row = dict[str, Any]
 
@@ -61,6 +80,39 @@ SHARES = (0.9, 0.75, 0.5)
 RANDOM_CASES = 200
 MOST_EXACT = 12
 """Values of a case that is solved exactly too."""
+
+KIB, MIB = 1 << 10, 1 << 20
+SPILLED = (
+    ("densenet121", 4, MIB),
+    ("densenet121", 8, MIB),
+    ("densenet121", 16, MIB),
+    ("unet", 4, MIB),
+    ("unet", 8, MIB),
+    ("unet", 16, MIB),
+    ("nasnet", 4, MIB),
+    ("resnet50", 8, MIB),
+    ("resnet50", 16, MIB),
+    ("resnet50", 32, MIB),
+    ("squeezenet", 16, MIB),
+    ("shufflenet", 16, MIB),
+    ("inception_v1", 16, MIB),
+    ("resnet50", 16, 640 * KIB),
+    ("squeezenet", 16, 256 * KIB),
+)
+"""Networks, images a cluster and bytes of a core's data buffer: 1 MiB is that of the stcp920."""
+
+SPILLS = ("none", "longest", "cost", "auto")
+"""Choices of `--spill` that are compared."""
+
+STORED = (
+    ("resnet50", 1, "O0"),
+    ("resnet50", 16, "O0"),
+    ("resnet50", 16, "O1"),
+    ("resnet50", 16, "O3"),
+    ("densenet121", 8, "O0"),
+    ("densenet121", 8, "O3"),
+)
+"""Networks, images a cluster and levels whose main memory is counted."""
 
 UNIT = 64
 FAR = Memory("far", 1 << 50, UNIT)
@@ -104,18 +156,6 @@ def items_of(values: Iterable[Value]) -> list[Item]:
     return [Item(v.name, v.slots[0], v.slots[-1], -(-v.size_bytes // UNIT) * UNIT) for v in values]
 
 
-def held_values(walk: Walk) -> tuple[Value, ...]:
-    """What the fullest core holds in its own memory, with the slots in which layers use it."""
-    uses: dict[str, set[int]] = {
-        key: {first, last} for key, (first, last, _) in walk.items.items() if walk.memory[key] == walk.local.memory
-    }
-    for step in walk.steps:
-        for entry in step if isinstance(step, list) else ():
-            for held in entry.local.values():
-                uses[held.item].add(entry.slot)
-    return tuple(Value(key, walk.items[key][2], tuple(sorted(slots))) for key, slots in uses.items())
-
-
 def alone(plan: Plan, group: str, main: str) -> Plan:
     """One instance of a group, everything outside it in the main memory."""
     step = next(s for s in plan.steps if s.group == group and s.kind not in MOVES)
@@ -139,7 +179,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
             except UserError as error:
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue
-            groups.append(held_values(walk))
+            groups.append(tuple(held_values(walk, walk.local.memory).values()))
         whole.append(network_values(make_plan(model.graph, model.constants, chip, TARGET, "O0"), model.graph))
         print(f"{network}: {len(plan.groups)} groups, {len(whole[-1])} values", flush=True)
     return groups, whole
@@ -223,6 +263,57 @@ def measure_packing(kind: str, cases: Iterable[Sequence[Value]]) -> Row:
             "worst_ratio": max(ratios, default=0.0)}  # fmt: skip
 
 
+def measure_plans(cases: Iterable[tuple[str, int, int]]) -> Iterator[Row]:
+    """Plans of level O3 by what is spilled; equal plans are timed once."""
+    for network, batch, data_bytes in cases:
+        model, chip = load_model(network, {}, batch), small_chip(data_bytes=data_bytes)
+        timed: dict[Plan, Row] = {}
+        for spill in SPILLS:
+            row: Row = {"network": network, "batch_per_cluster": batch, "data_bytes": data_bytes, "spill": spill}
+            try:
+                plan = make_plan(model.graph, model.constants, chip, TARGET, "O3", spill)
+            except UserError as error:
+                yield {**row, "refusal": error.line}
+                continue
+            bare = replace(plan, decisions=())
+            if bare not in timed:
+                timed[bare] = plan_figures(plan, model, chip)
+            print(f"{network}, {batch} images, {spill}: {timed[bare]['scheduled_cycles']:,.0f} cycles", flush=True)
+            yield {**row, "refusal": "", **timed[bare]}
+
+
+def plan_figures(plan: Plan, model: Model, chip: Chip) -> Row:
+    return {
+        "instances": [group.split.instances for group in plan.groups],
+        "spilled": sum(exchange.scope != "" for group in plan.groups for exchange in group.exchanges),
+        "model_cycles": plan_cycles(plan, model.graph, chip, TARGET).cycles,
+        "clock_cycles": clock_cycles(plan, model, chip, CompileOptions("O3")),
+        "scheduled_cycles": clock_cycles(plan, model, chip, CompileOptions("O3", schedule=True)),
+    }
+
+
+def clock_cycles(plan: Plan, model: Model, chip: Chip, options: CompileOptions) -> float:
+    return time_program(compile_plan(plan, model, chip, TARGET, options).program, chip, TARGET).cycles
+
+
+def measure_main_memory(cases: Iterable[tuple[str, int, str]], chip: Chip) -> Iterator[Row]:
+    """What placements in the main memory take."""
+    for network, batch, level in cases:
+        model = load_model(network, {}, batch)
+        graph = model.graph
+        plan = make_plan(graph, model.constants, chip, TARGET, level)
+        layout = lay_out(plan, graph, chip, TARGET, Tiler.of(graph, TARGET, chip))
+        kept, shared = (place_tensors(graph, chip, 0, layout, keep) for keep in (True, False))
+        yield {
+            "network": network,
+            "batch_per_cluster": batch,
+            "level": level,
+            "constant_bytes": sum(p.size_bytes for p in kept if p.kind == "constant"),
+            "kept_bytes": max(p.offset_bytes + p.size_bytes for p in kept),
+            "shared_bytes": max(p.offset_bytes + p.size_bytes for p in shared),
+        }
+
+
 HEADINGS = ("cases", "room", "policy", "spilled", "transfers", "bytes moved", "beyond", "height", "optimum", "wins")
 
 LEGEND = """Room: the first memory has this share of what the case needs at its fullest moment; the second, half of that
@@ -232,9 +323,27 @@ memory. Height: where the highest value ends over the most bytes in use at once;
 moved over the proven fewest, mean of the small cases (in brackets, how many). Wins: cases in which no other policy
 moves less."""
 
+PLAN_HEADINGS = (
+    "network",
+    "images",
+    "data buffer",
+    "spill",
+    "instances",
+    "spilled",
+    "cost model",
+    "clock",
+    "scheduled",
+)
+
+PLAN_LEGEND = """Images of one cluster, cycles for all of them. Instances: of each group. Spilled: values of groups that
+leave the cores. Clock: the program in program order; scheduled: as `--schedule` orders it. `auto` takes `none` or
+`cost`, whichever the cost model finds faster."""
+
+MAIN_HEADINGS = ("network", "images", "level", "every value kept", "values take turns", "constants alone")
+
 
 def markdown(figures: Row) -> str:
-    """Both tables for a reader."""
+    """The four tables for a reader."""
     rows = (
         (
             f"{row['kind']} ({row['cases']})",
@@ -263,14 +372,42 @@ def markdown(figures: Row) -> str:
         "## Packing beside the proven optimum",
         table(("cases", "solved", "packed as well", "mean height over optimum", "worst"), packing),
         f"Cases of at most {MOST_EXACT} values.",
+        "## Spilling in plans of level O3",
+        table(PLAN_HEADINGS, _plan_cells(figures["plans"])),
+        PLAN_LEGEND,
+        "## Main memory",
+        table(MAIN_HEADINGS, (_main_cells(row) for row in figures["main_memory"])),
+        "MiB on one cluster, of values that reach the main memory.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _plan_cells(rows: Iterable[Row]) -> Iterator[list[str]]:
+    """Choices of a case that end alike share a row."""
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for row in rows:
+        case = (row["network"], str(row["batch_per_cluster"]), f"{row['data_bytes'] // KIB:,} KiB")
+        alike.setdefault((case, _plan_end(row)), []).append(row["spill"])
+    for (start, end), spills in alike.items():
+        yield [*start, ", ".join(spills), *end]
+
+
+def _plan_end(row: Row) -> tuple[str, ...]:
+    if row["refusal"]:
+        return (row["refusal"], "", "", "", "")
+    cycles = (row["model_cycles"], row["clock_cycles"], row["scheduled_cycles"])
+    return (", ".join(map(str, row["instances"])), str(row["spilled"]), *(f"{number:,.0f}" for number in cycles))
+
+
+def _main_cells(row: Row) -> list[str]:
+    start = [row["network"], str(row["batch_per_cluster"]), row["level"]]
+    return [*start, *(f"{row[f'{which}_bytes'] / MIB:,.2f}" for which in ("kept", "shared", "constant"))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Spilling policies and packings.")
     add_outputs(parser)
-    parser.add_argument("--quick", action="store_true", help="one network, few random cases")
+    parser.add_argument("--quick", action="store_true", help="one network, few random cases, two plans")
     options = parser.parse_args()
     chip = load_chip("stcp920")
     count = RANDOM_CASES // 10 if options.quick else RANDOM_CASES
@@ -288,6 +425,9 @@ def main() -> None:
     ]
     figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
     figures |= {"rows": rows, "packing": packing}
+    plans = [case for case in SPILLED if case[0] == "squeezenet"] if options.quick else SPILLED
+    figures["plans"] = list(measure_plans(plans))
+    figures["main_memory"] = list(measure_main_memory(STORED[:1] if options.quick else STORED, chip))
     finish(options, figures, markdown(figures))
 
 

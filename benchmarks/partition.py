@@ -1,11 +1,12 @@
 """Plans of every level: `python benchmarks/partition.py [--json FILE] [--markdown FILE] [--network NAME]... [--quick]`.
 
 For each network, at a small and a large batch a cluster, each level is planned, laid out and counted; nothing is run.
-Bytes are exact (`partitioner.traffic`), cycles those of the cost model. Three tables: levels, the
-published hand schedule of ResNet-50 beside level O3, and planning time up to 10,000 operators.
+Bytes are exact (`partitioner.traffic`), cycles those of the cost model. Four tables: levels, the
+published hand schedule of ResNet-50 beside level O3, the cost model beside the clock, and planning time up to 10,000
+operators.
 
 Keys of the JSON object: `host_cpu`, `python`, `cpus`, `load_average` (at the start; above 1, times are too long), and
-three lists.
+four lists.
 
     rows                    one a network, batch and level
       network, chip, level, batch_per_cluster
@@ -26,6 +27,8 @@ three lists.
     hand                    readings of the published hand schedule of ResNet-50, and O3
       name, refusal, main_bytes_if_it_fits, main_bytes, plan_floor_cycles, serial_cycles
       clock_cycles                      of the lowered program under the clock (`isched.timing`), launch included
+    clock                   the sums of `partitioner.plan_cost` and the clock, an item, launch included
+      network, level, batch_per_cluster, serial_cycles_per_item, overlapped_cycles_per_item, clock_cycles_per_item
     scaling                 graph, operators, level, groups, seconds
 """
 
@@ -55,12 +58,12 @@ from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from hw_models.routes import main_memory, staging_memory
 from isched.lower import lower_plan
-from isched.timed import timed_streams
-from isched.timing import time_streams
+from isched.timing import time_program
 from partitioner.bounds import binding_floor
 from partitioner.graph import Graph
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import Plan
+from partitioner.plan_cost import plan_cycles
 from tests.partition_graphs import chain_graph, residual_chain
 
 Row = dict[str, Any]
@@ -83,6 +86,8 @@ PAPER_TENSORS = {
 """Tensors in DDR, LLB and L1 of the published comparison (table 3)."""
 
 HAND_NETWORK, HAND_BATCH = "resnet50", 16
+CLOCKED = {"squeezenet": (1, 2, 4, 8, 16), "unet": (1, 4)}
+CLOCKED_LEVELS = ("O0", "O1", "O3")
 SCALING = (10, 100, 1_000, 10_000)
 QUICK_SCALING = SCALING[:3]
 MIB = 1 << 20
@@ -170,7 +175,7 @@ def bytes_if_it_fits(plan: Plan, graph: Graph) -> int:
 def clock_cycles(plan: Plan, model: Model, chip: Chip) -> float:
     """Cycles of the program that the plan becomes."""
     program = lower_plan(plan, model.graph, model.constants, chip, TARGET, TARGET.data_base_bytes)
-    return time_streams(timed_streams(program, chip, TARGET.issue_costs(program)), chip).cycles
+    return time_program(program, chip, TARGET).cycles
 
 
 def measure_hand(chip: Chip) -> Iterator[Row]:
@@ -189,6 +194,22 @@ def measure_hand(chip: Chip) -> Iterator[Row]:
             row["clock_cycles"] = clock_cycles(plan, model, chip)
         print(f"hand schedule {name}: {refusal or row['main_bytes']}", flush=True)
         yield row
+
+
+def measure_clock(chip: Chip) -> Iterator[Row]:
+    """What plans cost before they are lowered, and what their programs take."""
+    for name, batches in CLOCKED.items():
+        for batch in batches:
+            model = load_model(name, {}, batch)
+            for level in CLOCKED_LEVELS:
+                plan = planned(model, chip, level)[0]
+                cost = plan_cycles(plan, model.graph, chip, TARGET)
+                row: Row = {"network": name, "level": level, "batch_per_cluster": batch}
+                row["serial_cycles_per_item"] = cost.serial_cycles / batch
+                row["overlapped_cycles_per_item"] = cost.overlapped_cycles / batch
+                row["clock_cycles_per_item"] = clock_cycles(plan, model, chip) / batch
+                print(f"clock {name} {level} batch {batch}: {row['clock_cycles_per_item']:.0f}", flush=True)
+                yield row
 
 
 def measure_scaling(sizes: Iterable[int], chip: Chip) -> Iterator[Row]:
@@ -214,7 +235,7 @@ PAPER_LEGEND = "Published counts of tensors in DDR, LLB and L1: "
 
 
 def markdown(figures: Row) -> str:
-    """The three tables for a reader."""
+    """The four tables for a reader."""
     counts = (
         f"{network}, {who}: {' / '.join(map(str, by_memory))}"
         for network, found in PAPER_TENSORS.items()
@@ -230,6 +251,9 @@ def markdown(figures: Row) -> str:
         "## The published hand schedule of ResNet-50, 16 images a cluster",
         table(HAND_HEADINGS, (_hand_cells(row) for row in figures["hand"])),
         _hand_verdict(figures["hand"]),
+        "## The cost model beside the clock",
+        table(CLOCK_HEADINGS, (_clock_cells(row) for row in figures["clock"])),
+        _clock_verdict(figures["clock"]),
         "## Planning time",
         table(SCALING_HEADINGS, (_scaling_cells(row) for row in figures["scaling"])),
     ]
@@ -255,6 +279,16 @@ LEVEL_HEADINGS = (
     "planning s",
 )
 HAND_HEADINGS = ("schedule", "DDR MiB if it fits", "DDR MiB", "overlapped", "serial", "clock", "refusal")
+CLOCK_HEADINGS = (
+    "network",
+    "batch",
+    "level",
+    "serial",
+    "overlapped",
+    "clock",
+    "serial over clock",
+    "overlapped over clock",
+)
 SCALING_HEADINGS = ("graph", "operators", "level", "groups", "planning s")
 
 
@@ -309,6 +343,33 @@ def _hand_verdict(rows: Sequence[Row]) -> str:
     )
 
 
+def _clock_cells(row: Row) -> list[str]:
+    cycles = [row[f"{which}_cycles_per_item"] for which in ("serial", "overlapped", "clock")]
+    ratios = (f"{part / cycles[-1] - 1:+.1%}" for part in cycles[:-1])
+    return [row["network"], str(row["batch_per_cluster"]), row["level"], *(f"{n:,.0f}" for n in cycles), *ratios]
+
+
+def _clock_verdict(rows: Sequence[Row]) -> str:
+    """How far the sums are from the clock, and whether they put the batches of a network in the clock's order."""
+    said = []
+    for which in ("serial", "overlapped"):
+        ratios = [row[f"{which}_cycles_per_item"] / row["clock_cycles_per_item"] - 1 for row in rows]
+        pairs = {(row["network"], row["level"]) for row in rows}
+        alike = sum(_order(rows, *pair, which) == _order(rows, *pair, "clock") for pair in pairs)
+        said.append(f"{which} {min(ratios):+.1%} to {max(ratios):+.1%}, same order for {alike} of {len(pairs)}")
+    return (
+        "Cycles are for one item on one cluster, launch included; clock: the program under `isched.timing`, in program "
+        "order. Away from the clock, and whether the batches of a network and level come in the clock's order: "
+        f"{'; '.join(said)}."
+    )
+
+
+def _order(rows: Sequence[Row], network: str, level: str, which: str) -> list[int]:
+    """Batches, the fastest first."""
+    found = [row for row in rows if (row["network"], row["level"]) == (network, level)]
+    return [row["batch_per_cluster"] for row in sorted(found, key=lambda row: row[f"{which}_cycles_per_item"])]
+
+
 def _scaling_cells(row: Row) -> list[str]:
     return [row["graph"], f"{row['operators']:,}", row["level"], f"{row['groups']:,}", f"{row['seconds']:.2f}"]
 
@@ -326,6 +387,7 @@ def main() -> None:
     sections: dict[str, Callable[[], Iterator[Row]]] = {
         "rows": lambda: measure_levels(options.network or NETWORKS, chip),
         "hand": lambda: measure_hand(chip),
+        "clock": lambda: measure_clock(chip),
         "scaling": lambda: measure_scaling(sizes, chip),
     }
     for name, measure in sections.items():

@@ -7,9 +7,8 @@ Two sums bracket a run. `serial_cycles`: every engine waits for every other, so 
 barriers; queues, issue and waiting for single instructions are in neither, nor are other clusters that share a memory.
 
 Decisions use the serial sum. Programs as they are lowered put barriers between loading, computing and storing, and
-engines of a core mostly wait for each other's tiles. For SqueezeNet and U-Net on the stcp920 (O0, O1, O3) the serial
-sum lies between 22 % below and 14 % above what the clock of `isched.timing` finds for the machine code, the overlapped
-one 17 to 64 % below, and the serial sum puts batches in the clock's order (docs/partitioning.md has the numbers).
+engines of a core mostly wait for each other's tiles. `benchmarks/partition.py` sets both beside the clock of
+`isched.timing`: the serial sum is nearer to it, and puts batches in its order.
 """
 
 from __future__ import annotations
