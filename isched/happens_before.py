@@ -20,7 +20,7 @@ from numba import njit
 
 from hw_models.errors import PlanError
 from isched.conflicts import Conflicts
-from isched.program import Instr, Program, Stream
+from isched.program import Instr, Program
 from isched.touches import Flags, Vector
 
 __all__ = ["Steps", "Units", "transfer_ends", "walk"]
@@ -91,13 +91,13 @@ def walk(program: Program, units: Units, conflicts: Sequence[Conflicts]) -> Step
 
     Raises PlanError where cores wait for each other for ever, or a transfer is never awaited.
     """
-    ends = [_ends(program, stream) for stream in program.streams]
+    ends = [_ends(program, number) for number in range(len(program.streams))]
     meetings = _meetings(program)
     instrs = [instr for stream in program.streams for instr in stream.instrs]
     starts = np.cumsum([0, *(len(stream.instrs) for stream in program.streams)])
     unit = units.numbers(instrs)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
-    meets = np.array([bool(instr.meets or instr.opcode == program.barrier) for instr in instrs], np.bool_)
+    meets = np.array([program.is_meeting(instr) for instr in instrs], np.bool_)
     sizes = np.concatenate([np.diff(pairs.earlier.starts) for pairs in conflicts])
     earlier = np.concatenate([pairs.earlier.numbers for pairs in conflicts])
     core, index, knows, over = _walk(
@@ -125,14 +125,16 @@ def transfer_ends(instrs: Sequence[Instr]) -> dict[int, int]:
     return ends
 
 
-def _ends(program: Program, stream: Stream) -> Vector:
-    """For each position the one behind which its accesses are over; of a transfer, behind the wait for it."""
-    ends = np.arange(1, len(stream.instrs) + 1)
-    waits = transfer_ends(stream.instrs)
-    for position, instr in enumerate(stream.instrs):
+def _ends(program: Program, number: int) -> Vector:
+    """For each position of a stream the one behind which its accesses are over; of a transfer, behind the wait for
+    it."""
+    instrs = program.streams[number].instrs
+    ends = np.arange(1, len(instrs) + 1)
+    waits = transfer_ends(instrs)
+    for position, instr in enumerate(instrs):
         if not instr.starts:
             continue
-        who = f"program {program.name}, core {stream.core}"
+        who = program.who(number, position)
         wait = waits.get(position)
         if wait is None:
             raise PlanError(who, needs="every background transfer awaited before the end", has=instr.starts)
@@ -145,10 +147,8 @@ def _ends(program: Program, stream: Stream) -> Vector:
 def _meetings(program: Program) -> tuple[Vector, Vector, Flags]:
     """What cores do together, in an order in which they can: from `starts[n]` to `starts[n + 1]` the streams that take
     part in meeting n; whether it is a barrier. Raises PlanError where they wait for ever."""
-    barrier = program.barrier
     places = [
-        [place for place, instr in enumerate(stream.instrs) if instr.meets or instr.opcode == barrier]
-        for stream in program.streams
+        [place for place, instr in enumerate(stream.instrs) if program.is_meeting(instr)] for stream in program.streams
     ]
     numbers = {stream.core: n for n, stream in enumerate(program.streams)}
     at = [0] * len(places)
@@ -156,7 +156,7 @@ def _meetings(program: Program) -> tuple[Vector, Vector, Flags]:
     while waiting := [n for n, own in enumerate(places) if at[n] < len(own)]:
         here = {n: program.streams[n].instrs[places[n][at[n]]] for n in waiting}
         for instr in here.values():
-            members = _members(instr, barrier, numbers)
+            members = _members(program, instr, numbers)
             if all(n in here and _same(here[n], instr) for n in members):
                 break
         else:
@@ -165,13 +165,13 @@ def _meetings(program: Program) -> tuple[Vector, Vector, Flags]:
             at[n] += 1
         taking_part += members
         starts.append(len(taking_part))
-        barriers.append(instr.opcode == barrier)
+        barriers.append(program.is_barrier(instr))
     return np.array(starts, np.int64), np.array(taking_part, np.int64), np.array(barriers, np.bool_)
 
 
-def _members(instr: Instr, barrier: str, numbers: dict[int, int]) -> list[int]:
-    """The streams that take part in what cores do together."""
-    if instr.opcode == barrier:
+def _members(program: Program, instr: Instr, numbers: dict[int, int]) -> list[int]:
+    """The streams that take part in what cores do together; `numbers` are those of their cores."""
+    if program.is_barrier(instr):
         return list(range(len(numbers)))
     return [numbers[n] for n in range(instr.meets.bit_length()) if instr.meets >> n & 1 and n in numbers]
 
@@ -181,11 +181,8 @@ def _same(a: Instr, b: Instr) -> bool:
 
 
 def _stuck(program: Program, number: int, position: int) -> PlanError:
-    stream = program.streams[number]
-    instr = stream.instrs[position]
     return PlanError(
-        f"program {program.name}, core {stream.core}, instruction {position} "
-        f"({instr.opcode} of {instr.source or 'no operator'})",
+        program.who(number, position),
         needs="as many barriers on every core, and the same instructions that cores do together in the same order",
         has="cores that wait for each other for ever",
     )

@@ -92,6 +92,29 @@ class Program:
     streams: tuple[Stream, ...]
 
     @cached_property
+    def cores(self) -> int:
+        """A bit for each core, as in `Instr.meets`."""
+        return sum(1 << stream.core for stream in self.streams)
+
+    def is_barrier(self, instr: Instr) -> bool:
+        return instr.opcode == self.barrier
+
+    def is_meeting(self, instr: Instr) -> bool:
+        """Whether cores do the instruction together: as a barrier, or by their engines."""
+        return instr.meets != 0 or instr.opcode == self.barrier
+
+    def is_full_meeting(self, instr: Instr) -> bool:
+        """Whether all cores do it together."""
+        return instr.opcode == self.barrier or instr.meets & self.cores == self.cores
+
+    def who(self, number: int, position: int) -> str:
+        """How messages name the instruction at a position of stream `number`."""
+        stream = self.streams[number]
+        instr = stream.instrs[position]
+        served = instr.source or "no operator"
+        return f"program {self.name}, core {stream.core}, instruction {position} ({instr.opcode} of {served})"
+
+    @cached_property
     def placement(self) -> dict[str, Placement]:
         return {placement.tensor: placement for placement in self.placements}
 

@@ -50,8 +50,7 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
 
 def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:
     orders = dependences(program, chip)
-    kept = [_kept(order, len(stream.instrs)) for order, stream in zip(orders, program.streams, strict=True)]
-    cores = [_Core(stream, order, own) for stream, order, own in zip(program.streams, orders, kept, strict=True)]
+    cores = [_Core(stream, order) for stream, order in zip(program.streams, orders, strict=True)]
     groups = _alike(cores)
     leaders = [max(members, key=lambda n: len(program.streams[n].instrs)) for members in groups]
     leading = replace(program, streams=tuple(program.streams[leader] for leader in leaders))
@@ -59,7 +58,7 @@ def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:
     streams: list[Stream] = list(program.streams)
     met: Floats | None = None
     for members, leader, issue in zip(groups, leaders, target.issue_costs(leading), strict=True):
-        tasks = _tasks(cores, members, leader, issue, program.barrier, costs)
+        tasks = _tasks(program, cores, members, leader, issue, costs)
         order, begun = list_schedule(tasks, chip.assumed.queue_depth, met)
         met = begun if met is None and len(begun) else met
         listed = cores[leader].kept[order]
@@ -73,11 +72,15 @@ def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:
 
 @dataclass(frozen=True)
 class _Core:
-    """A stream with its order; `kept` are the positions of everything but dropped barriers."""
+    """A stream with its order."""
 
     stream: Stream
     order: CoreOrder
-    kept: Vector
+
+    @cached_property
+    def kept(self) -> Vector:
+        """Positions of everything but dropped barriers."""
+        return np.delete(np.arange(len(self.stream.instrs)), sorted(self.order.dropped))
 
     @cached_property
     def background(self) -> Flags:
@@ -92,10 +95,6 @@ class _Core:
     @property
     def moves(self) -> bool:
         return bool(self.background.any())
-
-
-def _kept(order: CoreOrder, count: int) -> Vector:
-    return np.delete(np.arange(count), sorted(order.dropped))
 
 
 def _alike(cores: Sequence[_Core]) -> list[list[int]]:
@@ -146,14 +145,15 @@ class _Costs:
         self._rates: dict[tuple[str, int], float] = {}
         self._known: dict[tuple[object, ...], tuple[str, float]] = {}
 
-    def work(self, instr: Instr, idle: bool, meets: int) -> tuple[str, float]:
-        """The unit (empty for none) and its cycles: latency, then the bytes of each flow at the rate it then has."""
+    def work(self, instr: Instr, idle: bool) -> tuple[str, float]:
+        """The unit (empty for none) and its cycles: latency, then the bytes of each flow at the rate it then has.
+        `idle`: it is only a wait of the scalar core."""
         shapes = [(r.memory, r.row_bytes, r.rows, r.stride_bytes) for r in (*instr.reads, *instr.writes)]
-        key = (instr.engine, instr.starts, instr.cycles, idle, bool(meets), len(instr.reads), *shapes)
+        key = (instr.engine, instr.starts, instr.cycles, idle, bool(instr.meets), len(instr.reads), *shapes)
         found = self._known.get(key)
         if found is None:
             unit, cycles, flows = timed_work(instr, self._chip, bool(instr.starts), idle)
-            shared = 0 if instr.starts else 1 if meets else self._chip.cores_per_cluster
+            shared = 0 if instr.starts else 1 if instr.meets else self._chip.cores_per_cluster
             cycles += sum(flow.size_bytes / self._rate(flow.link, shared) for flow in flows)
             found = self._known[key] = "" if instr.starts else unit, cycles
         return found
@@ -171,26 +171,26 @@ class _Costs:
 
 
 def _tasks(
-    cores: Sequence[_Core], members: Sequence[int], leader: int, issue: CoreIssue, barrier: str, costs: _Costs
+    program: Program, cores: Sequence[_Core], members: Sequence[int], leader: int, issue: CoreIssue, costs: _Costs
 ) -> Tasks:
     """The leader's stream, without dropped barriers, with what any member must keep."""
     core = cores[leader]
     kept = core.kept.tolist()
-    instrs, issues = [core.stream.instrs[n] for n in kept], [issue.issues[n] for n in kept]
-    each = list(zip(instrs, issues, strict=True))
-    meets = [instr.opcode == barrier or cost.meets != 0 for instr, cost in each]
-    idle = [bool(instr.awaits or (instr.opcode == barrier and not cost.meets)) for instr, cost in each]
-    works = [costs.work(instr, waits, cost.meets) for (instr, cost), waits in zip(each, idle, strict=True)]
+    instrs = [core.stream.instrs[n] for n in kept]
+    works = [costs.work(instr, bool(instr.awaits) or program.is_barrier(instr)) for instr in instrs]
+    meets = np.array([program.is_meeting(instr) for instr in instrs], np.bool_)
     unit = _numbers([unit for unit, _ in works])
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
     after, behind = _pairs(cores, members, leader)
+    # What only some cores do together has a number too. Cores that are in different ones number what they share
+    # differently: then `met` tells other meetings' times, which bends the choice and no dependence.
     return Tasks(
         issue=costs.tick * _issued(issue, kept),
         unit=unit,
         cycles=np.array([cycles for _, cycles in works], np.float64),
-        drains=np.array(meets, np.bool_) & (unit < 0) & ~starts,
+        drains=meets & (unit < 0) & ~starts,
         meeting=np.where(meets, np.cumsum(meets), -1),
         background=np.where(starts, channels, -1),
         awaits=np.where(awaits, channels, -1),

@@ -30,13 +30,11 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Issue:
     """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or
-    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them.
-    `meets`: the cores (a bit each) whose engines do the instruction together, each its own; 0 for none."""
+    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them."""
 
     before: int
     after: int = 0
     period: int = 0
-    meets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +95,14 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
     """
     streams = []
     known: dict[tuple[int, int], TimedOp] = {}  # by identity: cores mostly share their instructions and costs
-    for stream, issue in zip(program.streams, issues, strict=True):
+    for number, (stream, issue) in enumerate(zip(program.streams, issues, strict=True)):
         ops: list[TimedOp] = []
         numbers: dict[str, int] = {}
         met: dict[str, int] = {}
         lead = issue.start
         for instr, cost in zip(stream.instrs, issue.issues, strict=True):
-            if not (lead or cost.meets or instr.awaits or instr.starts or instr.opcode == program.barrier):
+            meeting = program.is_meeting(instr)
+            if not (lead or meeting or instr.awaits or instr.starts):
                 key = (id(instr), id(cost))
                 op = known.get(key)
                 if op is None:
@@ -113,16 +112,14 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
             cost = replace(cost, before=cost.before + lead) if lead else cost
             lead, rendezvous, starts = 0, "", ""
             awaits: tuple[str, ...] = ()
-            if instr.opcode == program.barrier or cost.meets:
-                kind = program.barrier if instr.opcode == program.barrier else f"{cost.meets:#x}."
+            if meeting:
+                kind = program.barrier if program.is_barrier(instr) else f"{instr.meets:#x}."
                 met[kind] = met.get(kind, 0) + 1
                 rendezvous = f"{kind}{met[kind]}"
             if instr.awaits:
                 if instr.awaits not in numbers:
-                    who = (
-                        f"program {program.name}, core {stream.core}, {instr.opcode} of {instr.source or 'no operator'}"
-                    )
-                    raise PlanError(who, needs=f"a transfer {instr.awaits} that was started", has="none")
+                    needs = f"a transfer {instr.awaits} that was started"
+                    raise PlanError(program.who(number, len(ops)), needs=needs, has="none")
                 awaits = (f"{instr.awaits}#{stream.core}.{numbers[instr.awaits]}",)
             if instr.starts:
                 numbers[instr.starts] = numbers.get(instr.starts, 0) + 1
@@ -139,7 +136,7 @@ def timed_op(
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """
-    unit, cycles, flows = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not issue.meets)))
+    unit, cycles, flows = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not instr.meets)))
     unit = starts.partition("#")[0] or unit
     moved = sum(region.size_bytes for region in instr.writes) if flows else 0
     return TimedOp(

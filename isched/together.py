@@ -1,6 +1,6 @@
-"""Constants that all cores bring at the same time: one read of the shared memory serves them all.
+"""Constants that several cores bring at the same time: one read of the shared memory serves them all.
 
-tiles of each core --every core reads the same bytes for its tile of one number--> loads done together
+tiles of each core with work --all of them read the same bytes for their tiles of one number--> loads done together
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class TileCode:
 def together(
     codes: Mapping[int, Sequence[TileCode]], broadcast: Callable[[Instr, tuple[int, ...]], Instr]
 ) -> dict[int, list[TileCode]]:
-    """The tiles of each core, with one broadcast where all cores bring the same constants for tiles of one number.
+    """The tiles of each core that has any, with one broadcast where they all bring the same constants for tiles of one
+    number.
 
-    The cores meet at every broadcast, so all must come to the same ones in the same order: they are made only where
-    every core reads the same bytes."""
+    They meet at every broadcast, so all must come to the same ones in the same order: these are made only where each of
+    them reads the same bytes. Cores without tiles take no part."""
     cores = tuple(codes)
     result = {core: list(tiles) for core, tiles in codes.items()}
     done: dict[int, tuple[Instr, ...]] = {}  # by identity: tiles mostly share the tuples of their constants

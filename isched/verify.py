@@ -30,10 +30,7 @@ INITIALISED = ("input", "constant", "probe")
 
 def verify_program(program: Program, chip: Chip) -> None:
     """Bounds, alignment, engines that may not touch a memory, reads of unwritten bytes, races between cores and with
-    DMA, equal barriers. Raises PlanError naming core, instruction and operator."""
-    counts = {sum(i.opcode == program.barrier for i in stream.instrs) for stream in program.streams}
-    if len(counts) > 1:
-        raise PlanError(f"program {program.name}", needs="as many barriers on every core", has=str(sorted(counts)))
+    DMA, cores that wait for each other for ever. Raises PlanError naming core, instruction and operator."""
     touches = Touches.of(program)
     _check_rules(program, touches, chip)
     _check_own_memories(program, touches, chip)
@@ -122,7 +119,7 @@ def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
             for regions, write in ((instr.reads, False), (instr.writes, True)):
                 for region in regions:
                     if problem := rules[region.memory].problem(instr.engine, region, write):
-                        raise PlanError(_who(program, core, index), needs=problem, has=str(region))
+                        raise PlanError(program.who(core, index), needs=problem, has=str(region))
 
 
 def _check_own_memories(program: Program, touches: Touches, chip: Chip) -> None:
@@ -140,14 +137,7 @@ def _check_own_memories(program: Program, touches: Touches, chip: Chip) -> None:
 
 def _unwritten(program: Program, core: int, index: int, region: Region) -> PlanError:
     needs = "data that something wrote before"
-    return PlanError(_who(program, core, index), needs=needs, has=f"unwritten bytes in {region}")
-
-
-def _who(program: Program, core: int, index: int) -> str:
-    instr = program.streams[core].instrs[index]
-    served = instr.source or "no operator"
-    where = f"program {program.name}, core {program.streams[core].core}, instruction {index}"
-    return f"{where} ({instr.opcode} of {served})"
+    return PlanError(program.who(core, index), needs=needs, has=f"unwritten bytes in {region}")
 
 
 def _race(program: Program, steps: Steps, before: int, step: int) -> PlanError:
@@ -159,7 +149,7 @@ def _race(program: Program, steps: Steps, before: int, step: int) -> PlanError:
     else:
         needs = "a barrier between accesses of two cores, or of a core and its DMA"
     other = f"core {stream.core} {instr.opcode} ({instr.source})"
-    return PlanError(_who(program, core, index), needs=needs, has=f"{other} not known to be over")
+    return PlanError(program.who(core, index), needs=needs, has=f"{other} not known to be over")
 
 
 @dataclass(frozen=True, slots=True)

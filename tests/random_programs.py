@@ -47,7 +47,7 @@ class _FixedCosts:
         if instr.awaits:
             return Issue(2, 4, self.period)
         before = {"matrix": 9, "vector": 6, "transfer": 5, "dma": 14}.get(instr.engine, 1)
-        return Issue(before, meets=instr.meets)
+        return Issue(before)
 
 
 FIXED_COSTS = cast(LowerTarget, _FixedCosts(3))

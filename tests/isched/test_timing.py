@@ -351,7 +351,9 @@ def test_a_program_is_timed_by_its_instructions_and_their_scalar_cost() -> None:
 
 def test_a_wait_for_nothing_is_an_error() -> None:
     waits = Instr("scalar", "dma.wait", awaits="dma0.0", source="conv1")
-    with pytest.raises(PlanError, match=r"core 0, dma\.wait of conv1: needs a transfer dma0.0 that was started"):
+    with pytest.raises(
+        PlanError, match=r"core 0, instruction \d+ \(dma\.wait of conv1\): needs a transfer dma0.0 that was started"
+    ):
         timed_streams(program((waits,)), CHIP, (CoreIssue(0, (Issue(1, 4, 3),), 0),))
 
 
