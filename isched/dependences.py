@@ -7,8 +7,11 @@
 
 Any order of the streams that keeps these pairs and every barrier that is not dropped leaves every byte of the program's
 results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no
-core waits for ever. What a meeting orders is said in `isched.happens_before`; a pair takes a meeting without a barrier
-that orders it, or else the last barrier between the two, so that one barrier serves many pairs.
+core waits for ever. What a meeting orders is said in `isched.happens_before`; a pair takes a meeting that is no barrier
+and orders it, or else one of the barriers between the two, chosen so that each serves many pairs.
+
+Meetings of some cores alone keep their order like all others, but no pair is ordered by them: programs that need that
+are refused.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numba import njit
 
 from hw_models.chip import Chip
+from hw_models.errors import PlanError
 from isched.conflicts import Conflicts, Earlier, conflicts_of, conflicts_within
 from isched.happens_before import transfer_ends
 from isched.program import Program
@@ -35,6 +38,7 @@ LAG = 8
 """Meetings that may overtake a result on its way to a shared memory: some tiles' loads."""
 
 NEVER = 1 << 62
+"""A position that no stream has, and the number of an engine that takes part in no meeting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Pairs:
         return Pairs(found // base, found % base)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CoreOrder:
     """One stream: earlier positions that must be over before a position is issued (`inside` by the bytes of the core's
     own memories, `shared` by those of shared ones), or only issued before it (`ordered`). Positions of barriers that
@@ -64,19 +68,6 @@ class CoreOrder:
     ordered: Pairs
     dropped: frozenset[int]
 
-    def over(self, position: int) -> tuple[int, ...]:
-        """What must be over before the instruction at `position` is issued."""
-        low, high = np.searchsorted(self.shared.later, (position, position + 1))
-        return self.inside.earlier.of(position) + tuple(self.shared.earlier[low:high].tolist())
-
-    @cached_property
-    def order(self) -> Mapping[int, tuple[int, ...]]:
-        """What must be issued before a position, where there is anything."""
-        found: dict[int, tuple[int, ...]] = {}
-        for later, earlier in zip(self.ordered.later.tolist(), self.ordered.earlier.tolist(), strict=True):
-            found[later] = (*found.get(later, ()), earlier)
-        return found
-
 
 Dependences = tuple[CoreOrder, ...]
 """One entry a stream of the program."""
@@ -85,7 +76,8 @@ Dependences = tuple[CoreOrder, ...]
 def dependences(program: Program, chip: Chip) -> Dependences:
     """The order that the instructions of a program which `verify_program` accepts must keep.
 
-    Time grows with the instructions and with the pairs of near ones that touch the same bytes.
+    Time grows with the instructions and with the pairs of near ones that touch the same bytes. Raises PlanError where
+    neither a meeting of all cores nor what the core itself waits for orders two accesses to the same bytes.
     """
     touches = Touches.of(program)
     meetings = _Meetings.of(program)
@@ -98,7 +90,8 @@ def dependences(program: Program, chip: Chip) -> Dependences:
 @dataclass(frozen=True)
 class _Meetings:
     """Meetings of all cores, numbered in their order, which is the same on each: `places[core, number]` is a position,
-    `engines[number]` the engine's number, -1 for barriers, whose numbers are `barriers`."""
+    `engines[number]` the engine's number, -1 for barriers, whose numbers are `barriers`. What only some cores do
+    together has no number."""
 
     names: Mapping[str, int]
     places: Table
@@ -107,16 +100,14 @@ class _Meetings:
 
     @staticmethod
     def of(program: Program) -> _Meetings:
-        everyone = sum(1 << stream.core for stream in program.streams)
-        barrier = program.barrier
         places = [
-            [place for place, instr in enumerate(stream.instrs) if instr.meets == everyone or instr.opcode == barrier]
+            [place for place, instr in enumerate(stream.instrs) if program.is_full_meeting(instr)]
             for stream in program.streams
         ]
         names: dict[str, int] = {}
         first = program.streams[0].instrs
         engines = [
-            -1 if first[place].opcode == barrier else names.setdefault(first[place].engine, len(names))
+            -1 if program.is_barrier(first[place]) else names.setdefault(first[place].engine, len(names))
             for place in places[0]
         ]
         numbers = np.array(engines, np.int64)
@@ -125,10 +116,10 @@ class _Meetings:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Instructions that touch shared memories, in an order in which what a meeting orders comes in its order: what is
-    between two meetings core by core, then the meeting itself. It is over at position `end` (of a DMA transfer the
-    wait). `meeting` is its number if all cores do it together, else -1; it stands for all that touch the same bytes.
-    `earlier` are those that it conflicts with."""
+    """Instructions that touch shared memories, in an order in which what a meeting of all cores orders comes in its
+    order: what is between two meetings core by core, then the meeting itself. One is over at position `end` (a DMA
+    transfer at its wait). `meeting` is its number if all cores do it together, else -1; then it stands for all of them
+    that touch the same bytes. `earlier` are those that it conflicts with."""
 
     core: Vector
     position: Vector
@@ -216,7 +207,7 @@ class _Finder:
             pairs.append((later[mine], earlier[mine]))
 
     def _by_meeting(self, first: Vector, then: Vector) -> Flags:
-        """Order pairs of touches by a meeting without a barrier, where there is one."""
+        """Order pairs of touches by a meeting that is no barrier, where one orders them."""
         touched, places = self.touched, self.meetings.places
         proofs = np.stack([self._proofs(core, conflicts.earlier) for core, conflicts in enumerate(self.inside)])
         low = np.where(touched.meeting >= 0, touched.meeting, self._meetings_until(touched.end))
@@ -255,7 +246,7 @@ class _Finder:
         return found
 
     def _proofs(self, core: int, inside: Earlier) -> Vector:
-        """For each meeting without a barrier the first position whose issue proves that it is over on this core."""
+        """For each meeting that is no barrier the first position whose issue proves that it is over on this core."""
         places = self.meetings.places[core]
         numbers = np.full(len(inside.starts), -1, np.int64)
         numbers[places] = np.where(self.meetings.engines >= 0, np.arange(len(places)), -1)
@@ -277,12 +268,17 @@ class _Finder:
             self._by_waiting(ahead, behind)
 
     def _by_waiting(self, first: int, then: int) -> None:
-        """Order an engine's access and a DMA transfer of one core by what the core waits for between them: nothing else
-        is left in a program that was verified."""
+        """Order an engine's access and a DMA transfer of one core by what the core waits for between them. Raises
+        PlanError where it waits for nothing that tells, or the two are of different cores."""
         core, place = int(self.touched.core[first]), int(self.touched.position[first])
-        waits = self._waits(core)[self.program.streams[core].instrs[place].engine]
-        position, other = waits[bisect_left(waits, place, key=lambda wait: wait[1])]
-        self.order[self.touched.core[then]].append((self.touched.position[[then]], np.array([position], np.int64)))
+        behind, start = int(self.touched.core[then]), int(self.touched.position[then])
+        waits = self._waits(core).get(self.program.streams[core].instrs[place].engine, [])
+        found = bisect_left(waits, place, key=lambda wait: wait[1])
+        if core != behind or found == len(waits) or waits[found][0] > start:
+            needs = "what touches the same bytes ordered by a barrier, or by what all cores do together"
+            raise PlanError(self.program.who(behind, start), needs=needs, has=self.program.who(core, place))
+        position, other = waits[found]
+        self.order[core].append((np.array([start], np.int64), np.array([position], np.int64)))
         if other != place:
             self.order[core].append((np.array([other], np.int64), np.array([place], np.int64)))
 
@@ -325,7 +321,7 @@ def _in_order(program: Program, core: int, gone: frozenset[int]) -> Iterator[tup
     meetings: list[int] = []
     channels: dict[str, list[int]] = {}
     for position, instr in enumerate(program.streams[core].instrs):
-        if (instr.meets or instr.opcode == program.barrier) and position not in gone:
+        if program.is_meeting(instr) and position not in gone:
             meetings.append(position)
         if token := instr.starts or instr.awaits:
             channels.setdefault(token, []).append(position)
@@ -354,7 +350,7 @@ def _meetings_between(
     engines: Vector,
     proofs: Table,
 ) -> Vector:  # pragma: no cover - compiled
-    """For each pair of touches the meeting without a barrier that orders it, -1 for none.
+    """For each pair of touches the meeting that is no barrier and orders it, -1 for none.
 
     The next loads should not have to come behind what finishes a tile, so its order is proved a few meetings later
     (`lag`), if it can be, and else as late as possible."""

@@ -10,11 +10,12 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from hw_models.errors import UserError
+from hw_models.errors import PlanError, UserError
 from isched.dependences import dependences
 from isched.lower import lower_plan
-from isched.program import Instr, Program, Region, Stream
+from isched.program import Instr, Placement, Program, Region, Stream
 from isched.schedule import schedule_program
+from isched.target import Copy
 from isched.timing import time_program
 from isched.verify import verify_program
 from partitioner.graph import Constants, Graph
@@ -130,14 +131,44 @@ def test_programs_of_next_to_nothing(barriers: int, works: int) -> None:
     assert [len(stream.instrs) for stream in scheduled.streams] == [works, 0, 0]
 
 
+@pytest.mark.parametrize(("giver", "taker"), [(0, 1), (1, 0)])
+def test_what_only_some_cores_do_together_orders_no_others(giver: int, taker: int) -> None:
+    """One core stores what another loads. A broadcast between the two orders them; the scheduler needs all cores in it,
+    and says so."""
+    chip = small_chip(3)
+    sources, local, handed = Region("LLB", 0, 64), Region("L1", 0, 64), Region("LLB", 4096, 64)
+
+    def copy(source: Region, destination: Region) -> Instr:
+        (instr,) = TARGET.copy((Copy(source, destination),), "handed", chip)
+        return instr
+
+    def handing_on(members: tuple[int, ...]) -> Program:
+        together = TARGET.broadcast(copy(sources, Region("L1", 64, 64)), members)
+        before, behind = [copy(sources, local), copy(local, handed)], [copy(handed, Region("L1", 128, 64))]
+        streams = tuple(
+            Stream(core, (*before * (core == giver), *[together] * (core in members), *behind * (core == taker)))
+            for core in range(3)
+        )
+        staged = Placement("staged", "input", "LLB", 0, 64)
+        return Program("handing on", chip.name, 0, TARGET.barrier, (staged,), streams)
+
+    by_all, by_two = handing_on((0, 1, 2)), handing_on((0, 1))
+    verify_program(by_all, chip)
+    verify_program(schedule_program(by_all, chip, TARGET), chip)
+    verify_program(by_two, chip)
+    with pytest.raises(PlanError, match=r"needs .* ordered by a barrier, or by what all cores do together"):
+        schedule_program(by_two, chip, TARGET)
+
+
 def in_random_order(program: Program, chip: Chip, choose: Seeded) -> Program:
     streams = []
     for stream, order in zip(program.streams, dependences(program, chip), strict=True):
-        missing = {
-            position: set(order.over(position)) | set(order.order.get(position, ()))
-            for position in range(len(stream.instrs))
-            if position not in order.dropped
-        }
+        missing: dict[int, set[int]] = {n: set() for n in range(len(stream.instrs)) if n not in order.dropped}
+        inside, shared, ordered = order.inside.earlier, order.shared, order.ordered
+        pairs = [(inside.later, inside.numbers), *((some.later, some.earlier) for some in (shared, ordered))]
+        for positions, others in pairs:
+            for position, before in zip(positions.tolist(), others.tolist(), strict=True):
+                missing[position].add(before)
         listed: list[int] = []
         while missing:
             ready = sorted(position for position, earlier in missing.items() if not earlier)
