@@ -16,6 +16,7 @@ import numpy.typing as npt
 from numba import njit
 
 from hw_models.chip import Chip
+from isched.cells import Cells, ends_of
 from isched.overlap import rows_meet
 from isched.program import Program
 from isched.touches import END, FIRST, MEMORY, ROW, ROWS, STRIDE, WRITE, Accesses, Flags, Table, Touches, Vector
@@ -50,9 +51,6 @@ class Earlier:
     def later(self) -> Vector:
         """The position that each of the numbers is for."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-    def of(self, position: int) -> tuple[int, ...]:
-        return tuple(self.numbers[self.starts[position] : self.starts[position + 1]].tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +111,14 @@ def conflicts_of(accesses: Accesses, told: Flags | None = None) -> Earlier:
     if not len(table):
         return Earlier(np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
     step = next((unit for unit in CELL_BYTES if np.mean(_whole_cells(table, unit)) >= MOSTLY), 1)
-    memories = int(table[:, MEMORY].max()) + 1
-    sizes = np.zeros(memories, np.int64)
-    np.maximum.at(sizes, table[:, MEMORY], table[:, END])
-    units = np.maximum(step, -(-sizes // MOST_CELLS))
-    cells = -(-sizes // units)
-    # Places of all memories one behind the other: most accesses are told apart by these alone.
-    bytes_before = np.cumsum(cells * units) - cells * units
-    cells_before = np.cumsum(cells) - cells
-    firsts, ends = (table[:, column] + bytes_before[table[:, MEMORY]] for column in (FIRST, END))
+    sizes = ends_of(table)
+    cells = Cells.of(sizes, np.maximum(step, -(-sizes // MOST_CELLS)))
+    # Most accesses are told apart by the numbers of their bytes alone.
+    firsts, ends = (table[:, column] + cells.places[table[:, MEMORY]] for column in (FIRST, END))
     wanted = np.ones(count, np.bool_) if told is None else told
     counts, numbers = _search(
-        accesses.who, table, units, cells_before, np.full(int(cells.sum()), -1, np.int32), wanted, firsts, ends,
-        *_bins(int((cells * units).sum())),
+        accesses.who, table, cells.unit_bytes, cells.cells, np.full(cells.cells[-1], -1, np.int32), wanted, firsts,
+        ends, *_bins(int(cells.places[-1])),
     )  # fmt: skip
     ascending = np.sort(np.repeat(np.arange(count) * count, counts) + numbers) % count
     return Earlier(np.concatenate(([0], np.cumsum(counts))), ascending)

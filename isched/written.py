@@ -6,10 +6,10 @@ accesses in their order --compiled--> the first that reads such bytes
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from isched.touches import END, FIRST, MEMORY, ROW, ROWS, STRIDE, WRITE, Table
+from isched.cells import Cells, ends_of
+from isched.touches import FIRST, MEMORY, ROW, ROWS, STRIDE, WRITE, Flags, Table
 
 __all__ = ["first_unwritten"]
 
@@ -18,25 +18,24 @@ def first_unwritten(table: Table) -> int:
     """The first row that reads bytes which no row before it wrote; -1 where there is none."""
     if not len(table):
         return -1
+    memory, ends = table[:, MEMORY], ends_of(table)
     # What all places and sizes are multiples of is written as a whole or not at all.
-    units = np.array([_unit(table[table[:, MEMORY] == memory]) for memory in range(int(table[:, MEMORY].max()) + 1)])
-    unit = units[table[:, MEMORY]]
+    cells = Cells.of(ends, np.array([_unit(table[memory == number]) for number in range(len(ends))]))
     scaled = table.copy()
-    for column in (FIRST, END, ROW, STRIDE):
-        scaled[:, column] //= unit
-    ends = np.zeros(len(units), np.int64)
-    np.maximum.at(ends, scaled[:, MEMORY], scaled[:, END])
-    begins = np.concatenate(([0], np.cumsum(ends)))
-    scaled[:, FIRST] += begins[scaled[:, MEMORY]]
-    return int(_first_unwritten(scaled, np.zeros(begins[-1], np.bool_)))
+    for column in (FIRST, ROW, STRIDE):
+        scaled[:, column] //= cells.unit_bytes[memory]
+    scaled[:, FIRST] += cells.cells[memory]
+    return int(_first_unwritten(scaled, np.zeros(cells.cells[-1], np.bool_)))
 
 
 def _unit(table: Table) -> int:
+    """The largest cell that accesses consist of, in bytes."""
     return max(1, int(np.gcd.reduce(table[:, (FIRST, ROW, STRIDE)], axis=None)))
 
 
 @njit(cache=True, nogil=True)
-def _first_unwritten(table: Table, written: npt.NDArray[np.bool_]) -> int:  # pragma: no cover - compiled
+def _first_unwritten(table: Table, written: Flags) -> int:  # pragma: no cover - compiled
+    """As `first_unwritten`, of places in cells of all memories; `written` has a flag for each, and is changed."""
     for number in range(len(table)):
         for run in range(table[number, ROWS]):
             start = table[number, FIRST] + run * table[number, STRIDE]
