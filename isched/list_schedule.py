@@ -26,9 +26,9 @@ Floats = npt.NDArray[np.float64]
 class Tasks:
     """The instructions of a stream: scalar cycles to issue each, the number of its unit (-1 for none), cycles there.
 
-    With `drains` all units are idle when it issues. `meeting` is the number of what cores do together, `background` the
-    channel of the transfer that it starts, `awaits` of that which is over then; -1 for none. `after` are those that are
-    over before it issues, `behind` those that are issued before it. Channels and units are numbered from 0."""
+    With `drains` all units are idle when it issues. `meeting` is the number of what all cores do together, `background`
+    the channel of the transfer that it starts, `awaits` of that which is over then; -1 for none. `after` are those that
+    are over before it issues, `behind` those that are issued before it. Channels and units are numbered from 0."""
 
     issue: Floats
     unit: Vector

@@ -179,19 +179,18 @@ def _tasks(
     instrs = [core.stream.instrs[n] for n in kept]
     works = [costs.work(instr, bool(instr.awaits) or program.is_barrier(instr)) for instr in instrs]
     meets = np.array([program.is_meeting(instr) for instr in instrs], np.bool_)
+    full = np.array([program.is_full_meeting(instr) for instr in instrs], np.bool_)
     unit = _numbers([unit for unit, _ in works])
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
     after, behind = _pairs(cores, members, leader)
-    # What only some cores do together has a number too. Cores that are in different ones number what they share
-    # differently: then `met` tells other meetings' times, which bends the choice and no dependence.
     return Tasks(
         issue=costs.tick * _issued(issue, kept),
         unit=unit,
         cycles=np.array([cycles for _, cycles in works], np.float64),
         drains=meets & (unit < 0) & ~starts,
-        meeting=np.where(meets, np.cumsum(meets), -1),
+        meeting=np.where(full, np.cumsum(full), -1),
         background=np.where(starts, channels, -1),
         awaits=np.where(awaits, channels, -1),
         after=after,
