@@ -19,6 +19,7 @@ from partitioner.flow import Flow, Instance, flow_of, in_place, instances_of
 from partitioner.graph import Graph
 from partitioner.grouping import group_layers_into_subgraphs
 from partitioner.halo import halo_veto
+from partitioner.layer_level import views_alone
 from partitioner.layers import Layer, group_layers
 from partitioner.layout import lay_out
 from partitioner.ordering import choose_order
@@ -43,6 +44,8 @@ LESS_ROOM = (3, 4)
 def plan_instances(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Plan:
     """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut."""
     layers, decisions = group_layers(graph, target.can_trail)
+    if (plan := views_alone(graph, chip, "O3", layers, decisions)) is not None:
+        return plan
     workshop = Workshop.of(graph, chip, target, spill)
     made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
     decisions = (*decisions, *reasons)

@@ -18,7 +18,7 @@ from partitioner.plan import Binding, Group, Plan, Step
 from partitioner.regions import full_box
 from partitioner.target import PlanTarget
 
-__all__ = ["batch_of", "bound_step", "in_main", "view_step"]
+__all__ = ["batch_of", "bound_step", "in_main", "layer_plan", "view_step", "views_alone"]
 
 
 def in_main(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
@@ -49,6 +49,16 @@ def layer_plan(
     """A plan with one group a layer."""
     groups = tuple(Group(layer.name, (layer,)) for layer in layers)
     return Plan(graph.name, level, graph.hash, chip.hash, batch_of(graph), groups, tuple(steps), tuple(decisions))
+
+
+def views_alone(
+    graph: Graph, chip: Chip, level: str, layers: Sequence[Layer], decisions: Sequence[Decision]
+) -> Plan | None:
+    """The plan of a graph that computes nothing; None for others."""
+    if any(layer.anchor(graph).kind != "view" for layer in layers):
+        return None
+    steps = [view_step(graph, layer, main_memory(chip)) for layer in layers]
+    return layer_plan(graph, chip, level, layers, steps, decisions)
 
 
 def batch_of(graph: Graph) -> int:

@@ -8,7 +8,7 @@ an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
@@ -16,6 +16,7 @@ from hw_models.errors import DoesNotFit
 from hw_models.routes import main_memory, staging_memory
 from partitioner.binding import cut_quanta
 from partitioner.graph import Graph
+from partitioner.layers import Layer
 from partitioner.packing import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.places import SHARED, LayerLayout, Layout, Local, MoveLayout, Place, Store
 from partitioner.plan import Plan
@@ -76,7 +77,7 @@ def lay_out(
 
 def walked(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, given: tuple[str, ...] = ()) -> Walk:
     """What all steps of a plan hold where and for how long. Raises PlanError."""
-    local = local_part(plan, graph, chip, target)
+    local = local_part((layer for group in plan.groups for layer in group.layers), graph, chip, target)
     main = main_memory(chip)
     staging = staging_memory(chip, local.memory) if local.memory else main
     walk = Walk(graph, chip, target, tiler.reads, local, main, staging, plan)
@@ -87,14 +88,13 @@ def walked(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tile
     return walk
 
 
-def local_part(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Local:
-    """The memory and part in which the target leaves results of tiles; empty where the plan computes nothing."""
-    for group in plan.groups:
-        for layer in group.layers:
-            if layer.anchor(graph).kind != "view":
-                work = target.work(graph, layer, full_box(graph.by_name[layer.output].shape), chip)
-                buffer = next(b for b in work.buffers if b.name == work.output)
-                return Local(*place_of(chip, buffer.memory, buffer.part))
+def local_part(layers: Iterable[Layer], graph: Graph, chip: Chip, target: PlanTarget) -> Local:
+    """The memory and part in which the target leaves results of tiles; empty where the layers compute nothing."""
+    for layer in layers:
+        if layer.anchor(graph).kind != "view":
+            work = target.work(graph, layer, full_box(graph.by_name[layer.output].shape), chip)
+            buffer = next(b for b in work.buffers if b.name == work.output)
+            return Local(*place_of(chip, buffer.memory, buffer.part))
     return Local("", "")
 
 

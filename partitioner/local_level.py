@@ -15,16 +15,16 @@ from partitioner.core_binding import Binder, Bound
 from partitioner.core_transfers import Transfers
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
-from partitioner.layer_level import layer_plan, view_step
+from partitioner.layer_level import layer_plan, view_step, views_alone
 from partitioner.layers import Layer, group_layers
-from partitioner.layout import Local, lay_out
+from partitioner.layout import Local, lay_out, local_part
 from partitioner.local_scopes import LocalScopes, Move
 from partitioner.plan import Plan, Step
 from partitioner.regions import full_box
 from partitioner.scopes import Staging
 from partitioner.staged_bytes import StagedBytes
 from partitioner.target import PlanTarget
-from partitioner.tiling import Tiler, part_bytes, place_of
+from partitioner.tiling import Tiler, part_bytes
 from partitioner.waiting import activations, own_names
 
 __all__ = ["in_cores"]
@@ -39,21 +39,10 @@ RESERVE = 8
 def in_cores(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
     """Level O2. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
     layers, fused = group_layers(graph, target.can_trail)
-    if all(layer.anchor(graph).kind == "view" for layer in layers):
-        steps = [view_step(graph, layer, main_memory(chip)) for layer in layers]
-        return layer_plan(graph, chip, "O2", layers, steps, fused)
-    level = _Level(
-        graph, chip, target, layers, fused, _local(graph, layers, target, chip), Tiler.of(graph, target, chip)
-    )
-    return level.plan()
-
-
-def _local(graph: Graph, layers: Sequence[Layer], target: PlanTarget, chip: Chip) -> Local:
-    """The memory and part in which the target leaves results of tiles."""
-    layer = next(layer for layer in layers if layer.anchor(graph).kind != "view")
-    work = target.work(graph, layer, full_box(graph.by_name[layer.output].shape), chip)
-    buffer = next(b for b in work.buffers if b.name == work.output)
-    return Local(*place_of(chip, buffer.memory, buffer.part))
+    if (plan := views_alone(graph, chip, "O2", layers, fused)) is not None:
+        return plan
+    local = local_part(layers, graph, chip, target)
+    return _Level(graph, chip, target, layers, fused, local, Tiler.of(graph, target, chip)).plan()
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ PASSES = 3
 def in_staging(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
     """Level O1. On a chip without a level between main and local memories this is O0."""
     base = in_main(graph, chip, target)
-    local = local_part(base, graph, chip, target)
+    local = local_part((layer for group in base.groups for layer in group.layers), graph, chip, target)
     main = main_memory(chip)
     staging = staging_memory(chip, local.memory) if local.memory else main
     if staging == main:

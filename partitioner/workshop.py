@@ -71,9 +71,7 @@ class Workshop:
     @staticmethod
     def of(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Workshop:
         tiler = Tiler.of(graph, target, chip)
-        layers = (Layer(op.name, (op.name,), op.outputs[0]) for op in graph.ops)
-        groups = tuple(Group(layer.name, (layer,)) for layer in layers)
-        local = local_part(Plan(graph.name, "", "", "", 0, groups, (), ()), graph, chip, target)
+        local = local_part((Layer(op.name, (op.name,), op.outputs[0]) for op in graph.ops), graph, chip, target)
         spreader = Spreader(graph, target, chip, tiler.reads, local.memory)
         return Workshop(graph, chip, target, local, tiler, spreader, Footprints(graph), spill)
 

@@ -31,17 +31,18 @@ _Places = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Memory:
-    """What was made for one graph and one chip."""
+    """What was made for one graph and one chip, by layers with their operators: plans of a graph fuse differently, so
+    layers of one name need not be the same."""
 
     chip: Chip
-    images: dict[str, frozenset[str] | None] = field(default_factory=dict)
-    """By layer: see `images_of`."""
-    works: dict[tuple[str, Box], Work] = field(default_factory=dict)
-    codes: dict[tuple[str, Box, _Places, _Places], Code] = field(default_factory=dict)
+    images: dict[Layer, frozenset[str] | None] = field(default_factory=dict)
+    """See `images_of`."""
+    works: dict[tuple[Layer, Box], Work] = field(default_factory=dict)
+    codes: dict[tuple[Layer, Box, _Places, _Places], Code] = field(default_factory=dict)
 
     def work(self, graph: Graph, layer: Layer, box: Box, make: Callable[[Box], Work]) -> Work:
         """What `make` gives for a box."""
-        key = (layer.name, box)
+        key = (layer, box)
         found = self.works.get(key)
         if found is None:
             first = self._first(graph, layer, box)
@@ -60,27 +61,27 @@ class Memory:
         make: Callable[[Box, Work], Code],
     ) -> Code:
         """What `make` gives for a box and its work. Work that did not come from here is not looked up."""
-        if self.works.get((layer.name, box)) is not work:
+        if self.works.get((layer, box)) is not work:
             return make(box, work)
         first = self._first(graph, layer, box)
-        key = (layer.name, first, tuple(offsets_bytes.items()), tuple(pitches_bytes.items()))
+        key = (layer, first, tuple(offsets_bytes.items()), tuple(pitches_bytes.items()))
         found = self.codes.get(key)
         if found is None:
-            found = self.codes[key] = make(first, self.works[layer.name, first])
+            found = self.codes[key] = make(first, self.works[layer, first])
         return found
 
     def _first(self, graph: Graph, layer: Layer, box: Box) -> Box:
         """The box moved to the first image, where images are independent."""
         if not box or box[0][0] == 0:
             return box
-        if layer.name not in self.images:
-            self.images[layer.name] = images_of(graph, layer)
-        if self.images[layer.name] is None:
+        if layer not in self.images:
+            self.images[layer] = images_of(graph, layer)
+        if self.images[layer] is None:
             return box
         return ((0, box[0][1] - box[0][0]), *box[1:])
 
     def _moved(self, work: Work, layer: Layer, image: int) -> Work:
-        followers = self.images[layer.name] or frozenset()
+        followers = self.images[layer] or frozenset()
 
         def moved(load: Load) -> Load:
             if load.tensor not in followers:

@@ -251,6 +251,28 @@ def test_an_exchange_of_more_pieces_than_the_output_has(level: str) -> None:
     assert check_random(graph, constants, small_chip(3, 24 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
 
 
+def first_layer(kind: str) -> tuple[Graph, Constants]:
+    builder = MovementBuilder("first")
+    x = builder.input("x", 1, 16, 16, 72)
+    others = (builder.input("z", 1, 16, 16, 24),) if kind in ("add", "mul") else ()
+    return builder.build(builder.elementwise(kind, builder.conv(x, 24, (1, 1), pads=(0, 0, 0, 0)), *others))
+
+
+@pytest.mark.parametrize("kind", ["hard_swish", "sigmoid", "add", "mul"])
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_first_layer_whose_trailing_operator_needs_room(level: str, kind: str) -> None:
+    """Planning looks at its convolution alone too, under the same name; O0 knows nothing of that."""
+    plain, found = (plan_and_lower(*first_layer(kind), stcp920(), each) for each in ("O0", level))
+    check_equal(found.graph.outputs, run_random(found, 1), run_random(plain, 2))
+
+
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_network_of_views_alone(level: str) -> None:
+    builder = MovementBuilder("views")
+    graph, constants = builder.build(builder.view(builder.input("x", 2, 8, 16), 16, 16))
+    assert check_random(graph, constants, small_chip(2, 96 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", BEYOND_O0)
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
