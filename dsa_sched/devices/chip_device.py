@@ -5,19 +5,24 @@ Part --compile_graph--> Artifact --time_artifact--> cycles; Artifact + feeds --s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import onnx
 
+from codegen.target import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.artifact import Artifact
 from dsa_sched.clock import time_artifact
 from dsa_sched.devices.device import Array, Compiled, Refused
 from dsa_sched.driver import CompileOptions, compile_graph, target_of
 from dsa_sched.frontend import load_model
+from dsa_sched.frontend.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.frontend.operators import require_known
 from dsa_sched.frontend.simplify import FLOATING
 from dsa_sched.placement.from_onnx import Part
@@ -25,7 +30,10 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
 
-__all__ = ["ChipCluster"]
+__all__ = ["COMPILER", "ChipCluster", "source_hash"]
+
+COMPILER = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
+"""The packages that decide what a part takes on a chip."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,12 @@ class ChipCluster:
     def chip(self) -> Chip:
         return load_chip(self.chip_path)
 
-    @property
+    @cached_property
     def identity(self) -> str:
+        """By the compiler's own sources: a checkout is changed many times under one version, and each change may change
+        times. Compilers of other packages are known by their versions alone. Reads some two megabytes: 20 ms."""
         settings = f"{self.level}, scheduled, launch {self.launch_us} us"
-        return f"dsa-sched {version('dsa-sched')} for chip {self.chip.hash}, {settings}"
+        return f"compiler {source_hash(COMPILER)}{_plugins()} for chip {self.chip.hash}, {settings}"
 
     def accepts(self, part: Part) -> str | None:
         """The operators, and that values are floating-point numbers: what the frontend asks for first."""
@@ -87,3 +97,22 @@ class ChipCluster:
         assert isinstance(compiled, ChipPart)
         found = compiled.artifact.run({name: feeds[name] for name in compiled.part.inputs})
         return {name: np.asarray(found[name]) for name in compiled.part.outputs}
+
+
+def source_hash(packages: Sequence[str]) -> str:
+    """SHA-256 of the Python files of packages, whose names in the packages count and whose places do not."""
+    found = hashlib.sha256()
+    for package in packages:
+        spec = find_spec(package)
+        for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
+            for file in sorted(folder.rglob("*.py")):
+                content = hashlib.sha256(file.read_bytes()).hexdigest()
+                found.update(f"{package} {file.relative_to(folder).as_posix()} {content}\n".encode())
+    return found.hexdigest()
+
+
+def _plugins() -> str:
+    """Operators and targets of other packages, with the versions of these."""
+    points = [point for group in (OPERATOR_GROUP, TARGET_GROUP) for point in entry_points(group=group)]
+    named = {f", {point.group} {point.name} = {point.value} {point.dist and point.dist.version}" for point in points}
+    return "".join(sorted(named))

@@ -2,8 +2,8 @@
 
     TaskModel + Scenario + devices --compile each part, profile it--> Problem, and why devices refuse what they refuse
 
-Every part is compiled for each device by that device's own compiler and timed there alone. Prices are kept by content,
-in a cache where one is given. Simulated devices say what their clock counts.
+Every part is compiled for each device by that device's own compiler and timed there alone. Times are kept by content,
+in a cache where one is given, refusals are not. Simulated devices say what their clock counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from dsa_sched.devices.cost_cache import CostCache, Price
+from dsa_sched.devices.cost_cache import CostCache
 from dsa_sched.devices.device import Compiled, Device, Refused, drawn_feeds
 from dsa_sched.devices.handing_over import measured_handing_over
 from dsa_sched.placement.duet import duet_compiled
@@ -35,6 +35,14 @@ Progress = Callable[[str], None]
 CONFIRMING_ROUNDS = 10
 HOPELESS = 2
 """A device alone that is predicted to take that many times as long is not run to be sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a part takes on a device, or NOT_ACCEPTED and why."""
+
+    ns: int
+    refusal: str = ""
 
 
 @dataclass
@@ -191,12 +199,10 @@ class Laboratory:
         part = self.part(task)
         key = part.hash, device.identity
         if key not in self._prices:
-            found = self.cache.find(*key) if self.cache else None
-            if found is None:
-                found = self._measure(part, device)
-                if self.cache:
-                    self.cache.keep(*key, found)
-            self._prices[key] = found
+            known = self.cache.find(*key) if self.cache else None
+            self._prices[key] = self._measure(part, device) if known is None else Price(known)
+            if self.cache and known is None and self._prices[key].ns != NOT_ACCEPTED:
+                self.cache.keep(*key, self._prices[key].ns)
         price = self._prices[key]
         if price.ns == NOT_ACCEPTED:
             self.refusals[task.name, device.name] = price.refusal

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from dsa_sched.devices.chip_device import ChipCluster
+from dsa_sched.devices.chip_device import COMPILER, ChipCluster, source_hash
 from dsa_sched.devices.cuda_device import CudaGpu, bound
 from dsa_sched.devices.device import Device, Refused, drawn_feeds
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
@@ -74,6 +78,24 @@ def test_identities_tell_settings_apart() -> None:
     ]
     assert len({device.identity for device in settings}) == len(settings)
     assert OnnxruntimeCpu("a").identity == OnnxruntimeCpu("b").identity
+
+
+def test_the_identity_of_a_chip_is_that_of_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is the same but for a line: another. Of the same one at another place: the same."""
+    folder = tmp_path / "compiler"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "inner" / "rules.py").write_text("a = 1\n")
+    same = shutil.copytree(folder, tmp_path / "same" / "compiler")
+    other = shutil.copytree(folder, tmp_path / "other" / "compiler")
+    (other / "inner" / "rules.py").write_text("a = 2\n")
+    found = []
+    for place in (folder, same, other):
+        monkeypatch.setattr(sys, "path", [str(place.parent), *sys.path])
+        importlib.invalidate_caches()
+        found.append(source_hash(("compiler",)))
+    assert found[0] == found[1] != found[2]
+    assert source_hash(COMPILER) in ChipCluster("npu", "stcp920").identity
 
 
 def test_chips_refuse_what_the_compiler_does_not_know() -> None:

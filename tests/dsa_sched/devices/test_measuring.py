@@ -48,11 +48,12 @@ class FakeDevice:
     simulated: bool = True
     own_thread: bool = True
     late_seconds: float = 0.0
+    known_as: str = ""
     asked: list[str] = field(default_factory=list)
 
     @property
     def identity(self) -> str:
-        return f"fake {self.ns} {self.refuses}"
+        return self.known_as or f"fake {self.ns} {self.refuses}"
 
     def accepts(self, part: Part) -> str | None:
         return f"no {self.refuses} here" if self.refuses in part.task else None
@@ -129,6 +130,18 @@ def test_prices_are_kept_by_content(tmp_path: Path) -> None:
     other = FakeDevice("a", 700)
     fakes(other, FakeDevice("b", 500), cache).problem()
     assert len(other.asked) == len(prices) - 2
+
+
+def test_refusals_are_not_kept(tmp_path: Path) -> None:
+    """A compiler that has learnt what it refused before is asked again."""
+    cache = CostCache(tmp_path)
+    lab = fakes(FakeDevice("a"), FakeDevice("b", refuses="left0.relu"), cache)
+    number = lab.tasks.graph.number["left0"]
+    assert lab.problem().work_ns[number].tolist() == [1000, NOT_ACCEPTED]
+    assert lab.refusals["left0", "b"] == "cannot compile left0.relu"
+    mended = FakeDevice("b", known_as="fake 1000 left0.relu")
+    assert fakes(FakeDevice("a"), mended, cache).problem().work_ns[number].tolist() == [1000, 1000]
+    assert mended.asked == ["left0"]
 
 
 def test_groups_are_compiled_as_one() -> None:
