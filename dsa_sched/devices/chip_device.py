@@ -1,6 +1,8 @@
 """Parts on one cluster of a chip of hw_models: our own compiler, its timing model, its simulator.
 
-Part --compile_graph--> Artifact --time_artifact--> cycles; Artifact + feeds --simulator--> values
+    Part --compile_graph--> Artifact --time_artifact--> cycles; Artifact + feeds --simulator--> values
+
+The compiler is imported inside functions: that takes a second, and what it refuses shows without it.
 """
 
 from __future__ import annotations
@@ -12,16 +14,13 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from codegen.target import ENTRY_POINT_GROUP as TARGET_GROUP
-from dsa_sched.artifact import Artifact
-from dsa_sched.clock import time_artifact
 from dsa_sched.devices.device import Array, Compiled, Refused
-from dsa_sched.driver import CompileOptions, compile_graph, target_of
-from dsa_sched.frontend import load_model
 from dsa_sched.frontend.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.frontend.operators import require_known
 from dsa_sched.frontend.simplify import FLOATING
@@ -30,7 +29,10 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
 
-__all__ = ["COMPILER", "ChipCluster", "source_hash"]
+if TYPE_CHECKING:
+    from dsa_sched.artifact import Artifact
+
+__all__ = ["COMPILER", "ChipCluster", "refusal", "source_hash"]
 
 COMPILER = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 """The packages that decide what a part takes on a chip."""
@@ -68,17 +70,12 @@ class ChipCluster:
         return f"compiler {source_hash(COMPILER)}{_plugins()} for chip {self.chip.hash}, {settings}"
 
     def accepts(self, part: Part) -> str | None:
-        """The operators, and that values are floating-point numbers: what the frontend asks for first."""
-        values = (*part.model.graph.input, *part.model.graph.output)
-        if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:
-            return f"{', '.join(others)}: no floating-point numbers"
-        try:
-            require_known(part.model, part.task)
-        except ModelError as error:
-            return str(error)
-        return None
+        return refusal(part)
 
     def compile(self, part: Part) -> Compiled:
+        from dsa_sched.driver import CompileOptions, compile_graph, target_of
+        from dsa_sched.frontend import load_model
+
         options = CompileOptions(self.level, schedule=True)
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
@@ -89,6 +86,9 @@ class ChipCluster:
             raise Refused(str(error)) from error
 
     def profile(self, compiled: Compiled) -> int:
+        from dsa_sched.clock import time_artifact
+        from dsa_sched.driver import target_of
+
         assert isinstance(compiled, ChipPart)
         run = time_artifact(compiled.artifact, self.chip, target_of(self.chip), compiled.part.task)
         return round(run.seconds * 1e9 + self.launch_us * 1e3)
@@ -97,6 +97,20 @@ class ChipCluster:
         assert isinstance(compiled, ChipPart)
         found = compiled.artifact.run({name: feeds[name] for name in compiled.part.inputs})
         return {name: np.asarray(found[name]) for name in compiled.part.outputs}
+
+
+def refusal(part: Part) -> str | None:
+    """Why no chip takes a part: its operators, or values that are no floating-point numbers, what the frontend asks for
+    first. None where nothing speaks against it."""
+    values = (*part.model.graph.input, *part.model.graph.output)
+    if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:
+        return f"{', '.join(others)}: no floating-point numbers"
+    try:
+        require_known(part.model, part.task)
+    except ModelError as error:
+        first, *listed = str(error).splitlines()
+        return "; ".join(map(str.strip, listed)) or first
+    return None
 
 
 def source_hash(packages: Sequence[str]) -> str:

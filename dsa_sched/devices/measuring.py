@@ -20,6 +20,7 @@ from dsa_sched.devices.handing_over import measured_handing_over
 from dsa_sched.placement.duet import duet_compiled
 from dsa_sched.placement.from_onnx import Part, TaskModel
 from dsa_sched.placement.methods import Outcome, Search, finished
+from dsa_sched.placement.pricing import require_homes
 from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Problem, Route
 from dsa_sched.placement.run_time import Executor
 from dsa_sched.placement.scenario import Scenario
@@ -63,12 +64,11 @@ class Laboratory:
     def problem(self, groups: Sequence[Sequence[int]] | None = None) -> Problem:
         """The problem of the model's tasks, or of groups of them, each compiled as one.
 
-        Raises PlacementError naming the tasks that no device accepts, and for each device why.
+        Raises PlacementError naming the tasks that no device accepts, see `require_homes`.
         """
         tasks = self.tasks if groups is None else self.tasks.with_groups(groups)
         work = tuple(self._row(task) for task in tasks.graph.tasks)
-        for task, row in zip(tasks.graph.tasks, work, strict=True):
-            self._require_home(task, row)
+        require_homes(tasks.graph, work, self.refusals)
         costs = CostTable(self.scenario.machines(), self._routes(), work, (), "measured")
         return Problem(tasks.graph, costs)
 
@@ -78,8 +78,7 @@ class Laboratory:
         Raises PlacementError naming the tasks that no device accepts.
         """
         work = tuple(self._accepting(task) for task in self.tasks.graph.tasks)
-        for task, row in zip(self.tasks.graph.tasks, work, strict=True):
-            self._require_home(task, row)
+        require_homes(self.tasks.graph, work, self.refusals)
         costs = CostTable(self.scenario.machines(), self.scenario.routes(), work, (), "what devices accept")
         return Problem(self.tasks.graph, costs)
 
@@ -157,16 +156,6 @@ class Laboratory:
         except Refused as error:
             who = f"task {task.name} on device {device.name}"
             raise PlacementError(who, needs="a device that accepts it", has=str(error)) from error
-
-    def _require_home(self, task: Task, row: tuple[int, ...]) -> None:
-        if all(ns == NOT_ACCEPTED for ns in row):
-            reasons = [
-                f"{device.name}: {self.refusals[task.name, device.name]}"
-                for device in self.devices
-                if device is not None
-            ]
-            needs, has = "a device that accepts it", "; ".join(reasons) or "none"
-            raise PlacementError(f"task {task.name}", needs=needs, has=has, change="add a device that does")
 
     def _compile(self, part: Part, device: Device) -> Compiled:
         key = part.hash, device.name

@@ -1,20 +1,39 @@
 """The devices of a scenario, ready to compile and run.
 
 Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
+Scenario --accepting-----> what they refuse that need not be there to say so
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 from dsa_sched.devices.device import Device
 from dsa_sched.placement import scenario as said
+from dsa_sched.placement.from_onnx import TaskModel
+from dsa_sched.placement.pricing import Accepts
 from dsa_sched.placement.scenario import Scenario
+from dsa_sched.placement.task_graph import Task
 
-__all__ = ["open_devices"]
+__all__ = ["accepting", "open_devices"]
 
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
     """In the order of the scenario. Raises PlacementError for a device that this machine does not have."""
     return tuple(map(_opened, scenario.devices))
+
+
+def accepting(tasks: TaskModel) -> Accepts:
+    """What devices accept of the tasks of a model, as far as that shows without compiling and on any machine: chips
+    alone refuse so early, all of them the same."""
+
+    @cache
+    def on_chips(task: Task) -> str | None:
+        from dsa_sched.devices.chip_device import refusal  # the frontend of their compiler
+
+        return refusal(tasks.part(task))
+
+    return lambda task, described: on_chips(task) if isinstance(described, said.ChipDevice) else None
 
 
 def _opened(described: said.Device) -> Device | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsa_sched.devices.opening import accepting
 from dsa_sched.frontend.load import load_source
 from dsa_sched.placement.bounds import lower_bound_ns
 from dsa_sched.placement.conv_merging import merging_of
@@ -19,13 +20,14 @@ from dsa_sched.placement.from_onnx import TaskModel, task_model_of
 from dsa_sched.placement.methods import Method, Outcome, Search, find_method, verify_options
 from dsa_sched.placement.pricing import priced
 from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.scenario import Scenario, read_scenario
+from dsa_sched.placement.scenario import Device, Scenario, read_scenario
+from dsa_sched.placement.task_graph import Task
 from hw_models.errors import PlacementError
 
 if TYPE_CHECKING:
     from dsa_sched.placement.check_run import Executed
 
-__all__ = ["Job", "Placed", "Say", "Timed", "place", "place_model", "priced_file"]
+__all__ = ["Job", "Placed", "Refusal", "Say", "Timed", "place", "place_model", "priced_file"]
 
 Say = Callable[[str], None]
 
@@ -50,9 +52,18 @@ class Job:
     run: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A task that a device does not take, and why. Of methods that compile tasks as one, also what they tried."""
+
+    device: str
+    task: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Placed:
-    """What each method found, in the order asked for, and why others found nothing.
+    """What each method found, in the order asked for, why others (`refused`) found nothing, and what devices refuse.
 
     `bound_ns` is the highest that is proven: no schedule of the tasks of `problem` is shorter. Methods that make other
     tasks of them (merged operators, sub-graphs that are compiled as one) may be.
@@ -63,6 +74,7 @@ class Placed:
     refused: tuple[tuple[str, str], ...]
     bound_ns: float
     executed: Executed | None = None
+    refusals: tuple[Refusal, ...] = ()
 
     @property
     def best(self) -> Outcome:
@@ -75,7 +87,7 @@ def priced_file(model: str, scenario: Path) -> Problem:
 
     Raises ModelError and PlacementError.
     """
-    return priced(task_model_of(load_source(model)).graph, read_scenario(scenario))
+    return _priced(task_model_of(load_source(model)), read_scenario(scenario))[0]
 
 
 def place_model(job: Job, say: Say = lambda _: None) -> Placed:
@@ -86,7 +98,8 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     say("reading the model")
     tasks = task_model_of(load_source(job.model, dict(job.shapes), job.batch))
     if not (job.measure or job.run):  # devices need not be there
-        return place(_priced(tasks, scenario), methods, job.search, say)
+        problem, refusals = _priced(tasks, scenario)
+        return replace(place(problem, methods, job.search, say), refusals=refusals)
     from dsa_sched.devices.cost_cache import CostCache  # these load the compilers of all devices
     from dsa_sched.devices.measuring import Laboratory
     from dsa_sched.devices.opening import open_devices
@@ -95,17 +108,29 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user(), say)
     if job.measure and "duet" in methods:  # the one that has sub-graphs compiled as they will run
         methods["duet"] = lambda _problem, search: laboratory.duet(search)
-    placed = place(laboratory.problem() if job.measure else _priced(tasks, scenario), methods, job.search, say)
+    problem, refusals = (laboratory.problem(), ()) if job.measure else _priced(tasks, scenario)
+    placed = place(problem, methods, job.search, say)
+    timed = (Refusal(device, task, reason) for (task, device), reason in laboratory.refusals.items())
+    placed = replace(placed, refusals=(*refusals, *timed))
     if not job.run:
         return placed
     say(f"running what {placed.best.method} placed")
     return replace(placed, executed=execute(laboratory, placed.best))
 
 
-def _priced(tasks: TaskModel, scenario: Scenario) -> Problem:
-    """By rooflines, layers that can merge too."""
-    problem = priced(tasks.graph, scenario)
-    return replace(problem, merging=merging_of(tasks, scenario, problem))
+def _priced(tasks: TaskModel, scenario: Scenario) -> tuple[Problem, tuple[Refusal, ...]]:
+    """By rooflines, layers that can merge too; and what devices refuse without being there."""
+    refusals: list[Refusal] = []
+    accepts = accepting(tasks)
+
+    def noted(task: Task, device: Device) -> str | None:
+        reason = accepts(task, device)
+        if reason is not None:
+            refusals.append(Refusal(device.name, task.name, reason))
+        return reason
+
+    problem = priced(tasks.graph, scenario, noted)
+    return replace(problem, merging=merging_of(tasks, scenario, problem)), tuple(refusals)
 
 
 def place(problem: Problem, methods: Mapping[str, Method], search: Search, say: Say = lambda _: None) -> Placed:

@@ -7,7 +7,7 @@ Times are optimistic alike for all devices; what was measured on a device replac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Problem, verify_problem
 from dsa_sched.placement.scenario import ChipDevice, Device, HostDevice, Roofline, Scenario
@@ -17,7 +17,7 @@ from hw_models.errors import PlacementError
 from hw_models.loading import load_chip
 from hw_models.routes import main_memory
 
-__all__ = ["chip_roofline", "priced", "roofline_ns", "roofline_of"]
+__all__ = ["Accepts", "chip_roofline", "priced", "require_homes", "roofline_ns", "roofline_of"]
 
 SINGLE_BYTES, CHIP_BYTES = 4, 2
 """Of an element in a network and on a chip: chips compute in half precision."""
@@ -25,21 +25,31 @@ SINGLE_BYTES, CHIP_BYTES = 4, 2
 Accepts = Callable[[Task, Device], str | None]
 """Why a device cannot run a task; None where it can."""
 
+MOST_NAMED = 8
+"""Tasks that a message names."""
+
 
 def priced(graph: TaskGraph, scenario: Scenario, accepts: Accepts = lambda _task, _device: None) -> Problem:
     """Every task on every device by its roofline.
 
-    Raises PlacementError for a device without one, and naming all tasks that no device accepts.
+    Raises PlacementError for a device without one, and as `require_homes` does.
     """
     rooflines = [roofline_of(device) for device in scenario.devices]
+    refusals = {
+        (task.name, device.name): reason
+        for task in graph.tasks
+        for device in scenario.devices
+        if not task.is_end and (reason := accepts(task, device)) is not None
+    }
     work, shares = [], []
     for number, task in enumerate(graph.tasks):
         rows = [
-            _price(graph, number, device, roofline, accepts)
+            _price(graph, number, None if (task.name, device.name) in refusals else roofline)
             for device, roofline in zip(scenario.devices, rooflines, strict=True)
         ]
         work.append((0, *(NOT_ACCEPTED for _ in rows[1:])) if task.is_end else tuple(row[0] for row in rows))
         shares.append(tuple(row[1] for row in rows))
+    require_homes(graph, work, refusals)
     contended = any(machine.streams > 1 for machine in scenario.machines())
     costs = CostTable(
         scenario.machines(), scenario.routes(), tuple(work), tuple(shares) if contended else (), "rooflines"
@@ -49,11 +59,29 @@ def priced(graph: TaskGraph, scenario: Scenario, accepts: Accepts = lambda _task
     return problem
 
 
-def _price(
-    graph: TaskGraph, number: int, device: Device, roofline: Roofline | None, accepts: Accepts
-) -> tuple[int, tuple[float, float]]:
+def require_homes(graph: TaskGraph, work: Sequence[Sequence[int]], refusals: Mapping[tuple[str, str], str]) -> None:
+    """A device for every task. `refusals` are reasons by task and device.
+
+    Raises PlacementError that names the tasks that no device accepts, and for the first of them each device's reason.
+    """
+    rows = zip(graph.tasks, work, strict=True)
+    homeless = [task.name for task, row in rows if all(ns == NOT_ACCEPTED for ns in row)]
+    if homeless:
+        reasons = [f"{device}: {reason}" for (task, device), reason in refusals.items() if task == homeless[0]]
+        named, more = ", ".join(homeless[:MOST_NAMED]), len(homeless) - MOST_NAMED
+        several = len(homeless) > 1
+        raise PlacementError(
+            f"task{'s' * several} {named}" + (f" and {more} more" if more > 0 else ""),
+            needs=f"a device that accepts {'them' if several else 'it'}",
+            has=(f"for {homeless[0]} " if several else "") + ("; ".join(reasons) or "none"),
+            change="add a device that does",
+        )
+
+
+def _price(graph: TaskGraph, number: int, roofline: Roofline | None) -> tuple[int, tuple[float, float]]:
+    """Without a roofline, not accepted."""
     task = graph.tasks[number]
-    if roofline is None or task.is_end or accepts(task, device) is not None:
+    if roofline is None or task.is_end:
         return NOT_ACCEPTED, (0.0, 0.0)
     return roofline_ns(task.macs, *task_bytes(graph, number), roofline)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
 
 from dsa_sched.letters import letter
 from dsa_sched.placement.methods import Outcome
-from dsa_sched.placement.place import Placed
+from dsa_sched.placement.place import Placed, Refusal
 from dsa_sched.placement.problem import Problem
 from dsa_sched.placement.schedule import Copy, Run, Schedule
 from dsa_sched.placement.task_graph import ENDS
@@ -28,6 +30,7 @@ __all__ = [
     "print_outcomes",
     "print_placed",
     "print_schedule",
+    "refusal_lines",
     "schedule_trace",
     "stages_text",
     "time_text",
@@ -40,6 +43,8 @@ Event = dict[str, object]
 FORMAT = "dsa-sched-place/1"
 
 IDLE = " "
+MOST_REFUSALS, LONGEST_REASON = 4, 200
+"""Of a device, in the text: tasks, and characters of a reason. JSON has all."""
 
 
 def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> None:
@@ -52,12 +57,28 @@ def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> 
     print_outcomes(placed)
     for name, reason in placed.refused:
         click.echo(f"{name}: {reason}")
+    for line in refusal_lines(placed.refusals):
+        click.echo(line)
     click.echo(f"\nno schedule of these tasks takes less than {time_text(placed.bound_ns)}")
     click.echo(f"prices: {best.problem.costs.source}\n" if best.problem.costs.source else "")
     click.echo(f"{best.method}:")
     print_schedule(best.schedule, best.problem, columns)
     if placed.executed is not None:
         print_executed(placed.executed)
+
+
+def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
+    """A line a device that refuses tasks: the first of them, with reasons cut short."""
+    found: dict[str, list[str]] = {}
+    for item in refusals:
+        reason = shorten(item.reason, LONGEST_REASON, placeholder=" ...")
+        found.setdefault(item.device, []).append(f"{item.task} ({reason})")
+    lines = []
+    for device, tasks in found.items():
+        shown, more = ", ".join(tasks[:MOST_REFUSALS]), len(tasks) - MOST_REFUSALS
+        count = f"{len(tasks):,} task{'s' * (len(tasks) > 1)}"
+        lines.append(f"{device} refuses {count}: {shown}" + (f" and {more:,} more" if more > 0 else ""))
+    return lines
 
 
 def print_executed(executed: Executed) -> None:
@@ -124,6 +145,7 @@ def write_placed(placed: Placed, path: Path) -> None:
         "bound_ns": placed.bound_ns,
         "methods": outcome_rows(placed),
         "refused": [{"method": name, "reason": reason} for name, reason in placed.refused],
+        "refusals": [asdict(item) for item in placed.refusals],
         "best": best.method,
         "schedule": str(best.schedule).splitlines(),
         "decisions": [str(decision) for decision in best.decisions],

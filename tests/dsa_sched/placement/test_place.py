@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from onnx import helper
 
 from dsa_sched.cli import cli
 from dsa_sched.placement.methods import METHODS
 from dsa_sched.placement.mlir.convert import parse_module, problem_of, schedule_of
 from dsa_sched.placement.schedule import parse_schedule, verify_schedule
 from dsa_sched.placement.task_graph import parse_task_graph
+from tests.placement_models import draw, model_of
 from tests.small_models import classifier, save
 
 SCENARIO = """
@@ -106,6 +112,84 @@ def test_a_placement_is_measured_and_run(
     run = json.loads(table.read_text())["run"]
     assert run["makespans_ns"] == sorted(run["makespans_ns"])
     assert run["output_difference"] < 1e-5
+
+
+CHIPPED = """
+schema_version: 1
+name: chipped
+description: A processor beside a chip that seems faster
+devices:
+  - {kind: onnxruntime, name: cpu, roofline: {flops_per_second: 1e6, bytes_per_second: 1e6}}
+  - {kind: chip, name: npu, chip: stcp920}
+links:
+  - {between: [cpu, npu], latency_us: 1, gigabytes_per_second: 1}
+"""
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """A model of which the chip takes the first operator alone, and a scenario with it. That the window of the second
+    has three axes shows when it is compiled, that there is no rule for the third before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "chipped.yaml").write_text(CHIPPED)
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], "flat"),
+        helper.make_node("Reshape", ["a", "cube"], ["b"], "view"),
+        helper.make_node("Conv", ["b", "w"], ["c"], "deep"),
+        helper.make_node("Reshape", ["c", "line"], ["d"], "unview"),
+        helper.make_node("LSTM", ["d", "k", "r"], ["", "y"], "memory", hidden_size=4),
+    ]
+    shapes = {"cube": np.array([1, 4, 4, 4, 4]), "line": np.array([4, 1, 64])}
+    weights = {"v": draw(4, 3, 1, 1), "w": draw(4, 4, 1, 1, 1), "k": draw(1, 16, 64), "r": draw(1, 16, 4)}
+    model = model_of(nodes, {"x": (1, 3, 8, 8)}, ["y"], **shapes, **weights)
+    return str(save(model, tmp_path / "mine.onnx")), str(tmp_path / "chipped.yaml")
+
+
+def device_of(figures: Any, task: str) -> str:
+    return parse_schedule("\n".join(figures["schedule"])).run_of[task].machine
+
+
+def test_tasks_do_not_go_where_they_are_refused(refused: tuple[str, str], tmp_path: Path) -> None:
+    """By rooflines, what chips say without compiling counts, and is said."""
+    table = tmp_path / "table.json"
+    result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--json", str(table))
+    figures = json.loads(table.read_text())
+    assert [device_of(figures, task) for task in ("flat", "deep", "memory")] == ["npu", "npu", "cpu"]
+    assert [(item["device"], item["task"]) for item in figures["refusals"]] == [("npu", "memory")]
+    reason = "LSTM memory (4x1x64, 1x16x64, 1x16x4): no rule for this operator"
+    assert f"npu refuses 1 task: memory ({reason})" in result.stdout
+
+
+def test_what_compilers_refuse_is_said(refused: tuple[str, str], tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    result = invoke(refused[0], "--scenario", refused[1], "--method", "heft", "--measure", "--json", str(table))
+    figures = json.loads(table.read_text())
+    assert [device_of(figures, task) for task in ("deep", "memory")] == ["cpu", "cpu"]
+    reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
+    assert reasons.keys() == {("npu", "deep"), ("npu", "memory")}
+    assert "a window over 3 axes" in reasons["npu", "deep"]
+    assert "npu refuses 2 tasks: deep (" in result.stdout
+
+
+def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, str], tmp_path: Path) -> None:
+    only = tmp_path / "only.yaml"
+    cpu = next(line for line in CHIPPED.splitlines() if "name: cpu" in line)
+    only.write_text(CHIPPED.replace(cpu, "  - {kind: host, name: cpu}").lstrip())
+    result = invoke(refused[0], "--scenario", str(only), "--method", "heft")
+    assert result.exit_code == 1
+    assert "task memory: needs a device that accepts it; has npu: LSTM memory" in result.stderr
+
+
+def test_rooflines_load_no_compiler(refused: tuple[str, str]) -> None:
+    program = (
+        "import sys; from dsa_sched.cli import cli\n"
+        "cli(sys.argv[1:], standalone_mode=False)\n"
+        "print(*{'tvm', 'dsa_sched.driver', 'dsa_sched.devices.cuda_device'} & {*sys.modules}, file=sys.stderr)"
+    )
+    arguments = ("place", refused[0], "--scenario", refused[1], "--method", "heft")
+    run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    assert "npu refuses" in run.stdout
+    assert run.stderr.splitlines()[-1:] in ([], [""])
 
 
 def test_methods_are_listed() -> None:

@@ -85,7 +85,7 @@ def test_tasks_that_no_device_accepts_are_named() -> None:
     def accepts(task: Task, device: Device) -> str | None:
         return f"not on {device.name}" if task.name == "u" else None
 
-    with pytest.raises(PlacementError, match=r"tasks u: needs a device that accepts them; has none of a, b"):
+    with pytest.raises(PlacementError, match=r"task u: needs a device that accepts it; has a: not on a; b: not on b"):
         priced(two_tasks(), parse_scenario(GOOD, "s.yaml"), accepts)
 
 
