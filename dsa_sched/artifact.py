@@ -24,6 +24,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from codegen.target import ClusterFiles
+from dsa_sched.whole_file import real_path
 from hw_models.errors import ModelError, TargetError
 from partitioner.batching import pass_count
 
@@ -140,8 +141,9 @@ class Artifact:
     texts: Mapping[str, bytes]
 
     def save(self, folder: str | Path) -> None:
-        """Write the folder as a whole or not at all. An artifact that is there is replaced, anything else refused."""
-        target = Path(folder)
+        """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
+        else is refused."""
+        target = real_path(Path(folder))
         require_place(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,7 @@ class Artifact:
             ) from error
 
     def _write(self, folder: Path) -> None:
-        folder.mkdir(mode=0o755)
+        folder.mkdir()
         for program, files in zip(self.manifest.programs, self.clusters, strict=True):
             for entry, data in zip(program.files, files.files.values(), strict=True):
                 (folder / entry.path).parent.mkdir(exist_ok=True)

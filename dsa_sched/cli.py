@@ -1,11 +1,14 @@
 """The command line. `dsa-sched --help` is the manual.
 
 In: arguments. Out: text, files and an exit code. Commands live in `dsa_sched.commands`; here they are put together, and
-errors that a user can cause become one message and exit code 1.
+errors that a user can cause become one message and exit code 1, Ctrl-C one word and 130.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from typing import IO, Any
 
 import click
@@ -28,6 +31,11 @@ from hw_models.errors import UserError
 __all__ = ["cli", "main"]
 
 
+STANDARD_OUTPUT = 1
+INTERRUPTED = 130
+"""What shells report of a command that Ctrl-C ended: 128 and the number of the signal."""
+
+
 class Failure(click.ClickException):
     """A user's error on its way out: the message on standard error, exit code 1, no traceback."""
 
@@ -38,7 +46,8 @@ class Failure(click.ClickException):
 
 
 class Manual(click.Group):
-    """The top group: lists the commands in the order of use and turns user errors into failures."""
+    """The top group: lists the commands in the order of use and turns user errors into failures. Ctrl-C has an exit
+    code of its own: click's is that of a failure."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.commands)
@@ -48,6 +57,9 @@ class Manual(click.Group):
             return super().invoke(ctx)
         except UserError as error:
             raise Failure(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("dsa-sched: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(
@@ -73,6 +85,7 @@ def cli() -> None:
       1  compile error: model, chip or plan cannot be used; the message says why
       2  usage: a wrong option or argument
       3  mismatch: the results of a run are not those of the reference
+    130  interrupted by Ctrl-C
 
     `iss` exits with the code of the program it runs; 125 means the limit or a deadlock ended the run,
     126 that the program read unwritten bytes or trapped without a handler.
@@ -84,6 +97,18 @@ for command in (compile_command, run, verify, explain, time, timeline, place, mo
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script. What the system refuses to write, as on a full disk, ends in one line and exit
+    code 1; a reader of the output that leaves early, in exit code 1 alone."""
     uncollected_at_exit()
-    cli(prog_name="dsa-sched")
+    try:
+        try:
+            cli(prog_name="dsa-sched")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        # The interpreter would try to write the rest at its end, and fail again in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)
+        if error.errno != errno.EPIPE:
+            Failure(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}").show()
+        sys.exit(Failure.exit_code)

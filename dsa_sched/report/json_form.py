@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 
 from dsa_sched.verdict import VerifyReport
-from dsa_sched.whole_file import write_whole
+from dsa_sched.whole_file import real_path, write_whole
 from hw_models.errors import UserError
 
 __all__ = ["FORMAT", "report_json", "require_folder", "write_report"]
@@ -46,7 +46,7 @@ def require_folder(path: Path) -> None:
     """Refuse before long work what could not be written after it. Raises UserError."""
     if path.is_dir():
         raise UserError(str(path), needs="a file to write", has="a folder", change="name a file in it")
-    if not path.parent.is_dir():
+    if not real_path(path).parent.is_dir():
         raise UserError(str(path), needs="a folder that exists", has="none", change="create it first")
 
 

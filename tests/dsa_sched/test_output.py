@@ -1,0 +1,138 @@
+"""Where results go: files, links, pipes, a standard output that takes nothing, and a run that the user interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dsa_sched.whole_file import write_whole
+from hw_models.errors import UserError
+from tests.small_models import one_node, save
+
+COMMAND = (sys.executable, "-m", "dsa_sched")
+
+
+def write(path: Path, data: bytes) -> None:
+    write_whole(path, lambda stream: stream.write(data))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
+def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write(tmp_path / "new", b"1")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "new") == 0o666 & ~mask
+
+
+def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"0")
+    (tmp_path / "old").chmod(0o640)
+    write(tmp_path / "old", b"1")
+    assert ((tmp_path / "old").read_bytes(), mode(tmp_path / "old")) == (b"1", 0o640)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "far").mkdir()
+    real, link = tmp_path / "far" / "real", tmp_path / "link"
+    if there:
+        real.write_bytes(b"0")
+    link.symlink_to(Path("far") / "real")
+    write(link, b"1")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"1"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "link", "real"]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write(pipe, b"1")
+    assert pipe.is_fifo()
+    reader.join(10)
+    assert read == [b"1"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    def fail(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "old").write_bytes(b"0")
+    with pytest.raises(UserError, match="no space left on device"):
+        write_whole(tmp_path / "old", fail)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"0"]
+
+
+@pytest.mark.parametrize("redirected", [True, False])
+def test_json_to_standard_output_stands_before_the_text(tmp_path: Path, redirected: bool) -> None:
+    """By a link to the descriptor, as /dev/stdout is one."""
+    model, link = save(one_node("Relu"), tmp_path / "m.onnx"), tmp_path / "stdout"
+    link.symlink_to("/proc/self/fd/1")
+    command = (*COMMAND, "explain", model, "--chip", "stcp920", "--json", link)
+    if redirected:
+        with (tmp_path / "out").open("wb") as out:
+            subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL, check=True)
+        said = (tmp_path / "out").read_text(encoding="utf-8")
+    else:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert link.is_symlink()
+    data, end = json.JSONDecoder().raw_decode(said)
+    assert data["model"] == "one_node"
+    assert said[end:].lstrip().startswith("one_node on stcp920")
+
+
+def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    model, link = save(one_node("Relu"), tmp_path / "m.onnx"), tmp_path / "link"
+    (tmp_path / "far").mkdir()
+    link.symlink_to(Path("far"))
+    for _ in range(2):
+        subprocess.run((*COMMAND, "compile", model, "--chip", "stcp920", "-o", link), capture_output=True, check=True)
+    assert link.is_symlink()
+    assert (tmp_path / "far" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("arguments", [("place", "--methods"), ("chips",), ("explain", "m.onnx", "--chip", "stcp920")])
+def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    save(one_node("Relu"), tmp_path / "m.onnx")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            (*COMMAND, *arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith("dsa-sched: error: output: no space left on device\n")
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m dsa_sched --help | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("U", "")
+
+
+def test_an_interrupted_run_exits_as_shells_expect(tmp_path: Path) -> None:
+    """While the command waits for a model that comes through a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    command = (*COMMAND, "disasm", tmp_path / "pipe")
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with (tmp_path / "pipe").open("wb"):  # opens when the command does
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=30)
+    assert (run.returncode, said) == (130, "dsa-sched: interrupted\n")
