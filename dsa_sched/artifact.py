@@ -306,8 +306,8 @@ def _read_manifest(path: Path) -> Manifest:
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TargetError(str(path), needs=f"a manifest of format {FORMAT}", has=f"{where}: {first['msg']}") from error
+        said = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
+        raise TargetError(str(path), needs=f"a manifest of format {FORMAT}", has=said) from error
     ends = tuple(entry for program in manifest.programs for entry in program.inputs + program.outputs)
     for entry in manifest.tensors + manifest.inputs + manifest.outputs + ends:
         if sorted(entry.layout) != list(range(len(entry.shape))):

@@ -101,7 +101,7 @@ def time_elf(elf: bytes, chip: Chip, target: Target, cores: int, cluster: int, n
     if not 1 <= cores <= chip.cores_per_cluster or not 0 <= cluster < chip.clusters:
         needs = f"1 to {chip.cores_per_cluster} cores of cluster 0 to {chip.clusters - 1} of {chip.name}"
         raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
-    streams = target.trace(elf, cores, chip, cluster)
+    streams = _trace(target, elf, cores, chip, cluster, name)
     program = TimedProgram(name, cluster, time_streams(streams, chip), 1, streams)
     return RunTime(name, chip.name, chip.clock_hz, 0, (program,))
 
@@ -116,8 +116,18 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
         warnings = (f"compiled for another chip file: {made_for.name}, hash {made_for.hash[:12]}",)
     programs = []
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
-        streams = target.trace(files.files[files.executable], entry.cores, chip, entry.cluster)
+        executable = files.files[files.executable]
+        streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.elf}")
         timeline = time_streams(streams, chip, len(artifact.manifest.programs))
         programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
     batch = artifact.manifest.batch
     return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings, artifact)
+
+
+def _trace(target: Target, elf: bytes, cores: int, chip: Chip, cluster: int, name: str) -> tuple[TimedStream, ...]:
+    """The target's trace, whose errors name the file too: the target knows only its bytes."""
+    try:
+        return target.trace(elf, cores, chip, cluster)
+    except TargetError as error:
+        who = f"{name}, {error.who}"
+        raise TargetError(who, needs=error.needs, has=error.has, change=error.change) from error

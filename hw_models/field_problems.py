@@ -117,6 +117,10 @@ def _words(details: ErrorDetails, path: Path, document: Document, file: FileSche
             return f"{file.variant} needs the field kind", f"allowed: {', '.join(file.kinds)}"
         case "tuple_type" | "list_type":
             return f"{given} is not a list", "write one item a line, each after '- '"
+        case "too_short":
+            return f"a list of {context['actual_length']} items is too short", f"write at least {context['min_length']}"
+        case "too_long":
+            return f"a list of {context['actual_length']} items is too long", f"write at most {context['max_length']}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{given} has no fields", "write fields as 'name: value'"
         case "string_pattern_mismatch" if path == ("description",):

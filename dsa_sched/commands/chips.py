@@ -39,8 +39,17 @@ def show(chip: str, as_json: bool) -> None:
 @chip.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Check the chip file FILE: every problem with its line, or one line that says it is good."""
+    """Check the chip file FILE: every problem with its line, or one line that says it is good.
+
+    A second line says why a good chip can be planned for, but no machine code can be made, where that is so.
+    """
+    from dsa_sched.driver import target_of
+    from hw_models.errors import TargetError
     from hw_models.loading import read_chip
 
     loaded = read_chip(file)
     click.echo(f"{file}: good; chip {loaded.name}, isa {loaded.isa}, {loaded.cores} cores, hash {loaded.hash[:12]}")
+    try:
+        target_of(loaded)
+    except TargetError as error:
+        click.echo(f"{file}: note: plans only, no machine code: {error}")

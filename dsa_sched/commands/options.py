@@ -19,6 +19,8 @@ __all__ = [
     "columns_option",
     "compile_options",
     "division_options",
+    "elf_options",
+    "require_elf",
     "runner_option",
     "schedule_option",
     "shape_options",
@@ -32,6 +34,12 @@ PerPass = int | Literal["auto"] | None
 LEVELS = ("O0", "O1", "O2", "O3", "astitch")
 SPILLS = ("none", "longest", "largest", "furthest", "cost", "auto")
 """Both are those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
+
+
+MOST_DIGITS = 9
+LARGEST = 10**MOST_DIGITS - 1
+"""Of an extent or a batch: beyond what any memory holds, and far from where 64 bits end."""
+COUNT = rf"[1-9][0-9]{{0,{MOST_DIGITS - 1}}}"
 
 
 class ChipName(click.ParamType[str]):
@@ -59,7 +67,7 @@ class ShapeOption(click.ParamType[Shape]):
         if isinstance(value, tuple):
             return value
         name, equals, dims = str(value).rpartition("=")
-        if not equals or not name or not re.fullmatch(r"[1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*", dims):
+        if not equals or not name or not re.fullmatch(f"{COUNT}(,{COUNT})*", dims):
             self.fail(f"{value!r} is not NAME=N,C,H,W, for example data=1,3,224,224", param, ctx)
         return name, tuple(int(dim) for dim in dims.split(","))
 
@@ -72,7 +80,7 @@ class PerPassOption(click.ParamType[PerPass]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> PerPass:
         if value == "auto":
             return "auto"
-        if not re.fullmatch(r"[1-9][0-9]{0,8}", str(value)):
+        if not re.fullmatch(COUNT, str(value)):
             self.fail(f"{value!r} is neither a number from 1 on nor auto", param, ctx)
         return int(value)
 
@@ -90,7 +98,7 @@ def shape_options(command: AnyFunction) -> AnyFunction:
             multiple=True,
             help="The shape of an input whose dimensions the model leaves open. May be repeated.",
         ),
-        click.option("--batch", type=click.IntRange(1), help="Replace the leading dimension of every input."),
+        click.option("--batch", type=click.IntRange(1, LARGEST), help="Replace the leading dimension of every input."),
     ):
         command = option(command)
     return command
@@ -160,6 +168,26 @@ def division_options(command: AnyFunction) -> AnyFunction:
     ):
         command = option(command)
     return command
+
+
+def elf_options(command: AnyFunction) -> AnyFunction:
+    """Where a program runs that comes without a manifest."""
+    for option in (
+        click.option("--cluster", type=click.IntRange(0), help="Cluster that runs it; 0 when not said. ELF only."),
+        click.option(
+            "--cores", type=click.IntRange(1), help="Cores that start; those of a cluster when not said. ELF only."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def require_elf(path: Path, cores: int | None, cluster: int | None) -> None:
+    """Raises UsageError where `elf_options` are given for an artifact folder, whose manifest says them."""
+    given = [name for name, value in (("--cores", cores), ("--cluster", cluster)) if value is not None]
+    if given and path.is_dir():
+        verb = "is" if len(given) == 1 else "are"
+        raise click.UsageError(f"{' and '.join(given)} {verb} for an ELF; the manifest of a folder says where it runs.")
 
 
 runner_option = click.option(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import CHIP
+from dsa_sched.commands.options import CHIP, elf_options, require_elf
 
 __all__ = ["time"]
 
@@ -14,13 +14,12 @@ __all__ = ["time"]
 @click.command(short_help="Say how long machine code takes on a chip.")
 @click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))
 @CHIP
-@click.option("--cores", type=click.IntRange(1), help="Cores that start; those of a cluster when not said. ELF only.")
-@click.option("--cluster", type=click.IntRange(0), default=0, show_default=True, help="Cluster that runs it. ELF only.")
+@elf_options
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
-def time(path: Path, chip: str, cores: int | None, cluster: int, json_file: Path | None, bounds: bool) -> None:
+def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_file: Path | None, bounds: bool) -> None:
     """Run the machine code of a program, or of an artifact folder, under the clock of a chip.
 
     \b
@@ -45,12 +44,13 @@ def time(path: Path, chip: str, cores: int | None, cluster: int, json_file: Path
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
 
+    require_elf(path, cores, cluster)
     if json_file is not None:
         require_folder(json_file)
     with Steps() as steps:
         steps.say("timing")
         described = load_chip(chip)
-        run = time_path(path, described, cores, cluster)
+        run = time_path(path, described, cores, cluster or 0)
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)

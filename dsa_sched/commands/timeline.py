@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import CHIP, columns_option, trace_option
+from dsa_sched.commands.options import CHIP, columns_option, elf_options, require_elf, trace_option
 
 __all__ = ["timeline"]
 
@@ -14,8 +14,7 @@ __all__ = ["timeline"]
 @click.command(short_help="Show what every engine does when, and what the memories hold.")
 @click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))
 @CHIP
-@click.option("--cores", type=click.IntRange(1), help="Cores that start; those of a cluster when not said. ELF only.")
-@click.option("--cluster", type=click.IntRange(0), default=0, show_default=True, help="Cluster that runs it. ELF only.")
+@elf_options
 @click.option(
     "--by",
     type=click.Choice(["stage", "group", "operator", "time"]),
@@ -47,7 +46,7 @@ def timeline(
     path: Path,
     chip: str,
     cores: int | None,
-    cluster: int,
+    cluster: int | None,
     by: tuple[str, ...],
     trace: Path | None,
     plots: tuple[Path, ...],
@@ -103,6 +102,7 @@ def timeline(
     from isched.occupancy import occupancies
     from isched.usage import ENGINE_KINDS
 
+    require_elf(path, cores, cluster)
     for target in (*plots, *(target for target in (trace, json_path) if target is not None)):
         require_folder(target)
     for plot in plots:
@@ -110,7 +110,7 @@ def timeline(
     described = load_chip(chip)
     with Steps() as steps:
         steps.say("timing")
-        run = time_path(path, described, cores, cluster)
+        run = time_path(path, described, cores, cluster or 0)
         steps.say("following what the memories hold")
         held = tuple(occupancies(program.timeline, program.streams, described) for program in run.programs)
     kinds = tuple(kind for kind in dict.fromkeys(by) if kind in KINDS_OF_PARTS) or (usual_parts(run),)

@@ -161,6 +161,13 @@ def test_hostile_manifests_are_refused(folder: Path, change: Callable[[Manifest]
     assert said in str(caught.value)
 
 
+def test_a_manifest_that_is_cut_off_is_refused(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/2; has Invalid JSON: EOF"):
+        dsa_sched.load(folder)
+
+
 @pytest.mark.parametrize("content", [b"", b"not a program", b"\x7fELF" + bytes(60)])
 def test_a_program_that_is_none_is_refused_when_it_runs(folder: Path, content: bytes) -> None:
     """Size and hash are right; the simulator says what the file lacks."""

@@ -119,6 +119,31 @@ def test_chip_check_says_good_or_every_problem_with_its_line(tmp_path: Path) -> 
     assert f"dsa-sched: error: {file}:40: name: given twice, first in line 1" in bad.stderr
 
 
+@pytest.mark.parametrize("batch", [10**9, 2**63 - 1, 2**63])
+@pytest.mark.parametrize("command", ["compile", "explain", "place", "verify"])
+def test_a_batch_is_of_nine_digits_at_most(command: str, batch: int) -> None:
+    result = invoke(command, "squeezenet", "--batch", str(batch))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "1<=x<=999999999" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "changed", "said"),
+    [
+        ("isa: neuralscale-v1", "isa: neuralscale-v2", "needs a code generator for neuralscale-v2; has neuralscale-v1"),
+        ("clusters: 4", "clusters: 9", "needs what neuralscale-v1 has; has clusters is 9; at most 4"),
+    ],
+)
+def test_chip_check_says_what_no_code_can_be_made_for(tmp_path: Path, field: str, changed: str, said: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(STCP920.replace(field, changed), encoding="utf-8")
+    checked = invoke("chip", "check", str(file))
+    assert checked.exit_code == 0
+    first, note = checked.stdout.splitlines()
+    assert first.startswith(f"{file}: good; ")
+    assert note.startswith(f"{file}: note: plans only, no machine code: chip stcp920: {said}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from dsa_sched.artifact import Artifact
+from dsa_sched.artifact import Artifact, file_entry
 from dsa_sched.batches import compile_clusters
 from dsa_sched.cli import cli
 from dsa_sched.clock import time_path
@@ -130,7 +131,7 @@ def test_the_number_of_cores_counts(folder: Path) -> None:
     ("arguments", "said"),
     [
         (("nothing.elf",), "nothing.elf: needs a program or an artifact folder; has no such file or directory"),
-        ((__file__,), "not an ELF file"),
+        ((__file__,), f"{__file__}, program: needs a static executable for this chip; has not an ELF file"),
         ((Path(__file__).parent,), "needs the manifest of an artifact"),
     ],
 )
@@ -147,6 +148,26 @@ def test_cores_and_clusters_that_the_chip_lacks_are_refused(folder: Path) -> Non
     assert "needs 1 to 8 cores of cluster 0 to 3 of stcp920; has 9 of cluster 0" in result.stderr
     with pytest.raises(TargetError, match="has 8 of cluster 4"):
         time_path(elf, "stcp920", cluster=4)
+
+
+@pytest.mark.parametrize("command", ["time", "timeline"])
+@pytest.mark.parametrize("option", ["--cores", "--cluster"])
+def test_the_manifest_says_where_programs_of_a_folder_run(folder: Path, command: str, option: str) -> None:
+    result = invoke(command, folder, "--chip", "stcp920", option, 1)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{option} is for an ELF" in result.stderr
+
+
+def test_an_artifact_whose_program_is_none_is_refused_by_its_name(folder: Path, tmp_path: Path) -> None:
+    artifact = Artifact.load(folder)
+    broken = replace(artifact.clusters[0], files={**artifact.clusters[0].files, "program.elf": b"no"})
+    entry = artifact.manifest.programs[0]
+    files = tuple(file_entry(f"cluster0/{name}", data) for name, data in broken.files.items())
+    programs = (entry.model_copy(update={"files": files}), *artifact.manifest.programs[1:])
+    manifest = artifact.manifest.model_copy(update={"programs": programs})
+    Artifact(manifest, (broken, *artifact.clusters[1:]), artifact.texts).save(tmp_path / "broken")
+    with pytest.raises(TargetError, match=r"broken/cluster0/program\.elf, program: needs a static executable"):
+        time_path(tmp_path / "broken", "stcp920")
 
 
 def test_machine_code_of_another_instruction_set_is_refused(folder: Path, tmp_path: Path) -> None:

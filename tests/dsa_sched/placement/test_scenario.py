@@ -127,7 +127,8 @@ def test_chip_files_are_found_beside_the_scenario(tmp_path: Path) -> None:
         (HEAD + "devices:\n  - {kind: chip, name: n, chip: stcp92}\n", "devices[0].chip: chip 'stcp92': needs"),
         (HEAD + "devices:\n  - {kind: chip, name: n, chip: stcp920, cluster: 4}\n", "no cluster 4; 0 to 3"),
         (HEAD + "devices:\n  - {kind: tvm, name: n, mcpu: 'c; rm -rf x'}\n", "devices[0].mcpu"),
-        (HEAD + "devices: []\n", "devices"),
+        (HEAD + "devices: []\n", "s.yaml:4: devices: a list of 0 items is too short; write at least 1"),
+        (GOOD.replace("[a, b]", f"[{', '.join('a' * 1000)}]"), "a list of 1000 items is too long; write at most"),
     ],
 )  # fmt: skip
 def test_wrong_files_say_what_and_where(text: str, said: str) -> None:
