@@ -5,6 +5,9 @@ python samples/01_compile_and_run.py
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
@@ -33,12 +36,12 @@ def network() -> bytes:
 
 def main() -> None:
     model = network()
-    with open("sample.onnx", "wb") as file:
-        file.write(model)
-    artifact = dsa_sched.compile("sample.onnx", chip="stcp920")
-    artifact.save("sample_artifact")
     image = np.random.default_rng(1).normal(size=(1, 16, 28, 28)).astype(np.float32)
-    ours = artifact.run({"image": image})["mean"]
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "sample.onnx")
+        file.write_bytes(model)
+        dsa_sched.compile(file, chip="stcp920").save(Path(folder, "sample.out"))
+        ours = dsa_sched.load(Path(folder, "sample.out")).run({"image": image})["mean"]
     reference = np.asarray(onnxruntime.InferenceSession(model).run(["mean"], {"image": image})[0])
     error = np.linalg.norm(ours - reference) / np.linalg.norm(reference)
     print(f"relative error against onnxruntime: {error:.1e}")

@@ -6,6 +6,7 @@ python samples/02_levels.py
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -39,16 +40,18 @@ def network(layers: int = 4) -> bytes:
 
 
 def main() -> None:
-    Path("chain.onnx").write_bytes(network())
     image = np.random.default_rng(1).normal(size=(BATCH, CHANNELS, SIDE, SIDE)).astype(np.float32)
     first = None
-    for level in ("O0", "O1", "O2", "O3"):
-        artifact = dsa_sched.compile("chain.onnx", chip="stcp920", level=level)
-        artifact.save(f"chain_{level}")
-        (result,) = artifact.run({"image": image}).values()
-        first = result if first is None else first
-        milliseconds = 1e3 * time_path(Path(f"chain_{level}"), "stcp920").seconds
-        print(f"{level}: {milliseconds:.3f} ms, the bits of O0: {np.array_equal(result, first)}")
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "chain.onnx")
+        file.write_bytes(network())
+        for level in ("O0", "O1", "O2", "O3"):
+            artifact = dsa_sched.compile(file, chip="stcp920", level=level)
+            artifact.save(Path(folder, level))
+            (result,) = artifact.run({"image": image}).values()
+            first = result if first is None else first
+            milliseconds = 1e3 * time_path(Path(folder, level), "stcp920").seconds
+            print(f"{level}: {milliseconds:.3f} ms, the bits of O0: {np.array_equal(result, first)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ python samples/03_place.py
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -46,8 +47,10 @@ def network() -> bytes:
 
 
 def main() -> None:
-    Path("branches.onnx").write_bytes(network())
-    problem = priced_file("branches.onnx", SCENARIO)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "branches.onnx")
+        file.write_bytes(network())
+        problem = priced_file(str(file), SCENARIO)
     print_placed(place(problem, {name: find_method(name) for name in METHODS}, Search(seed=0, evaluations=2000)))
 
 

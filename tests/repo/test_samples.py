@@ -1,4 +1,4 @@
-"""Every sample runs as it is, in an empty folder."""
+"""Every sample runs as it is, and leaves nothing where it is called."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def test_sample_runs(sample: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(sample)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_first_sample_agrees_with_onnxruntime(tmp_path: Path) -> None:
