@@ -33,7 +33,7 @@ from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
 from isched.lower import lower_plan
 from isched.program import Placement, Program
-from isched.schedule import schedule_program
+from isched.schedule import scheduled_lowering
 from isched.verify import verify_program
 from partitioner.batching import pass_count
 from partitioner.levels import LEVELS, make_plan
@@ -246,21 +246,16 @@ def compile_plan(
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Compilation:
     """The steps after partitioning, for callers that choose among plans."""
-    progress("lowering")
-    program = lower_plan(
-        plan,
-        model.graph,
-        model.constants,
-        chip,
-        target,
-        target.data_base_bytes,
-        options.isolated,
-        options.schedule,
-        options.keep_values,
-    )
-    if options.schedule:
-        progress("scheduling")
-        program = schedule_program(program, chip, target)
+
+    def lowered(overlap: bool) -> Program:
+        progress("lowering")
+        how = options.isolated, overlap, options.keep_values
+        found = lower_plan(plan, model.graph, model.constants, chip, target, target.data_base_bytes, *how)
+        if options.schedule:
+            progress("scheduling")
+        return found
+
+    program = scheduled_lowering(lowered, chip, target) if options.schedule else lowered(overlap=False)
     progress("verifying the program")
     verify_program(program, chip)
     return Compilation(model, chip, target, options, plan, program)

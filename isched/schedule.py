@@ -13,7 +13,7 @@ Cores that do the same but at other shared addresses share one order; DMA instru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,12 +29,11 @@ from isched.timed import CoreIssue, timed_work
 from isched.timing import time_program
 from isched.touches import Flags, Vector
 
-__all__ = ["schedule_program"]
-
+__all__ = ["schedule_program", "scheduled_lowering"]
 
 COMPARED_INSTRUCTIONS = 20_000
-"""Up to so many, the clock is asked whether the new order is the faster one. For longer programs that would take as
-long as all else; a stream of many tiles leaves list scheduling much to gain."""
+"""Up to so many, the clock is asked which order is the fastest. For longer programs that would take as long as all else;
+a stream of many tiles leaves list scheduling much to gain."""
 
 
 def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Program:
@@ -42,10 +41,27 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
 
     `program` must be one that `verify_program` accepts; it accepts the result too."""
     scheduled = _scheduled(program, chip, target)
-    if sum(len(stream.instrs) for stream in program.streams) > COMPARED_INSTRUCTIONS:
-        return scheduled
-    before, after = (time_program(tried, chip, target).cycles for tried in (program, scheduled))
-    return scheduled if after <= before else program
+    return _fastest((scheduled, program), chip, target) if _is_short(program) else scheduled
+
+
+def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: LowerTarget) -> Program:
+    """What `lower` makes, in the scheduler's order; its argument says whether addresses leave room for running ahead.
+
+    They do, which takes smaller tiles where memories are small; of short programs the fastest by the clock is taken of
+    that one, the one without such room, and the latter as it was lowered."""
+    ahead = _scheduled(lower(True), chip, target)
+    if not _is_short(ahead):
+        return ahead
+    plain = lower(False)
+    return _fastest((ahead, _scheduled(plain, chip, target), plain), chip, target)
+
+
+def _is_short(program: Program) -> bool:
+    return sum(len(stream.instrs) for stream in program.streams) <= COMPARED_INSTRUCTIONS
+
+
+def _fastest(programs: Sequence[Program], chip: Chip, target: LowerTarget) -> Program:
+    return min(programs, key=lambda program: time_program(program, chip, target).cycles)
 
 
 def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:

@@ -30,6 +30,7 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.routes import main_memory
 from isched.lower import lower_plan
+from isched.timing import time_program
 from isched.verify import verify_program
 from partitioner.graph import Constants, Graph
 from partitioner.levels import LEVELS, make_plan
@@ -101,8 +102,8 @@ def loaded(case: Case) -> Model:
         return load_model(save_small_network(case.network, case.extent, Path(folder), case.until), {}, case.batch)
 
 
-def compiled(case: Case, level: str, spill: str = "none") -> Compilation:
-    options = CompileOptions(level=level, batch=case.batch, keep_values=True, spill=spill)
+def compiled(case: Case, level: str, spill: str = "none", schedule: bool = False) -> Compilation:
+    options = CompileOptions(level=level, batch=case.batch, schedule=schedule, keep_values=True, spill=spill)
     return compile_graph(loaded(case), case.chip, TARGET, options)
 
 
@@ -153,6 +154,16 @@ def test_a_small_network_that_spills_has_the_bits_of_o0(case: Case) -> None:
     found = compiled(case, "O3", "cost")
     assert any(exchange.scope for group in found.plan.groups for exchange in group.exchanges)
     check_equal(found.model.graph.outputs, run(found, 1), bits_at_o0(case))
+
+
+@pytest.mark.parametrize("case", [QUICK[0], QUICK[2], QUICK[4]], ids=str)
+@pytest.mark.parametrize("level", LEVELS)
+def test_with_schedule_a_small_network_takes_no_longer(level: str, case: Case) -> None:
+    """Room for running ahead makes tiles smaller: where memories are scarce that can cost more than it gains."""
+    plain, scheduled = (compiled(case, level, schedule=schedule) for schedule in (False, True))
+    before, after = (time_program(each.program, case.chip, TARGET).cycles for each in (plain, scheduled))
+    assert after <= before
+    check_equal(scheduled.model.graph.outputs, run(scheduled, 3), bits_at_o0(case))
 
 
 @pytest.mark.slow
