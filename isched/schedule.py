@@ -32,7 +32,7 @@ from isched.touches import Flags, Vector
 __all__ = ["schedule_program", "scheduled_lowering"]
 
 COMPARED_INSTRUCTIONS = 20_000
-"""Up to so many, the clock is asked which order is the fastest. For longer programs that would take as long as all else;
+"""Up to so many, the clock is asked which order is the fastest. For longer ones that would take as long as all else;
 a stream of many tiles leaves list scheduling much to gain."""
 
 
