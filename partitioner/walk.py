@@ -239,6 +239,8 @@ class Walk:
             self._note_pinned(layer, slots[name])
             empty = empty_box(len(self.graph.by_name[name].shape))
             boxes = tuple(part.computed.get(name, empty) for part in cores)
+            if not any(map(box_size, boxes)):
+                continue  # its readers leave this part of it out, as a slice may
             owned = tuple(part.owned.get(name, empty) for part in cores)
             entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
             scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory

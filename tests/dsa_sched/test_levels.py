@@ -278,6 +278,17 @@ def test_a_first_layer_whose_trailing_operator_needs_room(level: str, kind: str)
 
 
 @pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_layer_that_nothing_needs(level: str) -> None:
+    """A slice of a concatenation leaves one of its pieces out."""
+    builder = MovementBuilder("unneeded")
+    x = builder.input("x", 1, 8, 7, 16)
+    unread = builder.elementwise("sub", x, x)
+    joined = builder.elementwise("relu", builder.concat(1, x, unread))
+    graph, constants = builder.build(builder.slice(joined, (0, 2, 0, 0), (1, -1, 1, 1), (1, 3, 7, 16)))
+    assert check_random(graph, constants, small_chip(2, 96 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
+
+
+@pytest.mark.parametrize("level", BEYOND_O0)
 def test_a_network_of_views_alone(level: str) -> None:
     builder = MovementBuilder("views")
     graph, constants = builder.build(builder.view(builder.input("x", 2, 8, 16), 16, 16))
