@@ -41,7 +41,8 @@ Count = Annotated[int, Field(ge=1, le=1 << 20)]
 Limit = Annotated[int, Field(ge=0, le=1 << 50)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Cycles = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-Rational = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Bandwidth = Annotated[float, Field(ge=1e-3, le=1e12, allow_inf_nan=False)]
+"""Below, a program of some megabytes takes longer to simulate than anyone waits."""
 Scope = Literal["chip", "cluster", "core"]
 Dtype = Literal["float16", "float32", "bfloat16", "int8", "uint8", "int16", "int32"]
 
@@ -84,7 +85,7 @@ class Memory(Part):
     buffers_enforced: bool = False
     read_by: tuple[Name, ...]
     written_by: tuple[Name, ...]
-    bandwidth_bytes_per_cycle: Rational | None = None
+    bandwidth_bytes_per_cycle: Bandwidth | None = None
 
     def buffer(self, name: str) -> Buffer:
         """The physical buffer of that name; ChipError when there is none."""
@@ -185,8 +186,8 @@ class Link(Part):
     source: Name
     destination: Name
     engine: Name
-    bandwidth_bytes_per_cycle: Rational
-    core_bandwidth_bytes_per_cycle: Rational | None = None
+    bandwidth_bytes_per_cycle: Bandwidth
+    core_bandwidth_bytes_per_cycle: Bandwidth | None = None
     latency_cycles: Cycles
     shared_by: Scope
     max_stride_bytes: Limit

@@ -166,7 +166,7 @@ FIELD_EDITS = (
         "memories[0].scope: 'cores' is not allowed; allowed: 'chip', 'cluster' or 'core'",
     ),
     ("latency_cycles: 66", "latency_cycles: .nan", "links[0].latency_cycles: nan is not a number"),
-    ("bandwidth_bytes_per_cycle: 512", "bandwidth_bytes_per_cycle: 0", "0 is out of range; must be above 0"),
+    ("bandwidth_bytes_per_cycle: 512", "bandwidth_bytes_per_cycle: 0", "0 is out of range; must be at least 0.001"),
     ("kind: vector", "kind: vecotr", "engines[1]: kind 'vecotr' is not allowed; allowed: 'scalar', 'matrix'"),
     ("array_pixels: 64", "array_pixel: 64", "engines[2].array_pixel: unknown field; did you mean 'array_pixels'?"),
     ("groups: 16", "lanes: 16", "engines[5].lanes: unknown field; known fields: kind, name, groups"),
