@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ __all__ = [
     "compile_options",
     "division_options",
     "elf_options",
+    "require_different",
     "require_elf",
     "runner_option",
     "schedule_option",
@@ -83,6 +85,13 @@ class PerPassOption(click.ParamType[PerPass]):
         if not re.fullmatch(COUNT, str(value)):
             self.fail(f"{value!r} is neither a number from 1 on nor auto", param, ctx)
         return int(value)
+
+
+def require_different(paths: Iterable[Path]) -> None:
+    """Refuse outputs of which one would overwrite another. Raises click.UsageError."""
+    for path, count in Counter(path.resolve() for path in paths).items():
+        if count > 1:
+            raise click.UsageError(f"{path.name} is named twice; each output needs a file of its own")
 
 
 CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a built-in name or a chip file.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dsa_sched.commands.options import Shape, columns_option, shape_options, trace_option
+from dsa_sched.commands.options import Shape, columns_option, require_different, shape_options, trace_option
 
 __all__ = ["place"]
 
@@ -21,10 +23,20 @@ class MethodOption(click.ParamType[Option]):
     name = "NAME=NUMBER"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Option:
-        found = re.fullmatch(r"([a-z_]+)=(-?[0-9]+(?:\.[0-9]+)?)", str(value))
+        found = re.fullmatch(r"([a-z_]+)=(-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)", str(value))
         if found is None:
             self.fail(f"{value!r} is not NAME=NUMBER, for example r=3", param, ctx)
         return found[1], float(found[2])
+
+
+class Seconds(click.FloatRange):
+    """A time that is one: comparisons with `nan` are all false, so that no range refuses it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return found
 
 
 @click.command(short_help="Place a network on several devices.")
@@ -44,10 +56,19 @@ class MethodOption(click.ParamType[Option]):
     is_flag=True,
     help="Compile every part for every device and time it there, instead of pricing it by the rooflines in FILE.",
 )
-@click.option("--run", "execute", is_flag=True, help="Run the best schedule, and compare with what was predicted.")
+@click.option(
+    "--run",
+    "execute",
+    is_flag=True,
+    help="Run the best schedule, and compare with what was predicted; with --emit, that goes to the error output.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of searches that draw numbers.")
-@click.option("--evaluations", type=click.IntRange(1), help="How many schedules a search may try.")
-@click.option("--seconds", type=click.FloatRange(0.0, min_open=True), help="How long a search may take.")
+@click.option(
+    "--evaluations",
+    type=click.IntRange(1),
+    help="How many schedules a search may try; those that it starts from are tried in any case.",
+)
+@click.option("--seconds", type=Seconds(0.0, min_open=True), help="How long a search may take.")
 @click.option("--option", "options", type=MethodOption(), multiple=True, help="A setting of the method, such as r=3.")
 @click.option(
     "--emit",
@@ -107,9 +128,12 @@ def place(
         raise click.UsageError("a MODEL and a --scenario are needed")
     if len(methods) > 1 and not compare:
         raise click.UsageError("one --method at a time; with --compare, several")
-    for path in (trace, json_path):
-        if path is not None:
-            require_folder(path)
+    if repeated := [name for name, count in Counter(name for name, _ in options).items() if count > 1]:
+        raise click.UsageError(f"option {repeated[0]} is given twice")
+    targets = [path for path in (trace, json_path) if path is not None]
+    require_different(targets)
+    for path in targets:
+        require_folder(path)
     names = methods or (tuple(METHODS) if compare else ("sphinx",))
     search = Search(seed, evaluations, seconds, dict(options))
     job = Job(model, scenario, names, search, batch, shapes, measure, execute)

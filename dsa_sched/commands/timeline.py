@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import CHIP, columns_option, elf_options, require_elf, trace_option
+from dsa_sched.commands.options import (
+    CHIP,
+    columns_option,
+    elf_options,
+    require_different,
+    require_elf,
+    trace_option,
+)
 
 __all__ = ["timeline"]
 
@@ -103,7 +110,9 @@ def timeline(
     from isched.usage import ENGINE_KINDS
 
     require_elf(path, cores, cluster)
-    for target in (*plots, *(target for target in (trace, json_path) if target is not None)):
+    targets = (*plots, *(target for target in (trace, json_path) if target is not None))
+    require_different(targets)
+    for target in targets:
         require_folder(target)
     for plot in plots:
         require_format(plot)

@@ -37,7 +37,7 @@ EFFORT = 1.0
 takes about half a minute on such models."""
 
 FIRST = 1000
-"""Evaluations of SPHINX before."""
+"""Evaluations of SPHINX before, at most."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def exact(problem: Problem, search: Search) -> Outcome:
     it too, but then not reproducibly; setting up the model is not cut short.
     """
     began = monotonic()
-    known = sphinx(problem, Search(search.seed, FIRST, search.seconds))
+    known = sphinx(problem, Search(search.seed, min(FIRST, search.evaluations or FIRST), search.seconds))
     simple = max(int(known.bound_ns), lower_bound_ns(problem))
     if known.makespan_ns <= simple:
         said = _said(problem, known.makespan_ns, simple, "optimal")

@@ -22,7 +22,16 @@ from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.network import Network, Node, Value, name_nodes
 from dsa_sched.frontend.shapes import fix_shapes
 from dsa_sched.placement import task_graph
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, grouped, task_bytes, verify_task_graph
+from dsa_sched.placement.task_graph import (
+    ENDS,
+    INPUTS,
+    OUTPUTS,
+    Task,
+    TaskGraph,
+    grouped,
+    task_bytes,
+    verify_task_graph,
+)
 from dsa_sched.placement.work import macs_of
 from hw_models.errors import ModelError
 from partitioner.plan import Plan
@@ -122,10 +131,15 @@ def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
 
 
 def task_model_of(model: onnx.ModelProto) -> TaskModel:
-    """The same with what cuts parts out of the model, which is not changed. Raises ModelError."""
+    """The same with what cuts parts out of the model, which is not changed. Raises ModelError, also for nodes that
+    have the names of the graph's ends."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     name_nodes(copy)
+    for proto in copy.graph.node:
+        if proto.name in ENDS:
+            has = "the name of an end of task graphs"
+            raise ModelError(f"node {proto.name}", needs="another name", has=has, change="rename it in the model")
     network = fold_constants(copy, fix_shapes(copy, {}, None))
     if not network.nodes:
         raise ModelError(network.name, needs="a node that depends on an input", has="constants alone")

@@ -73,6 +73,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
 class Search:
     """How long and how a method may search. `options` are its own, by the names in its docstring.
 
+    Schedules that a method starts from are tried whatever `evaluations` says; the generation at which it ends is ended.
+
     Equal seeds give equal outcomes, as long as `seconds` does not end the search.
     """
 

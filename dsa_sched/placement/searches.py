@@ -14,11 +14,15 @@ from dsa_sched.placement.list_scheduling import list_rules
 from dsa_sched.placement.methods import Outcome, Search, finished
 from dsa_sched.placement.problem import Problem
 from dsa_sched.placement.search_space import JUDGED, Evolution, Rates, Space, Tally, best_placement, random_state
+from hw_models.errors import PlacementError
 
 __all__ = ["PLAIN", "annealing", "genetic", "random_search"]
 
 BATCH = 256
 """Random placements, or steps of annealing, between two looks at the clock."""
+
+HOT, COLD = 0.02, 1e-4
+"""First and last heat of annealing, as parts of the first makespan."""
 
 PLAIN = Rates(population=60, cross=0.9, again=0.3, bias=0.0, hurry=0.3, rounds=4)
 """The plain genetic algorithm's, chosen by `benchmarks/sphinx.py --tune` on a network that the results leave out."""
@@ -46,16 +50,20 @@ def random_search(problem: Problem, search: Search) -> Outcome:
 def annealing(problem: Problem, search: Search) -> Outcome:
     """Simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983) over the operators of `breed.py`, one change a step.
 
-    Options: `hot` and `cold` (0.02 and 0.0001), the first and last heat as parts of the first makespan; `hurry` (0.3),
-    how often a change is one of priority.
+    Options: `hot` and `cold` (0.02 and 0.0001; given alone, one takes the other along), the first and last heat as
+    parts of the first makespan; `hurry` (0.3), how often a change is one of priority. Raises PlacementError where cold
+    is above hot.
     """
+    hot = search.option("hot", max(HOT, search.option("cold", COLD)))
+    cold = search.option("cold", min(COLD, hot))
+    if cold > hot:
+        raise PlacementError("option cold", needs=f"at most hot, {hot:g}", has=f"{cold:g}")
     space, state, tally = Space.of(problem), random_state(search), Tally.of(search)
     genes, priorities = space.random(1, state)
     makespans, _ = space.decoder.evaluate(genes, priorities)
     tally.add(makespans)
     gene, priority, makespan = genes[0], priorities[0], int(makespans[0])
     best_gene, best_priority = gene.copy(), priority.copy()
-    hot, cold = search.option("hot", 0.02), search.option("cold", 1e-4)
     first, steps = makespan, tally.budget - 1
     done = 0
     while done < steps and tally.left > 0:

@@ -9,6 +9,7 @@ like all else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,8 +162,11 @@ def verify_task_graph(graph: TaskGraph) -> None:
 
     Raises PlacementError.
     """
-    if len(graph.number) != len(graph.tasks) or len(graph.value_number) != len(graph.values):
-        raise PlacementError(f"task graph {graph.name}", needs="unique names of tasks and of values")
+    for items in (graph.tasks, graph.values):
+        counts = Counter(item.name for item in items)
+        if len(counts) < len(items):
+            has = f"{counts.most_common(1)[0][0]} twice"
+            raise PlacementError(f"task graph {graph.name}", needs="unique names of tasks and of values", has=has)
     for task in graph.tasks:
         if task.macs < 0 or task.constant_bytes < 0:
             raise PlacementError(f"task {task.name}", needs="work and bytes from 0 on", has=str(task))

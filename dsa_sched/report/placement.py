@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import shorten
@@ -49,10 +51,14 @@ MOST_REFUSALS, LONGEST_REASON = 4, 200
 
 def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> None:
     """Tables and the chart of the best schedule, or with `emit` one text alone: schedule, stages, tasks, mlir,
-    mlir-generic. Raises PlacementError for the stages of a schedule without."""
+    mlir-generic; what a run took then goes to the error output. Raises PlacementError for the stages of a schedule
+    without."""
     best = placed.best
     if emit is not None:
         click.echo(_emitted(best, emit), nl=False)
+        if placed.executed is not None:
+            with redirect_stdout(sys.stderr):
+                print_executed(placed.executed)
         return
     print_outcomes(placed)
     for name, reason in placed.refused:

@@ -301,3 +301,15 @@ def test_a_run_without_work_has_an_empty_chart() -> None:
     timeline = time_streams((TimedStream(0, ()),), CHIP)
     assert gantt_lines(timeline, 20) == []
     assert busy_shares(timeline, [], 3) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "options", [("-o", "a.json", "--json", "a.json"), ("--memory", "a.png", "--memory", "./a.png")]
+)
+def test_two_outputs_of_one_name_are_refused(
+    folder: Path, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, ["timeline", str(folder), "--chip", "stcp920", *options])
+    assert result.exit_code == 2
+    assert "is named twice" in result.stderr

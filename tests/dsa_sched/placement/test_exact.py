@@ -111,3 +111,11 @@ def test_a_slow_second_device_changes_nothing() -> None:
 def test_it_says_that_streams_are_without_slowdown_in_its_model() -> None:
     outcome = exact(random_problem(4, 8, 2, 2, contended=True), Search())
     assert "in which streams do not slow each other down" in outcome.decisions[0].reason
+
+
+def test_evaluations_bound_the_search_before() -> None:
+    """Schedules that SPHINX starts from are tried in any case, by both."""
+    problem = random_problem(3, 30, 3)
+    few = exact(problem, Search(evaluations=1, seconds=1.0)).evaluations
+    assert few <= find_method("sphinx")(problem, Search(evaluations=1)).evaluations + 1
+    assert few < exact(problem, Search(evaluations=200, seconds=1.0)).evaluations <= 300

@@ -12,7 +12,7 @@ from dsa_sched.placement.methods import Search, find_method
 from dsa_sched.placement.problem import CostTable, Machine, Problem, Route
 from dsa_sched.placement.schedule import Placement, Run, Schedule, parse_schedule, verify_schedule
 from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import Task, TaskGraph, Value, grouped, parse_task_graph
+from dsa_sched.placement.task_graph import Task, TaskGraph, Value, grouped, parse_task_graph, verify_task_graph
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement
 from tests.placement_problems import random_problem, random_task_graph
@@ -128,6 +128,12 @@ def test_tasks_that_no_device_accepts_are_named() -> None:
     problem = chain((-1, -1), (5, 5))
     with pytest.raises(PlacementError, match="tasks t0: needs a device that accepts them; has none of a, b"):
         find_method("single")(problem, Search())
+
+
+def test_tasks_that_share_a_name_are_named() -> None:
+    graph = chain((5, 7), (5, 7)).graph
+    with pytest.raises(PlacementError, match=rf"unique names of tasks and of values; has {graph.tasks[0].name} twice"):
+        verify_task_graph(replace(graph, tasks=(*graph.tasks, graph.tasks[0])))
 
 
 def test_unknown_methods_are_refused() -> None:

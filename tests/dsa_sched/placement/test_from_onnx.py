@@ -159,3 +159,14 @@ def test_groups_of_a_plan_are_tasks() -> None:
     _, plan = plan_model("squeezenet", "stcp920", CompileOptions("O3"))
     coarse = tasks.with_groups(plan_groups(tasks.graph, plan))
     assert len(coarse.graph.tasks) == 2 + len(plan.groups) < len(tasks.graph.tasks)
+
+
+@pytest.mark.parametrize("names", [("%inputs", "b"), ("a", "%outputs"), ("a", "%inputs")])
+def test_nodes_named_as_the_ends_of_a_graph_are_named(names: tuple[str, str]) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["h"], names[0]),
+        helper.make_node("Conv", ["h", "w"], ["y"], names[1]),
+    ]
+    model = model_of(nodes, {"x": (1, 3, 8, 8)}, ["y"], v=draw(4, 3, 1, 1), w=draw(4, 4, 1, 1))
+    with pytest.raises(ModelError, match=r"node %(in|out)puts: needs another name"):
+        task_model_of(model)

@@ -114,6 +114,18 @@ def test_a_placement_is_measured_and_run(
     assert run["output_difference"] < 1e-5
 
 
+def test_options_may_have_exponents(files: tuple[str, str]) -> None:
+    """As messages about their ranges write them."""
+    arguments = ("--method", "exact", "--option", "effort=1e-9", "--evaluations", "1")
+    assert invoke(files[0], "--scenario", files[1], *arguments).exit_code == 0
+
+
+def test_a_run_is_told_beside_what_is_emitted(files: tuple[str, str]) -> None:
+    result = invoke(files[0], "--scenario", files[1], "--method", "heft", "--emit", "schedule", "--run")
+    parse_schedule(result.stdout)
+    assert "outputs: " in result.stderr
+
+
 CHIPPED = """
 schema_version: 1
 name: chipped
@@ -205,6 +217,14 @@ def test_methods_are_listed() -> None:
         (("{model}", "--scenario", "{scenario}", "--method", "heftt"), 1, "did you mean heft?"),
         (("{model}", "--scenario", "{scenario}", "--method", "heft", "--method", "peft"), 2, "--compare"),
         (("{model}", "--scenario", "{scenario}", "--option", "r"), 2, "NAME=NUMBER"),
+        (("{model}", "--scenario", "{scenario}", "--option", "r=3", "--option", "r=4"), 2, "r is given twice"),
+        (("{model}", "--scenario", "{scenario}", "--option", "hurry=1e9"), 1, "from 0 to 1; has 1e+09"),
+        (("{model}", "--scenario", "{scenario}", "--seconds", "nan"), 2, "a finite number"),
+        (
+            ("{model}", "--scenario", "{scenario}", "-o", "{folder}/one.json", "--json", "{folder}/./one.json"),
+            2,
+            "one.json is named twice",
+        ),
         (
             ("{model}", "--scenario", "{scenario}", "--method", "ios", "--option", "rs=3"),
             1,

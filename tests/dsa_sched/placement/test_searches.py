@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsa_sched.placement.methods import Search, find_method
+from hw_models.errors import PlacementError
 from tests.placement_problems import random_problem
 
 SEARCHES = ("random", "annealing", "ga")
@@ -44,6 +45,12 @@ def test_no_time_is_one_look_at_the_problem(name: str) -> None:
     outcome = find_method(name)(random_problem(2, 10), Search(seconds=0.0))
     assert outcome.evaluations <= 256
     assert outcome.makespan_ns > 0
+
+
+@pytest.mark.parametrize(("hot", "cold"), [(1e-3, 1e-2), (0.02, 1.0)])
+def test_annealing_does_not_heat(hot: float, cold: float) -> None:
+    with pytest.raises(PlacementError, match="option cold: needs at most hot, "):
+        find_method("annealing")(random_problem(2, 10), Search(options={"hot": hot, "cold": cold}))
 
 
 def test_the_genetic_search_may_start_from_list_schedules() -> None:
