@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
+from string import ascii_lowercase
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.letters import letter
 from dsa_sched.placement.methods import Outcome
 from dsa_sched.placement.place import Placed, Refusal
 from dsa_sched.placement.problem import Problem
@@ -44,7 +44,7 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Event = dict[str, object]
 FORMAT = "dsa-sched-place/1"
 
-IDLE = " "
+IDLE, OTHER, INPUT = " ", ".", "<"
 MOST_REFUSALS, LONGEST_REASON = 4, 200
 """Of a device, in the text: tasks, and characters of a reason. JSON has all."""
 
@@ -66,6 +66,8 @@ def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> 
     for line in refusal_lines(placed.refusals):
         click.echo(line)
     click.echo(f"\nno schedule of these tasks takes less than {time_text(placed.bound_ns)}")
+    if own := [str(row["method"]) for row in outcome_rows(placed) if row["own_tasks"]]:
+        click.echo(f"that is not for other tasks, which {', '.join(own)} made of these")
     click.echo(f"prices: {best.problem.costs.source}\n" if best.problem.costs.source else "")
     click.echo(f"{best.method}:")
     print_schedule(best.schedule, best.problem, columns)
@@ -182,7 +184,8 @@ def time_text(time_ns: float) -> str:
 def outcome_rows(placed: Placed) -> list[dict[str, Json]]:
     """A row a method, in the order given: the figures of the table, for JSON.
 
-    The bound is of the tasks as they are: a method that makes other tasks of them may go below it, and proves nothing.
+    The bound is of the tasks as they are: a method that makes other tasks of them may go below it, and has no distance
+    from it.
     """
     found, bound_ns = placed.found, placed.bound_ns
     best_single = min((o.makespan_ns for o, _ in found if o.method == "single"), default=None)
@@ -191,14 +194,15 @@ def outcome_rows(placed: Placed) -> list[dict[str, Json]]:
             "method": outcome.method,
             "makespan_ns": outcome.makespan_ns,
             "bound_ns": bound_ns,
-            "over_bound": outcome.makespan_ns / bound_ns if bound_ns else None,
+            "over_bound": outcome.makespan_ns / bound_ns if bound_ns and not own_tasks else None,
             "over_single": best_single / outcome.makespan_ns if best_single and outcome.makespan_ns else None,
-            "own_tasks": outcome.problem != placed.problem,
-            "proven_optimal": outcome.problem == placed.problem and outcome.makespan_ns <= bound_ns,
+            "own_tasks": own_tasks,
+            "proven_optimal": outcome.makespan_ns <= bound_ns and not own_tasks,
             "evaluations": outcome.evaluations,
             "search_seconds": seconds,
         }
         for outcome, seconds in found
+        for own_tasks in [outcome.problem != placed.problem]
     ]
 
 
@@ -239,12 +243,37 @@ def print_schedule(schedule: Schedule, problem: Problem, columns: int = 80) -> N
     print_listing(("device", "tasks", "at work", "share", "bytes sent"), rows, right=range(1, 5))
     for line in placement_gantt(schedule, problem, columns):
         click.echo(line)
+    click.echo()
+    print_letters(schedule, problem)
+
+
+def print_letters(schedule: Schedule, problem: Problem) -> None:
+    """The task of each letter of the chart, where it runs and when, and how many tasks share a dot."""
+    letters = _letters(schedule, problem)
+    runs = [(code, schedule.run_of[task]) for task, code in letters.items() if code != OTHER]
+    rows = [
+        (code, run.task, run.machine, time_text(run.start_ns), time_text(run.end_ns - run.start_ns))
+        for code, run in runs
+    ]
+    others = f"{len(letters) - len(runs):,} others"
+    rest = [(OTHER, others, "", "", "")] if len(letters) > len(runs) else []
+    print_listing(("letter", "task", "device", "from", "takes"), [*rows, *rest], right=(3, 4))
+
+
+def _letters(schedule: Schedule, problem: Problem) -> dict[str, str]:
+    """Task -> its letter, in the order of the graph; where letters do not reach, those that take the longest have them
+    and the others a dot."""
+    runs = [schedule.run_of[task.name] for task in problem.graph.tasks if not task.is_end]
+    longest = sorted(runs, key=lambda run: run.start_ns - run.end_ns)[: len(ascii_lowercase)]
+    named = {run.task for run in longest}
+    codes = iter(ascii_lowercase)
+    return {run.task: next(codes) if run.task in named else OTHER for run in runs}
 
 
 def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[str]:
-    """A row a stream and a wire; each task has a letter in the order of the graph, and a wire that of what it carries.
-    The letter of what takes most of a stretch of time is shown."""
-    letters = {task.name: letter(number) for number, task in enumerate(t for t in problem.graph.tasks if not t.is_end)}
+    """A row a stream and a wire, with the letters of tasks; a wire has that of the task whose value it carries, or `<`
+    for inputs. The letter of what takes most of a stretch of time is shown."""
+    letters = _letters(schedule, problem)
     wires = {(route.source, route.target): route.wire for route in problem.costs.routes}
     rows: dict[str, list[tuple[float, float, str]]] = {}
     for machine in problem.machines:
@@ -257,7 +286,7 @@ def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[
             rows[row].append((run.start_ns, run.end_ns, letters[run.task]))
     for copy in schedule.copies:
         row = f"wire {wires[copy.source, copy.target]}"
-        carried = letters.get(problem.graph.value[copy.value].producer, "<")
+        carried = letters.get(problem.graph.value[copy.value].producer, INPUT)
         rows.setdefault(row, []).append((copy.start_ns, copy.end_ns, carried))
     used = {name: work for name, work in rows.items() if work or not name.startswith("wire ")}
     width = max(map(len, used), default=0)
@@ -267,13 +296,13 @@ def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[
 
 
 def _cells(work: Iterable[tuple[float, float, str]], step: float, columns: int) -> str:
-    """For each stretch of time, the letter of what takes most of it; a letter of several characters shows its last."""
+    """For each stretch of time, the letter of what takes most of it."""
     most: list[tuple[float, str]] = [(0.0, IDLE)] * columns
     for start, end, name in work:
         for cell in range(int(start / step), min(columns, int(end / step) + 1)):
             part = min(end, (cell + 1) * step) - max(start, cell * step)
             if part > most[cell][0]:
-                most[cell] = (part, name[-1])
+                most[cell] = (part, name)
     return "".join(name for _, name in most)
 
 

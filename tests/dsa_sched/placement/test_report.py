@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -11,10 +13,12 @@ from dsa_sched.placement.methods import Search, find_method
 from dsa_sched.placement.place import Placed
 from dsa_sched.placement.schedule import Placement
 from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.task_graph import ENDS
 from dsa_sched.report.placement import (
     outcome_rows,
     placement_gantt,
     print_outcomes,
+    print_placed,
     print_schedule,
     schedule_trace,
     write_schedule_trace,
@@ -34,6 +38,23 @@ def test_the_chart_shows_tasks_and_copies_by_letter() -> None:
     assert lines[3].split() == ["0", "122", "ns"]
 
 
+def test_the_chart_says_which_task_a_letter_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of forty tasks, those that take the longest have letters, each its own; the others are dots."""
+    problem = random_problem(1, 40, 2)
+    schedule = simulate(problem, random_placement(problem, 1))
+    print_schedule(schedule, problem, 500)
+    lines = capsys.readouterr().out.splitlines()
+    chart = {sign for line in lines if line.endswith("|") for sign in line.split("|")[1]}
+    head = next(number for number, line in enumerate(lines) if line.split()[:2] == ["letter", "task"])
+    legend = {line.split()[0]: line.split()[1:3] for line in lines[head + 1 :]}
+    assert chart - {" ", "<"} <= legend.keys()
+    assert legend.pop(".") == ["14", "others"]
+    assert list(legend) == list(ascii_lowercase)
+    took = {run.task: run.end_ns - run.start_ns for run in schedule.runs if run.task not in ENDS}
+    assert sorted(took[task] for task, _ in legend.values()) == sorted(took.values())[-26:]
+    assert all(schedule.run_of[task].machine == machine for task, machine in legend.values())
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_trace_has_every_run_and_copy(seed: int, tmp_path: Path) -> None:
     problem = random_problem(seed, 10, 3, 2)
@@ -49,6 +70,21 @@ def test_a_trace_has_every_run_and_copy(seed: int, tmp_path: Path) -> None:
     starts, ends = (sorted(event["id"] for event in events if event["ph"] == kind) for kind in "sf")
     assert starts == ends == list(range(len(schedule.copies)))
     assert list(schedule_trace(schedule, problem)) == events
+
+
+def test_bounds_are_not_for_methods_with_tasks_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sub-graphs that are compiled as one may take less than their tasks."""
+    problem, coarser = random_problem(1), chain((1, 1), (1, 1))
+    both = tuple((find_method("single")(each, Search()), 0.25) for each in (problem, coarser))
+    placed = Placed(problem, (both[0], (replace(both[1][0], method="duet"), 0.25)), (), 8.0)
+    rows = outcome_rows(placed)
+    assert [row["own_tasks"] for row in rows] == [False, True]
+    assert rows[1]["over_bound"] is None
+    assert rows[0]["over_bound"] == both[0][0].makespan_ns / 8
+    print_placed(placed)
+    out = capsys.readouterr().out
+    assert next(line for line in out.splitlines() if line.startswith("duet ")).split()[3] == "-"
+    assert "that is not for other tasks, which duet made of these" in out
 
 
 def test_the_table_names_the_distance_from_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
