@@ -73,7 +73,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
 class Search:
     """How long and how a method may search. `options` are its own, by the names in its docstring.
 
-    Schedules that a method starts from are tried whatever `evaluations` says; the generation at which it ends is ended.
+    Whatever `evaluations` says, a method tries the schedules that it starts from, such as list schedules.
 
     Equal seeds give equal outcomes, as long as `seconds` does not end the search.
     """
