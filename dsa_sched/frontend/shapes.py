@@ -54,7 +54,8 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     graph = result.graph
     graph.name = model.graph.name or "graph"
     constants = initializer_names(model)
-    graph.input.extend(item for item in model.graph.input if item.name not in constants)
+    inputs = {item.name: item for item in model.graph.input if item.name not in constants}
+    graph.input.extend(inputs.values())
     for tensor in model.graph.initializer:
         if int(np.prod(tensor.dims, dtype=np.int64)) <= LARGEST_EMBEDDED_ELEMENTS:
             graph.initializer.append(tensor)
@@ -64,7 +65,9 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     for item in model.graph.output:
         output = graph.output.add()
         output.name = item.name
-        if item.type.HasField("tensor_type"):
+        if item.name in inputs:  # inference would take the output's missing shape for the input's
+            output.CopyFrom(inputs[item.name])
+        elif item.type.HasField("tensor_type"):
             output.type.tensor_type.elem_type = item.type.tensor_type.elem_type
     return result
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
+from onnx import TensorProto, helper
 
 import dsa_sched
 from dsa_sched.cli import cli
@@ -92,6 +93,19 @@ def test_python_gives_the_same_as_the_command_line(
     written = np.load(tmp_path / "y.npz")
     assert np.array_equal(compiled["y"], written["y"])
     assert np.array_equal(loaded["y"], written["y"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_input_may_be_an_output(tmp_path: Path, level: str) -> None:
+    """One that something reads, and one that nothing does."""
+    x, z, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 8, 8]) for name in "xzy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="relu")], "passed_on", [x, z], [z, y, x])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {name: np.random.default_rng(0).integers(-9, 9, (1, 3, 8, 8)).astype(np.float32) for name in "xz"}
+    outputs = dsa_sched.compile(save(made, tmp_path / "m.onnx"), "stcp920", level).run(given)
+    assert list(outputs) == ["z", "y", "x"]
+    expected = given | {"y": np.maximum(given["x"], 0)}
+    assert all(np.array_equal(outputs[name], expected[name]) for name in outputs)
 
 
 @pytest.mark.parametrize(("stage", "parse"), [("graph", parse_graph), ("plan", parse_plan), ("program", parse_program)])
