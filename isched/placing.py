@@ -16,6 +16,7 @@ from hw_models.routes import main_memory
 from isched.program import Placement
 from partitioner.graph import Graph
 from partitioner.layout import LayerLayout, Layout
+from partitioner.main_room import held_throughout, main_refusal, roots
 from partitioner.packing import Item, lowest, peak_bytes
 
 __all__ = ["main_lifetimes", "place_tensors"]
@@ -33,11 +34,11 @@ def place_tensors(
     (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
     """
     main = main_memory(chip)
-    roots = _roots(graph)
+    named = roots(graph)
     lives = main_lifetimes(graph, layout, main)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in graph.inputs]
-    ends = {roots[name] for name in graph.outputs}
+    ends = {named[name] for name in graph.outputs}
     stored = [tensor.name for tensor in names if tensor.name in lives and tensor.name not in own]
     own += [name for name in stored if keep_values or name in ends]
     offsets: dict[str, int] = {}
@@ -56,10 +57,10 @@ def place_tensors(
     if offset + height > chip.memory(main).size_bytes:
         raise _refusal(graph, chip, layout, offset + height, own, turns)
     placements = [
-        Placement(tensor.name, _kind(graph, roots, tensor.name), main, offsets[root], tensor.size_bytes,
+        Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
         for tensor in names
-        if (root := roots[tensor.name]) in offsets
+        if (root := named[tensor.name]) in offsets
     ]  # fmt: skip
     return (
         *placements,
@@ -70,15 +71,15 @@ def place_tensors(
 def main_lifetimes(graph: Graph, layout: Layout, main: str) -> dict[str, tuple[int, int]]:
     """For every value that a plan writes to the memory `main` the slots of its first write and its last access. What a
     view reads counts as read from its source."""
-    roots = _roots(graph)
+    named = roots(graph)
     lives: dict[str, tuple[int, int]] = {}
     entries = [entry for step in layout.steps if isinstance(step, tuple) for entry in step]
     for entry in sorted(entries, key=lambda entry: entry.slot):
         for name in _written(entry, main):
-            root = roots[name]
+            root = named[name]
             lives[root] = (lives.get(root, (entry.slot, 0))[0], entry.slot)
         for name, places in entry.sources.items():
-            root = roots[name]
+            root = named[name]
             if root in lives and any(place.memory == main for place in places):
                 lives[root] = (lives[root][0], entry.slot)
     return lives
@@ -90,17 +91,8 @@ def _written(entry: LayerLayout, main: str) -> list[str]:
     return names + [store.tensor for store in entry.stores if store.destination.memory == main]
 
 
-def _roots(graph: Graph) -> Mapping[str, str]:
-    """For each tensor the one whose bytes it names: itself, or the source of its view."""
-    roots = {tensor.name: tensor.name for tensor in graph.tensors}
-    for op in graph.ops:
-        if op.kind == "view":
-            roots[op.outputs[0]] = roots[op.inputs[0]]
-    return roots
-
-
-def _kind(graph: Graph, roots: Mapping[str, str], name: str) -> str:
-    if roots[name] != name:
+def _kind(graph: Graph, named: Mapping[str, str], name: str) -> str:
+    if named[name] != name:
         return "alias"
     if graph.by_name[name].constant:
         return "constant"
@@ -119,16 +111,6 @@ def _refusal(
     """What the main memory would hold in the fullest slot, the largest first."""
     layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
     _, slot = peak_bytes(turns)
-    held = [Holder(name, graph.by_name[name].size_bytes, "the start", "the end") for name in own]
     live = (item for item in turns if item.first <= slot <= item.last)
-    held += [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
-    largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
-    main = main_memory(chip)
-    return DoesNotFit(
-        f"graph {graph.name} (largest tensor {largest.name})",
-        demand_bytes=demand_bytes,
-        bound_bytes=chip.memory(main).size_bytes,
-        where=main,
-        levers=("a smaller batch", f"a chip with more {main}"),
-        holders=tuple(held),
-    )
+    held = [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
+    return main_refusal(graph, chip, demand_bytes, (*held_throughout(graph, own), *held))

@@ -20,6 +20,7 @@ from partitioner.graph import Constants, Graph, Op
 from partitioner.instances_level import plan_instances
 from partitioner.layer_level import in_main
 from partitioner.local_level import in_cores
+from partitioner.main_room import require_main_room
 from partitioner.plan import Plan, verify_plan
 from partitioner.scopes import in_staging
 from partitioner.spill_choice import plan_with_worthwhile_spills
@@ -44,8 +45,10 @@ def make_plan(
     graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str = "O0", spill: str = NO_SPILLS
 ) -> Plan:
     """Partition `graph` for one cluster of `chip`. At O3, `spill` says which values of a group leave the cores where
-    they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there are."""
+    they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there
+    are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(graph, constants, chip, target)
+    require_main_room(graph, chip)
     if level not in PLANNERS:
         raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
     planner = PLANNERS[level]

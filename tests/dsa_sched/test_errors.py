@@ -133,6 +133,20 @@ def test_a_tensor_that_cannot_fit(tmp_path: Path) -> None:
     assert "largest tensor" in message
 
 
+@pytest.mark.parametrize("flags", [("--level", "O0"), ("--level", "O3"), ("--level", "O3", "--clusters", "4")])
+@pytest.mark.parametrize("command", ["compile", "explain"])
+def test_a_batch_that_no_plan_can_hold_is_refused_before_planning(
+    tmp_path: Path, command: str, flags: tuple[str, ...]
+) -> None:
+    """Planning so many items at O3 would take all the memory of this machine and not end."""
+    place = ("-o", tmp_path / "out") if command == "compile" else ()
+    message = refused(command, "unet", "--chip", "stcp920", "--batch", 9_000_000, *flags, *place, folder=tmp_path)
+    assert message.startswith("graph unet (largest tensor ")
+    assert "GiB of DDR; has 3 GiB" in message
+    assert "change one of: a smaller batch, a chip with more DDR" in message
+    assert "from the start to the end" in message
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     model = save(one_node("Relu"), tmp_path / "m.onnx")
     (tmp_path / "file").write_text("")
