@@ -33,6 +33,10 @@ LARGEST_EMBEDDED_ELEMENTS = 64
 """Constants up to this size keep their data during inference: shapes, axes, paddings."""
 
 
+LARGEST_EXTENT = (1 << 63) - 1
+"""The largest that the file format can say."""
+
+
 def typed(name: str, array: Array) -> onnx.ValueInfoProto:
     """The declaration of an array as an input."""
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -153,7 +157,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     fits = len(declared) == len(shape) and all(
         d == s or isinstance(d, str) for d, s in zip(declared, shape, strict=True)
     )
-    if min(shape, default=1) < 1 or (has_rank and not fits):
+    if not all(1 <= extent <= LARGEST_EXTENT for extent in shape) or (has_rank and not fits):
         raise ModelError(
             f"--shape {item.name}={','.join(map(str, shape))}",
             needs=f"a shape that agrees with the model's [{', '.join(map(str, declared))}]",
@@ -187,8 +191,8 @@ def _require_static(inputs: list[onnx.ValueInfoProto]) -> None:
 
 def _set_batch(model: onnx.ModelProto, inputs: list[onnx.ValueInfoProto], batch: int) -> dict[str, Value] | None:
     """Replace every input's leading dimension. Returns the values at the old batch when the model had fixed one."""
-    if batch < 1:
-        raise ModelError(f"--batch {batch}", needs="a batch of at least 1")
+    if not 1 <= batch <= LARGEST_EXTENT:
+        raise ModelError(f"--batch {batch}", needs=f"a batch of 1 to {LARGEST_EXTENT}")
     flat = [item.name for item in inputs if not item.type.tensor_type.shape.dim]
     if flat:
         raise ModelError(

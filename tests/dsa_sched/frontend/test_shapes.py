@@ -130,9 +130,16 @@ def test_a_reshape_that_cannot_follow_is_refused(tmp_path: Path) -> None:
     assert "Reshape rows (2x36): 72 elements into the 36 of 4x9" in said
 
 
-@pytest.mark.parametrize("batch", [0, -1])
-def test_a_batch_below_one(batch: int, tmp_path: Path) -> None:
-    assert refusal(image_model(tmp_path, 1, 3, 6, 6), batch=batch) == f"--batch {batch}: needs a batch of at least 1"
+@pytest.mark.parametrize("batch", [0, -2, 1 << 63])
+def test_a_batch_that_the_file_format_cannot_say_is_refused(tmp_path: Path, batch: int) -> None:
+    said = refusal(image_model(tmp_path, 1, 3, 6, 6), batch=batch)
+    assert said == f"--batch {batch}: needs a batch of 1 to {(1 << 63) - 1}"
+
+
+@pytest.mark.parametrize("extent", [0, 1 << 63])
+def test_an_extent_that_the_file_format_cannot_say_is_refused(tmp_path: Path, extent: int) -> None:
+    said = refusal(image_model(tmp_path, "n", 3, 6, 6), {"image": (extent, 3, 6, 6)})
+    assert "needs a shape that agrees with the model's [n, 3, 6, 6]" in said
 
 
 def test_inputs_of_different_batches(tmp_path: Path) -> None:
