@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hw_models.chip import Chip
-from hw_models.errors import UserError, size_text
+from hw_models.errors import PlanError, UserError, size_text
 from hw_models.routes import main_memory, staging_memory
 from partitioner.decisions import Decision
 from partitioner.flow import Flow, Instance, flow_of, in_place, instances_of
@@ -40,17 +40,33 @@ STAGING_SHARES = 8
 LESS_ROOM = (3, 4)
 """A group that finds no room is grouped again for this share of the capacity."""
 
+MOST_INSTANCES = 4096
+"""Of a plan: each has instructions of its own, and takes tens of milliseconds and half a MiB to plan."""
+
 
 def plan_instances(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Plan:
-    """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut."""
+    """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut, and PlanError
+    for more than `MOST_INSTANCES`."""
     layers, decisions = group_layers(graph, target.can_trail)
     if (plan := views_alone(graph, chip, "O3", layers, decisions)) is not None:
         return plan
     workshop = Workshop.of(graph, chip, target, spill)
     made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
     decisions = (*decisions, *reasons)
+    _require_few(graph, made)
     instances = instances_of(workshop, made)
     return _ordered_plan(workshop, instances, decisions)
+
+
+def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
+    count = sum(entry.group.split.instances for entry in made if isinstance(entry, Prepared))
+    if count > MOST_INSTANCES:
+        raise PlanError(
+            f"graph {graph.name}",
+            needs=f"at most {MOST_INSTANCES:,} instances",
+            has=f"{count:,}",
+            change="work a batch off in smaller passes (--per-pass), or choose another level",
+        )
 
 
 def _groups(

@@ -9,7 +9,7 @@ import pytest
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
-from hw_models.errors import DoesNotFit
+from hw_models.errors import DoesNotFit, PlanError
 from partitioner.layout import lay_out
 from partitioner.levels import make_plan
 from partitioner.plan import Plan, parse_plan
@@ -88,6 +88,14 @@ def test_a_chip_too_small_for_the_smallest_tile_is_refused_with_numbers() -> Non
     assert "needs" in text
     assert "too few" in text
     assert "change one of" in text
+
+
+def test_more_instances_than_a_program_can_hold_are_refused_with_their_number() -> None:
+    builder = GraphBuilder("many")
+    x = builder.input("x", 5000, 16, 16, 8)
+    graph, constants = builder.build(builder.elementwise("relu", builder.pool("max_pool", x, (2, 2), stride=2)))
+    with pytest.raises(PlanError, match=r"graph many: needs at most 4,096 instances; has 5,000; .*--per-pass"):
+        make_plan(graph, constants, small_chip(cores=1, data_bytes=6 * KIB), TARGET, "O3")
 
 
 @pytest.mark.parametrize("data_bytes", [6 * KIB, 16 * KIB, 64 * KIB, 1024 * KIB])
