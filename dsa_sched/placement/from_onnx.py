@@ -81,8 +81,9 @@ class TaskModel:
 
     @cached_property
     def whole(self) -> Part:
-        """The model as one part."""
-        return self._cut(self.network.name, tuple(node.name for node in self.network.nodes))
+        """The model as one part. An input that it gives out as it is belongs to it, though no node reads it."""
+        through = tuple(name for name in self.network.inputs if name in self.network.outputs)
+        return self._cut(self.network.name, tuple(node.name for node in self.network.nodes), through)
 
     def with_groups(self, groups: Sequence[Sequence[int]]) -> TaskModel:
         """The same model in coarser tasks. Raises PlacementError, see `grouped`."""
@@ -95,18 +96,18 @@ class TaskModel:
             raise ModelError(f"tensor {name}", needs="a static shape and type", has="neither, by shape inference")
         return found
 
-    def _cut(self, name: str, names: tuple[str, ...]) -> Part:
+    def _cut(self, name: str, names: tuple[str, ...], through: tuple[str, ...] = ()) -> Part:
         wanted = frozenset(names)
         nodes = [node for node in self.network.nodes if node.name in wanted]
         made = {output for node in nodes for output in node.outputs if output}
         read = dict.fromkeys(value for node in nodes for value in node.inputs if value and value not in made)
         constants = [value for value in read if value in self.network.constants]
-        inputs = tuple(value for value in read if value not in self.network.constants)
+        inputs = tuple(dict.fromkeys((*(value for value in read if value not in self.network.constants), *through)))
         given = set(self.network.outputs)
         outputs = tuple(
             value for node in nodes for value in node.outputs
             if value and (value in given or any(r.name not in wanted for r in self.network.readers.get(value, ())))
-        )  # fmt: skip
+        ) + through  # fmt: skip
         graph = helper.make_graph(
             [self.protos[node.name] for node in nodes],
             "part",

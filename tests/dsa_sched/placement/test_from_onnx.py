@@ -100,6 +100,14 @@ def test_parts_compute_what_the_whole_does() -> None:
     assert tasks.whole.outputs == ("y",)
 
 
+def test_an_input_that_is_an_output_is_part_of_the_whole() -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"], "relu")], {"x": (2, 3), "z": (4,)}, ["y", "z"])
+    whole = task_model_of(model).whole
+    assert (whole.inputs, whole.outputs) == (("x", "z"), ("y", "z"))
+    feeds = {"x": draw(2, 3), "z": draw(4)}
+    assert np.array_equal(run(whole.model, feeds)["z"], feeds["z"])
+
+
 @pytest.mark.parametrize("groups", [[(0,), (1, 2, 3, 4), (5,)], [(0,), (1,), (2, 3), (4,), (5,)]])
 def test_coarser_tasks_are_cut_alike(groups: list[tuple[int, ...]]) -> None:
     model = fork()
