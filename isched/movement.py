@@ -42,7 +42,7 @@ def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, 
             dims.insert(0, (count, stride))
         stride *= extent
     run = item_bytes
-    if dims[-1][1] == item_bytes:
+    if dims and dims[-1][1] == item_bytes:
         run = dims.pop()[0] * item_bytes
     rows, pitch = dims.pop() if dims else (1, 0)
     if not dims:

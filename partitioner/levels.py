@@ -68,12 +68,22 @@ def _require_spill(level: str, spill: str) -> None:
 
 
 def refuse_unsupported(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> None:
-    """All operators that the target cannot compute, in one error."""
-    refused = [(op, reason) for op in graph.ops if (reason := target.accepts(graph, op, constants, chip))]
+    """All operators that cannot be computed, in one error."""
+    refused = [
+        (op, reason)
+        for op in graph.ops
+        if (reason := _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip))
+    ]
     if refused:
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]
         raise ModelError(who=graph.name, needs=f"only operators that {target.name} can compute",
                          has=f"{len(refused)} that it cannot:\n" + "\n".join(lines))  # fmt: skip
+
+
+def _scalar_problem(graph: Graph, op: Op) -> str | None:
+    if op.kind != "view" and any(not graph.by_name[name].shape for name in op.outputs):
+        return "a result without axes; tiles have at least one: give it a shape of [1]"
+    return None
 
 
 def _shapes(graph: Graph, op: Op) -> str:

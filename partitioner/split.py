@@ -89,7 +89,10 @@ class Splitter:
     _known: dict[tuple[str, ...], Splitting | None] = field(default_factory=dict)
 
     def best(self, layers: tuple[Layer, ...]) -> Splitting | None:
-        """The best splitting of a group, or None where no factor makes an instance fit."""
+        """The best splitting of a group, or None where no factor makes an instance fit. A scalar has no axis along
+        which a group could be followed: it is a group of its own."""
+        if len(layers) > 1 and any(not self.footprints.graph.by_name[layer.output].shape for layer in layers):
+            return None
         key = tuple(layer.name for layer in layers)
         if key not in self._known:
             self._known[key] = best_of(tuple(self._info(layers, complete=False)))

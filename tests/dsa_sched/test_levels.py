@@ -27,7 +27,7 @@ from dsa_sched.frontend import Model, load_model
 from dsa_sched.runner import execute
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
-from hw_models.errors import UserError
+from hw_models.errors import ModelError, UserError
 from hw_models.routes import main_memory
 from isched.lower import lower_plan
 from isched.timing import time_program
@@ -286,6 +286,23 @@ def test_a_layer_that_nothing_needs(level: str) -> None:
     joined = builder.elementwise("relu", builder.concat(1, x, unread))
     graph, constants = builder.build(builder.slice(joined, (0, 2, 0, 0), (1, -1, 1, 1), (1, 3, 7, 16)))
     assert check_random(graph, constants, small_chip(2, 96 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
+
+
+@pytest.mark.parametrize("level", BEYOND_O0)
+def test_a_value_without_axes(level: str) -> None:
+    builder = MovementBuilder("scalar")
+    x = builder.input("x", 2, 4, 4, 16)
+    mean = builder.view(builder.reduce("reduce_mean", x, 0, 1, 2, 3))
+    graph, constants = builder.build(builder.elementwise("relu", builder.elementwise("sub", x, mean)))
+    assert check_random(graph, constants, small_chip(2, 96 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_result_without_axes_is_refused(level: str) -> None:
+    builder = MovementBuilder("scalar")
+    graph, constants = builder.build(builder.elementwise("relu", builder.input("x")))
+    with pytest.raises(ModelError, match="a result without axes"):
+        make_plan(graph, constants, small_chip(), TARGET, level)
 
 
 @pytest.mark.parametrize("level", BEYOND_O0)
