@@ -51,15 +51,22 @@ def initializer_names(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with large constants turned into inputs and no declared inner shapes: cheap to infer shapes on."""
+    """The model with large constants turned into inputs and no declared inner shapes: cheap to infer shapes on.
+
+    Extents of inputs that are not positive are left open, as some exporters mean them: inference ends the process at a
+    Slice of such ones.
+    """
     result = onnx.ModelProto()
     result.ir_version = max(model.ir_version, 8)
     result.opset_import.extend(model.opset_import)
     graph = result.graph
     graph.name = model.graph.name or "graph"
     constants = initializer_names(model)
-    inputs = {item.name: item for item in model.graph.input if item.name not in constants}
-    graph.input.extend(inputs.values())
+    graph.input.extend(item for item in model.graph.input if item.name not in constants)
+    inputs = {item.name: item for item in graph.input}
+    for dim in (dim for item in inputs.values() for dim in item.type.tensor_type.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value <= 0:
+            dim.ClearField("dim_value")
     for tensor in model.graph.initializer:
         if int(np.prod(tensor.dims, dtype=np.int64)) <= LARGEST_EMBEDDED_ELEMENTS:
             graph.initializer.append(tensor)

@@ -159,3 +159,13 @@ def test_a_scalar_input_has_no_batch(tmp_path: Path) -> None:
 def test_a_batch_equal_to_the_fixed_one_changes_nothing(tmp_path: Path) -> None:
     path = classifier(tmp_path)
     assert load_model(path, batch=1).graph == load_model(path).graph
+
+
+@pytest.mark.parametrize("extent", [-1, 0])
+def test_extents_that_are_not_positive_are_open(extent: int, tmp_path: Path) -> None:
+    """Some exporters write -1 for an open dimension. The inference of ONNX ends the process at a Slice of it."""
+    builder = ModelBuilder()
+    bounds = [builder.integers(value) for value in (0, 2, 0, 1)]
+    path = builder.save(tmp_path, builder.node("Slice", builder.input(extent, 6, name="x"), *bounds))
+    assert "x [?, 6]: needs static dimensions" in refusal(path)
+    assert input_shape(load_model(path, {"x": (4, 6)})) == (4, 6)
