@@ -19,7 +19,8 @@ __all__ = ["held_throughout", "main_refusal", "require_main_room", "roots"]
 
 def require_main_room(graph: Graph, chip: Chip) -> None:
     """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""
-    ends = {roots(graph)[name] for name in graph.outputs}
+    named = roots(graph)
+    ends = {named[name] for name in graph.outputs}
     kept = [t.name for t in graph.tensors if t.constant or t.name in graph.inputs or t.name in ends]
     demand_bytes = sum(graph.by_name[name].size_bytes for name in kept)
     if demand_bytes > chip.memory(main_memory(chip)).size_bytes:
