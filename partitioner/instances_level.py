@@ -25,11 +25,12 @@ from partitioner.layout import lay_out
 from partitioner.ordering import choose_order
 from partitioner.ordering_cost import InstanceGraph, Node, Room
 from partitioner.pinning import with_pins
-from partitioner.plan import Plan, Step, verify_plan
+from partitioner.plan import Plan, Step
 from partitioner.regions import Box, box_size
 from partitioner.spilling import NO_SPILLS
 from partitioner.split import SplitOptions, Splitter
 from partitioner.target import PlanTarget
+from partitioner.verify import verify_plan
 from partitioner.workshop import Prepared, Workshop
 
 __all__ = ["plan_instances"]
@@ -140,7 +141,7 @@ def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tupl
             refusal = error
             reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
             continue
-        verify_plan(plan, workshop.graph, chip)
+        verify_plan(plan, workshop.graph, chip, workshop.target)
         return with_pins(workshop, plan, layout)
     raise refusal
 
