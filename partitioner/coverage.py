@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
@@ -38,13 +37,17 @@ def covered(box: Box, parts: Iterable[Box]) -> bool:
 
 
 def _without(box: Box, part: Box) -> list[Box]:
-    """Disjoint boxes that hold what of `box` is outside `part`."""
+    """Disjoint boxes that hold what of `box` is outside `part`: slabs before and behind it, axis by axis."""
+    if holds(part, box):
+        return []
     shared = common(box, part)
     if box_size(shared) == 0:
         return [box]
-    spans = [[(low, a), (a, b), (b, high)] for (low, high), (a, b) in zip(box, shared, strict=True)]
-    pieces = product(*spans)
-    return [piece for piece in pieces if piece != shared and box_size(piece)]
+    slabs: list[Box] = []
+    for axis, ((low, high), (a, b)) in enumerate(zip(box, shared, strict=True)):
+        outside = [span for span in ((low, a), (b, high)) if span[0] < span[1]]
+        slabs += [(*shared[:axis], span, *box[axis + 1 :]) for span in outside]
+    return slabs
 
 
 def verify_coverage(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> None:

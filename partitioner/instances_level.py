@@ -30,7 +30,6 @@ from partitioner.regions import Box, box_size
 from partitioner.spilling import NO_SPILLS
 from partitioner.split import SplitOptions, Splitter
 from partitioner.target import PlanTarget
-from partitioner.verify import verify_plan
 from partitioner.workshop import Prepared, Workshop
 
 __all__ = ["plan_instances"]
@@ -141,7 +140,6 @@ def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tupl
             refusal = error
             reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
             continue
-        verify_plan(plan, workshop.graph, chip, workshop.target)
         return with_pins(workshop, plan, layout)
     raise refusal
 
