@@ -55,6 +55,7 @@ from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
+from hw_models.resizing import resized
 from hw_models.routes import main_memory
 from isched.placing import place_tensors
 from isched.timing import time_program
@@ -67,7 +68,6 @@ from partitioner.plan import MOVES, Plan
 from partitioner.plan_cost import plan_cycles
 from partitioner.spilling import held_values
 from partitioner.tiling import Tiler
-from tests.chip_runs import small_chip
 
 Row = dict[str, Any]
 
@@ -266,7 +266,8 @@ def measure_packing(kind: str, cases: Iterable[Sequence[Value]]) -> Row:
 def measure_plans(cases: Iterable[tuple[str, int, int]]) -> Iterator[Row]:
     """Plans of level O3 by what is spilled; equal plans are timed once."""
     for network, batch, data_bytes in cases:
-        model, chip = load_model(network, {}, batch), small_chip(data_bytes=data_bytes)
+        model = load_model(network, {}, batch)
+        chip = resized(load_chip("stcp920"), "small", {}, {("L1", "data"): data_bytes})
         timed: dict[Plan, Row] = {}
         for spill in SPILLS:
             row: Row = {"network": network, "batch_per_cluster": batch, "data_bytes": data_bytes, "spill": spill}

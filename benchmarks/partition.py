@@ -48,6 +48,7 @@ import llvmlite.binding
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
+from benchmarks.chain_networks import CHAINS
 from benchmarks.hand_schedule import hand_plans
 from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
@@ -64,7 +65,6 @@ from partitioner.graph import Graph
 from partitioner.levels import LEVELS, make_plan
 from partitioner.plan import Plan
 from partitioner.plan_cost import plan_cycles
-from tests.partition_graphs import chain_graph, residual_chain
 
 Row = dict[str, Any]
 
@@ -215,8 +215,9 @@ def measure_clock(chip: Chip) -> Iterator[Row]:
 def measure_scaling(sizes: Iterable[int], chip: Chip) -> Iterator[Row]:
     """Planning time of chains and residual chains: four images of 32x32 pixels and 64 channels, so that groups end."""
     for size in sizes:
-        for name, build in (("chain", chain_graph), ("residual chain", residual_chain)):
-            graph, constants = build(size, 32, 64, 4)
+        for name, build in CHAINS.items():
+            model = load_model(build(size, (4, 64, 32, 32)))
+            graph, constants = model.graph, model.constants
             for level in ("O0", "O3"):
                 start = time.perf_counter()
                 plan = make_plan(graph, constants, chip, TARGET, level)

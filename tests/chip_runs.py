@@ -17,6 +17,7 @@ from codegen.neuralscale.target import TARGET
 from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
+from hw_models.resizing import resized
 from isched.lower import lower_plan
 from isched.program import Program
 from isched.verify import verify_program
@@ -43,20 +44,12 @@ def small_chip(
     enforced: bool = True,
 ) -> Chip:
     """The stcp920 with fewer cores and smaller memories; its programs run on the same simulator."""
-    chip = stcp920()
-    sizes = {"LLB": llb_bytes, "L1": data_bytes + weights_bytes, "IM": im_bytes}
-    parts = {"data": data_bytes, "weights": weights_bytes}
+    parts = {("L1", "data"): data_bytes, ("L1", "weights"): weights_bytes}
+    chip = resized(stcp920(), "small", {"LLB": llb_bytes, "IM": im_bytes}, parts)
     memories = tuple(
-        memory.model_copy(
-            update={
-                "size_bytes": sizes.get(memory.name, memory.size_bytes),
-                "buffers_enforced": enforced and memory.buffers_enforced,
-                "buffers": tuple(b.model_copy(update={"size_bytes": parts[b.name]}) for b in memory.buffers),
-            }
-        )
-        for memory in chip.memories
+        memory.model_copy(update={"buffers_enforced": enforced and memory.buffers_enforced}) for memory in chip.memories
     )
-    return chip.model_copy(update={"name": "small", "cores_per_cluster": cores, "memories": memories})
+    return chip.model_copy(update={"cores_per_cluster": cores, "memories": memories})
 
 
 @dataclass(frozen=True)

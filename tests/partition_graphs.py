@@ -1,7 +1,7 @@
 """Networks and chips for tests of plans: random ones that can be executed, and chains of any length.
 
     Choices (hypothesis or a seed)  -->  random_graph: (Graph, Constants);  random_chip: Chip
-    number of layers  -->  chain_graph, residual_chain
+    number of layers  -->  chain_graph
 
 A random network is made of the patterns that partitioning has rules for (chains, diamonds, branches, dense blocks, ways
 down and up again with skips), with strides, dilations and uneven padding in between, and of values that are met again
@@ -32,7 +32,6 @@ __all__ = [
     "graphs",
     "random_chip",
     "random_graph",
-    "residual_chain",
     "tight_chip",
 ]
 
@@ -278,23 +277,6 @@ def chain_graph(layers: int, extent: int = 8, channels: int = 8, batch: int = 1)
     x = builder.input("x", batch, extent, extent, channels)
     for number in range(layers):
         x = _relu(builder, x) if number % 2 else builder.conv(x, channels, bias=False)
-    return builder.build(x)
-
-
-def residual_chain(layers: int, extent: int = 8, channels: int = 8, batch: int = 1) -> tuple[Graph, Constants]:
-    """Blocks of convolution, ReLU, convolution, addition, ReLU: `layers` operators (the last block may be cut off)."""
-    builder = MovementBuilder(f"residual{layers}")
-    x = shortcut = builder.input("x", batch, extent, extent, channels)
-    for number in range(layers):
-        match number % 5:
-            case 0 | 2:
-                x = builder.conv(x, channels, bias=False)
-            case 1:
-                x = _relu(builder, x)
-            case 3:
-                x = builder.elementwise("add", x, shortcut)
-            case _:
-                x = shortcut = _relu(builder, x)
     return builder.build(x)
 
 

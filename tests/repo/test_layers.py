@@ -48,6 +48,13 @@ def breaches(source: str, path: str) -> list[str]:
     return found
 
 
+def test_benchmarks_import_nothing_from_tests() -> None:
+    files = sources("benchmarks")
+    assert files
+    for file in files:
+        assert "tests" not in {name for _, name in imported(ast.parse(file.read_text()), "benchmarks")}, file
+
+
 def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
