@@ -35,32 +35,33 @@ setup(
         "codegen": ["py.typed"],
         "codegen.neuralscale.simulator": ["*.bin"],
     },
-    # Exact pins: TVM's API and binary interface move at every minor release, and equal input must give equal bytes.
+    # Exact for TVM, whose API and binary interface move at every minor release; ranges elsewhere: the lowest and the
+    # newest version that the tests have run with. `requirements.lock` has the versions that `make` and CI install.
     install_requires=[
         "apache-tvm==0.27.0.post1",  # access maps come from the TensorIR of its LegalizeOps
         "apache-tvm-ffi==0.1.14.post1",  # later ones crash in tvm.ir.save_json
-        "onnx==1.23.2",  # model files, their checker and shape inference
-        "onnxruntime==1.31.1",  # the reference that verify judges by
-        "numpy==2.4.6",
-        "sympy==1.14.0",  # closed forms of footprints
-        "pydantic==2.14.3",  # chip files: errors that name the field
-        "ruamel.yaml==0.19.1",  # a YAML reader that knows line numbers
-        "click==8.5.1",  # command line without further dependencies
-        "rich==15.0.0",  # tables and progress
-        "numba==0.68.1",  # compiled inner loops of the simulator
-        "ortools==9.15.6755",  # proven orders of sub-graph instances by CP-SAT; needs protobuf 6.33, which onnx allows
-        "matplotlib==3.11.2",  # plots of memory occupancy; imported only when one is asked for
-        "xdsl==0.74.0",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
+        "onnx>=1.19,<2",  # model files, their checker and shape inference
+        "onnxruntime>=1.22,<2",  # the reference that verify judges by
+        "numpy>=2.1,<3",
+        "sympy>=1.13,<2",  # closed forms of footprints
+        "pydantic>=2.11,<3",  # chip files: errors that name the field
+        "ruamel.yaml>=0.18.6,<0.20",  # a YAML reader that knows line numbers
+        "click>=8.2,<9",  # command line without further dependencies
+        "rich>=13.9,<16",  # tables and progress
+        "numba>=0.61.2,<1",  # compiled inner loops of the simulator
+        "ortools>=9.12,<10",  # proven orders of sub-graph instances by CP-SAT
+        "matplotlib>=3.9,<4",  # plots of memory occupancy; imported only when one is asked for
+        "xdsl>=0.62,<0.75",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
     ],
     extras_require={
-        "cluster": ["distributed==2026.8.0"],  # searches on a Dask cluster
+        "cluster": ["distributed>=2026.1"],  # searches on a Dask cluster
         "test": [
-            "pytest==9.2.0",
-            "pytest-xdist==3.8.0",  # two workers on the usual two cores
-            "hypothesis==6.170.15",
-            "ruff==0.17.5",
-            "mypy==2.4.1",
-            "distributed==2026.8.0",  # a Dask cluster of one machine, for the test of the executor
+            "pytest>=9,<10",
+            "pytest-xdist>=3.8,<4",  # two workers on the usual two cores
+            "hypothesis>=6.150,<7",
+            "ruff==0.17.5",  # a formatter's versions differ in what they write
+            "mypy==2.4.1",  # a checker's in what they find
+            "distributed>=2026.1",  # a Dask cluster of one machine, for the test of the executor
         ],
     },
     entry_points={"console_scripts": ["dsa-sched=dsa_sched.cli:main"]},

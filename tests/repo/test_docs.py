@@ -98,7 +98,7 @@ def test_every_key_of_the_json_report_is_documented(workplace: Path) -> None:
     assert keys - named == set()
 
 
-@pytest.mark.parametrize("document", [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("document", [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))])
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
         assert link.startswith("https://") or (document.parent / link).exists(), link
