@@ -46,12 +46,12 @@ setup(
         "sympy>=1.13,<2",  # closed forms of footprints
         "pydantic>=2.11,<3",  # chip files: errors that name the field
         "ruamel.yaml>=0.18.6,<0.20",  # a YAML reader that knows line numbers
-        "click>=8.2,<9",  # command line without further dependencies
+        "click>=8.4,<9",  # command line without further dependencies
         "rich>=13.9,<16",  # tables and progress
         "numba>=0.61.2,<1",  # compiled inner loops of the simulator
         "ortools>=9.12,<10",  # proven orders of sub-graph instances by CP-SAT
-        "matplotlib>=3.9,<4",  # plots of memory occupancy; imported only when one is asked for
-        "xdsl>=0.62,<0.75",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
+        "matplotlib>=3.11,<4",  # plots of memory occupancy; imported only when one is asked for
+        "xdsl>=0.70,<0.75",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
     ],
     extras_require={
         "cluster": ["distributed>=2026.1"],  # searches on a Dask cluster
