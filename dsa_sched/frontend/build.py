@@ -41,7 +41,7 @@ class Built:
 
 
 def build_graph(network: Network) -> Built:
-    """Raises ModelError listing every operator that has no rule."""
+    """Raises RefusedNodes with every node that has no rule."""
     operations = operations_of(network)
     layouts = assign_layouts(operations.operations, network.inputs, operations.values, frozenset(operations.constants))
     builder = _Builder(operations, layouts, frozenset(network.outputs))

@@ -25,6 +25,7 @@ __all__ = [
     "initializer_names",
     "known_values",
     "shape_text",
+    "sized_values",
     "skeleton",
     "typed",
 ]
@@ -132,6 +133,27 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
 
     Raises ModelError for an unknown input name, a rank that differs, a dimension left open, a batch that cannot be set.
     """
+    before = _size_inputs(model, shapes, batch)
+    values = infer_values(model)
+    if before is not None:
+        _require_same_but_batch(model, before, values)
+    _declare(model, values)
+    return values
+
+
+def sized_values(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None
+) -> dict[str, Value]:
+    """Whatever shapes can be found with these inputs, of a model with operators that nobody knows. Sizes the inputs of
+    `model`. Raises ModelError as `fix_shapes` does."""
+    _size_inputs(model, shapes, batch)
+    return known_values(model)
+
+
+def _size_inputs(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None
+) -> dict[str, Value] | None:
+    """Write the shapes of inputs. Returns the values at the old batch where the model had fixed one."""
     constants = initializer_names(model)
     inputs = {item.name: item for item in model.graph.input if item.name not in constants}
     for name, shape in shapes.items():
@@ -144,11 +166,7 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
     if batch is not None:
         before = _set_batch(model, list(inputs.values()), batch)
     _require_static(list(inputs.values()))
-    values = infer_values(model)
-    if before is not None:
-        _require_same_but_batch(model, before, values)
-    _declare(model, values)
-    return values
+    return before
 
 
 def _dims(item: onnx.ValueInfoProto) -> list[int | str]:
