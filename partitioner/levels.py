@@ -76,9 +76,7 @@ def refuse_unsupported(graph: Graph, constants: Constants, chip: Chip, target: P
                          has=f"{len(refused)} that it cannot:\n" + "\n".join(lines))  # fmt: skip
 
 
-def unsupported_ops(
-    graph: Graph, constants: Constants, chip: Chip, target: PlanTarget
-) -> tuple[tuple[Op, str], ...]:
+def unsupported_ops(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> tuple[tuple[Op, str], ...]:
     """The operators that cannot be computed, each with the reason."""
     return tuple(
         (op, reason)

@@ -68,11 +68,12 @@ def load_model(
     """
     who, file = _open(source)
     if file.refused:
-        raise _unsupported(who, file.refused, _rest_refused(file, shapes or {}, batch, judge), judge)
+        refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
+        raise _unsupported(who, file.model, refused, judge)
     network = _simplified(file.model, shapes or {}, batch)
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
-        raise _unsupported(who, (), refused, judge)
+        raise _unsupported(who, file.model, refused, judge)
     return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins)
 
 
@@ -116,11 +117,12 @@ def _judged(
 
 
 def _unsupported(
-    who: str, unknown: tuple[RefusedNode, ...], others: tuple[RefusedNode, ...], judge: Judge | None
+    who: str, model: onnx.ModelProto, refused: tuple[RefusedNode, ...], judge: Judge | None
 ) -> Unsupported:
-    """All of them at once; other devices are worth a word where a chip is asked and all operators are standard ones."""
-    refused = (*unknown, *others)
-    return Unsupported(who, refused, place=judge is not None and all(node.standard for node in refused))
+    """In the order of the file. Other devices are worth a word where a chip was asked and all operators are ONNX's."""
+    places = {proto.name: number for number, proto in enumerate(model.graph.node)}
+    ordered = tuple(sorted(refused, key=lambda node: places.get(node.name, len(places))))
+    return Unsupported(who, ordered, place=judge is not None and all(node.standard for node in ordered))
 
 
 def load_network(

@@ -57,8 +57,8 @@ class Unsupported(ModelError):
 def refused_nodes(
     model: onnx.ModelProto, values: Mapping[str, Value], refusals: Iterable[tuple[str, str, str]]
 ) -> tuple[RefusedNode, ...]:
-    """Refusals of operators of ours, as (name, ONNX operator, reason), by the nodes of the file that they come from, in
-    the file's order. What several say about one node is one line; constants of the file count as values."""
+    """Refusals of operators of ours, as (name, ONNX operator, reason), by the nodes of the file that they come from.
+    What several say about one node is one line; constants of the file count as values."""
     places = {proto.name: number for number, proto in enumerate(model.graph.node)}
     found: dict[str, dict[str, None]] = {}
     types: dict[str, str] = {}
@@ -69,7 +69,7 @@ def refused_nodes(
     known = dict(values) | {item.name: Value(tuple(item.dims), item.data_type) for item in model.graph.initializer}
     return tuple(
         RefusedNode(name, types[name], _shapes(model, places.get(name), known), "; ".join(found[name]))
-        for name in sorted(found, key=lambda name: places.get(name, len(places)))
+        for name in found
     )
 
 
@@ -125,11 +125,16 @@ def model_without(
     for field in (rest.graph.node, rest.graph.output, rest.functions):
         del field[:]
     rest.graph.node.extend(kept)
-    rest.graph.input.extend(helper.make_tensor_value_info(n, values[n].dtype, values[n].shape) for n in entering)
+    rest.graph.input.extend(_typed(name, values[name]) for name in entering)
     rest.graph.output.extend(item for item in model.graph.output if item.name in made or item.name in given)
+    leaving = [name for name in lost if name in made and name in values and values[name].dtype]
     listed = {item.name for item in rest.graph.output}
-    rest.graph.output.extend(onnx.ValueInfoProto(name=name) for name in lost if name in made and name not in listed)
+    rest.graph.output.extend(_typed(name, values[name]) for name in leaving if name not in listed)
     return rest
+
+
+def _typed(name: str, value: Value) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, value.dtype, value.shape)
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

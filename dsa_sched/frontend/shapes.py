@@ -141,9 +141,7 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
     return values
 
 
-def sized_values(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None
-) -> dict[str, Value]:
+def sized_values(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> dict[str, Value]:
     """Whatever shapes can be found with these inputs, of a model with operators that nobody knows. Sizes the inputs of
     `model`. Raises ModelError as `fix_shapes` does."""
     _size_inputs(model, shapes, batch)
