@@ -120,6 +120,13 @@ def _checked(model: onnx.ModelProto, who: str, sha256: str, any_standard: bool) 
 
 def _check(model: onnx.ModelProto, who: str) -> None:
     """Raises ModelError for a model that is not valid, whatever its operators."""
+    if not model.graph.output:
+        raise ModelError(
+            who,
+            needs="at least one output",
+            has="none, so that nothing would be computed",
+            change="list the values that you want as outputs of the graph when you export it",
+        )
     if model.graph.sparse_initializer or model.functions:
         raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
     model.ir_version = min(model.ir_version, _needed_ir(model))

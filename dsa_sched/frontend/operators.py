@@ -20,6 +20,7 @@ from dsa_sched.frontend.decompose import DECOMPOSED
 from dsa_sched.frontend.network import SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.refusals import RefusedNode
+from dsa_sched.frontend.scalars import give_axes
 from dsa_sched.frontend.shapes import known_values, shape_text
 from dsa_sched.frontend.simplify import FLOATING
 from hw_models.errors import ModelError
@@ -68,7 +69,9 @@ def operations_of(network: Network) -> Operations:
             if rule is None:
                 raise Refusal("no rule for this operator")
             _require_computable(writer, node)
+            first = len(writer.operations)
             rule(writer, node)
+            give_axes(writer, first)
         except Refusal as refusal:
             reasons[node.name] = str(refusal)
     if reasons:

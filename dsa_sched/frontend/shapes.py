@@ -68,17 +68,21 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     for dim in (dim for item in inputs.values() for dim in item.type.tensor_type.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value <= 0:
             dim.ClearField("dim_value")
+    held = {}
     for tensor in model.graph.initializer:
+        held[tensor.name] = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         if int(np.prod(tensor.dims, dtype=np.int64)) <= LARGEST_EMBEDDED_ELEMENTS:
             graph.initializer.append(tensor)
         else:
-            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+            graph.input.append(held[tensor.name])
     graph.node.extend(model.graph.node)
     for item in model.graph.output:
         output = graph.output.add()
         output.name = item.name
         if item.name in inputs:  # inference would take the output's missing shape for the input's
             output.CopyFrom(inputs[item.name])
+        elif item.name in held:  # and for the constant's
+            output.CopyFrom(held[item.name])
         elif item.type.HasField("tensor_type"):
             output.type.tensor_type.elem_type = item.type.tensor_type.elem_type
     return result
