@@ -16,7 +16,7 @@ from typing import cast
 import onnx
 
 from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
-from dsa_sched.frontend.decompose import DECOMPOSED
+from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
 from dsa_sched.frontend.network import SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.refusals import RefusedNode
@@ -67,7 +67,7 @@ def operations_of(network: Network) -> Operations:
         try:
             rule = rule_of(node.op_type)
             if rule is None:
-                raise Refusal("no rule for this operator")
+                raise Refusal(_unwritten(node.op_type))
             _require_computable(writer, node)
             first = len(writer.operations)
             rule(writer, node)
@@ -77,6 +77,11 @@ def operations_of(network: Network) -> Operations:
     if reasons:
         raise RefusedNodes(network, reasons, values)
     return Operations(tuple(writer.operations), writer.constants, writer.values)
+
+
+def _unwritten(op_type: str) -> str:
+    """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
+    return LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
 
 
 class RefusedNodes(Exception):
@@ -136,7 +141,7 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
         elif nested:
             reason = "control flow with nested graphs"
         elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
-            reason = "no rule for this operator"
+            reason = _unwritten(proto.op_type)
         else:
             continue
         shapes = [shape_text(values[name].shape) if name in values else "?" for name in proto.input if name]
@@ -145,6 +150,8 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
 
 
 SIMPLIFIED_AWAY = frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED])
+ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
+"""Operators that can be nothing but constants, and why one is not."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 

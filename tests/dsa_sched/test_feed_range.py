@@ -31,24 +31,31 @@ def told(device: str, *numbers: float, dtype: str = "float64") -> tuple[str, ...
     return range_warnings((entry(device),), ({"x": array.reshape(SHAPE)},))
 
 
+LOST = "of 12 values {} beyond {} and taken as infinite, the largest {}"
+
+
 @pytest.mark.parametrize(
     ("device", "numbers", "said"),
     [
-        ("float16", (65504.0, -65504.0, 1.0), ()),
-        ("float16", (65519.0,), ()),  # rounds to the largest
-        ("float16", (65520.0,), ("input x: 1 of 12 values is beyond 65504 of float16 and taken as infinite, the largest 65520",)),
-        ("float16", (7e4, -1e6, 3.0), ("input x: 2 of 12 values are beyond 65504 of float16 and taken as infinite, the largest -1e+06",)),
-        ("float16", (np.inf, -np.inf, np.nan), ()),
-        ("float16", (1e-9, 1.0), ()),  # some of it is lost, as with any rounding
-        ("float16", (1e-9, -2e-9), ("input x: all 2 values that are not zero become 0 in float16, the largest of 2e-09",)),
-        ("float16", (0.0,), ()),
-        ("float32", (7e4, 1e300), ("input x: 1 of 12 values is beyond 3.40282e+38 of float32 and taken as infinite, the largest 1e+300",)),
-        ("int8", (127, -128), ()),
-        ("int8", (128, -1000, 4), ("input x: 2 of 12 values are beyond -128 to 127 of int8 and wrapped around, the largest -1000",)),
+        ("float16", (65504.0, -65504.0, 1.0), None),
+        ("float16", (65519.0,), None),  # rounds to the largest
+        ("float16", (65520.0,), "1 " + LOST.format("is", "65504 of float16", "65520")),
+        ("float16", (7e4, -1e6, 3.0), "2 " + LOST.format("are", "65504 of float16", "-1e+06")),
+        ("float16", (np.inf, -np.inf, np.nan), None),
+        ("float16", (1e-9, 1.0), None),  # some of it is lost, as with any rounding
+        ("float16", (1e-9, -2e-9), "all 2 values that are not zero become 0 in float16, the largest of 2e-09"),
+        ("float16", (0.0,), None),
+        ("float32", (7e4, 1e300), "1 " + LOST.format("is", "3.40282e+38 of float32", "1e+300")),
+        ("int8", (127, -128), None),
+        (
+            "int8",
+            (128, -1000, 4),
+            "2 of 12 values are beyond -128 to 127 of int8 and wrapped around, the largest -1000",
+        ),
     ],
-)  # fmt: skip
-def test_what_is_lost(device: str, numbers: tuple[float, ...], said: tuple[str, ...]) -> None:
-    assert told(device, *numbers) == said
+)
+def test_what_is_lost(device: str, numbers: tuple[float, ...], said: str | None) -> None:
+    assert told(device, *numbers) == (() if said is None else (f"input x: {said}",))
 
 
 def test_integers_for_a_device_of_floating_point_numbers() -> None:
