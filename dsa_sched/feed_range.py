@@ -37,8 +37,8 @@ def _lost(entry: TensorEntry, values: Array) -> Iterator[str]:
         yield from _lost_floats(entry.name, values.astype(np.float64), device)
     elif device.kind in "iu":
         limits = np.iinfo(device)
-        whole = values[np.isfinite(values)] if values.dtype.kind == "f" else values
-        beyond = whole[(whole < limits.min) | (whole > limits.max)]
+        finite = values[np.isfinite(values)]
+        beyond = finite[np.less(finite, limits.min) | np.greater(finite, limits.max)]
         if beyond.size:
             yield _beyond(
                 entry.name, beyond, values.size, f"{limits.min} to {limits.max} of {device}", "wrapped around"
@@ -54,8 +54,8 @@ def _lost_floats(name: str, values: npt.NDArray[np.float64], device: np.dtype[np
         yield _beyond(name, beyond, values.size, f"{largest:g} of {device}", "taken as infinite")
     nonzero = values[values != 0]
     if nonzero.size and not stored.any():
-        least = abs(nonzero[np.argmax(np.abs(nonzero))])
-        yield f"input {name}: all {nonzero.size} values that are not zero become 0 in {device}, the largest of {least:g}"
+        count, most = nonzero.size, float(np.abs(nonzero).max())
+        yield f"input {name}: all {count} values that are not zero become 0 in {device}, the largest of {most:g}"
 
 
 def _beyond(name: str, beyond: Array, count: int, limit: str, what: str) -> str:

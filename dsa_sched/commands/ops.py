@@ -18,8 +18,8 @@ def ops(chip: str) -> None:
     dsa-sched ops --chip stcp920
     dsa-sched ops --chip stcp920 | grep Resize
 
-    Each way of writing an operator is tried: `yes` is what `compile` takes, `no` what it refuses, with its words. What a
-    model needs beyond that is refused before any work, all of it at once; `dsa-sched place` gives it to other devices.
+    Each way of writing an operator is tried: `yes` is what `compile` takes, `no` what it refuses, with its words. What
+    a model needs beyond that is refused before any work, all at once; `dsa-sched place` gives it to other devices.
     """
     from dsa_sched.driver import target_of
     from dsa_sched.operator_support import GENERAL, operator_support

@@ -60,7 +60,8 @@ class Probe:
             elif operand is not None:
                 inputs.append(helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, operand))
         results = [f"out{number}" for number in range(self.outputs)]
-        node = helper.make_node(self.op_type, names, results, name=self.op_type, **(self.settings or {}))
+        node = helper.make_node(self.op_type, names, results, name=self.op_type)
+        node.attribute.extend(helper.make_attribute(*setting) for setting in (self.settings or {}).items())
         outputs = [onnx.ValueInfoProto(name=name) for name in results]
         graph = helper.make_graph([node], self.op_type, inputs, outputs, constants)
         bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)

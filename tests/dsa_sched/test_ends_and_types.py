@@ -32,9 +32,9 @@ End = tuple[str, int, tuple[int, ...]]
 def network(
     nodes: Sequence[onnx.NodeProto], inputs: Sequence[End], outputs: Sequence[End], **constants: np.ndarray
 ) -> onnx.ModelProto:
-    ends = ([helper.make_tensor_value_info(*end) for end in side] for side in (inputs, outputs))
+    given, found = ([helper.make_tensor_value_info(*end) for end in side] for side in (inputs, outputs))
     held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(list(nodes), "ends", *ends, held)
+    graph = helper.make_graph(list(nodes), "ends", given, found, held)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

@@ -17,12 +17,10 @@ from tests.small_models import one_node, save
 SHAPE = (1, 3, 2, 2)
 
 
-def entry(device: str, source: str = "float32") -> TensorEntry:
-    size = 12 * np.dtype(device).itemsize
-    return TensorEntry(
-        name="x", kind="input", shape=SHAPE, dtype=source, layout=(0, 1, 2, 3),
-        device_dtype=device, address=0, bytes=size,
-    )  # type: ignore[arg-type]  # fmt: skip
+def entry(device: str) -> TensorEntry:
+    """An input of float32 that the device keeps in this type."""
+    fields = {"name": "x", "kind": "input", "shape": SHAPE, "dtype": "float32", "layout": (0, 1, 2, 3), "address": 0}
+    return TensorEntry.model_validate({**fields, "device_dtype": device, "bytes": 12 * np.dtype(device).itemsize})
 
 
 def told(device: str, *numbers: float, dtype: str = "float64") -> tuple[str, ...]:
