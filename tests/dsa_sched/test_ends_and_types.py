@@ -60,6 +60,10 @@ MODELS: Mapping[str, onnx.ModelProto] = {
     "a constant without axes as an output": network(
         [node("Relu", ["x"], ["y"])], [ROW], [("c", F, ()), ("y", F, (2, 3))], c=np.array(2.5, np.float32)
     ),
+    "a constant cast like an input": network(
+        [node("CastLike", ["c", "x"], ["k"]), node("Sqrt", ["k"], ["r"]), node("Mul", ["x", "r"], ["y"])],
+        [ROW], [("y", F, (2, 3))], c=THREE.astype(np.float64),
+    ),
     "constants alone": network([node("Exp", ["c"], ["e"])], [ROW], [("e", F, (3,))], c=THREE),
     "constants alone, and no input": network([node("Exp", ["c"], ["e"])], [], [("e", F, (3,))], c=THREE),
     "a scalar that scales": network(
