@@ -54,6 +54,8 @@ __all__ = [
     "target_of",
 ]
 
+SAVED_AS = {"bfloat16": "float32"}
+"""Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 
 
@@ -136,7 +138,7 @@ class Compilation:
             name=placement.tensor,
             kind=placement.kind,  # type: ignore[arg-type]
             shape=shape,
-            dtype=tensor.source_dtype,  # type: ignore[arg-type]
+            dtype=SAVED_AS.get(tensor.source_dtype, tensor.source_dtype),  # type: ignore[arg-type]
             layout=layout,
             device_dtype=tensor.dtype,  # type: ignore[arg-type]
             address=self.target.address(placement.memory, placement.offset_bytes),

@@ -108,7 +108,7 @@ class _Builder:
                 change="leave it out of the outputs: it is in the file already",
             )
         self.plain_constant(name, f"output {name}")
-        self.tensors[name] = replace(self.tensors[name], source_dtype=_source_dtype(array.dtype))
+        self.tensors[name] = replace(self.tensors[name], source_dtype=str(array.dtype))
 
     def constant(self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes) -> str:
         """Store a constant as `arrange` puts it in device order; returns the tensor's name, unique for each content."""
@@ -125,7 +125,7 @@ class _Builder:
             count += 1
             unique = f"{name}::{count}"
         self.store[key] = data
-        source = "float32" if array.dtype == np.float64 else _source_dtype(array.dtype)
+        source = "float32" if array.dtype == np.float64 else str(array.dtype)
         self.tensors.setdefault(unique, Tensor(unique, data.shape, str(data.dtype), axes, source, key))
         return unique
 
@@ -353,13 +353,8 @@ def _device_attribute(item: tuple[str, Attribute], axes: Axes) -> tuple[str, Att
 
 def _dtypes(value: Value) -> tuple[str, str]:
     """(device type, type in the file): every floating-point type is fp16 on the device."""
-    source = _source_dtype(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.dtype)))
+    source = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.dtype)))
     return ("float16" if "float" in source else source), source
-
-
-def _source_dtype(dtype: np.dtype[np.generic]) -> str:
-    """The type of the file, or the one that holds all its values where arrays cannot be saved in it."""
-    return "float32" if str(dtype) == "bfloat16" else str(dtype)
 
 
 def _on_device(array: Array) -> tuple[Array, int]:
