@@ -285,7 +285,7 @@ def from_device(entry: TensorEntry, data: bytes) -> Array:
     """Device bytes as an array in ONNX layout and dtype."""
     device = np.frombuffer(data, entry.device_dtype).reshape(entry.device_shape)
     inverse = tuple(int(i) for i in np.argsort(entry.layout)) if entry.layout else ()
-    return np.ascontiguousarray(np.transpose(device, inverse)).astype(entry.dtype)
+    return np.transpose(device, inverse).astype(entry.dtype, order="C")
 
 
 def file_entry(path: str, data: bytes) -> FileEntry:

@@ -14,8 +14,17 @@ from typing import Literal
 
 from codegen.generic import GenericTarget
 from codegen.target import Target, find_target
-from dsa_sched.driver import Compilation, CompileOptions, compile_model, compile_plan, plan_model, target_of
+from dsa_sched.driver import (
+    Compilation,
+    CompileOptions,
+    compile_model,
+    compile_plan,
+    judge_of,
+    plan_model,
+    target_of,
+)
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.refusals import Judge
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
@@ -57,7 +66,7 @@ def compile_clusters(
     if per_pass == "auto":
         return _compile_chosen(_Search(source, described, target, options, shares, progress), target)
     batch = per_pass or shares[0]
-    _require_apart(source, options, batch, shares, progress)
+    _require_apart(source, options, batch, shares, judge_of(described, target), progress)
     sizes = shares if per_pass is None or pass_count(shares[0], batch) == 1 else (batch,) * clusters
     by_size = {n: compile_model(source, described, replace(options, batch=n), progress) for n in sorted(set(sizes))}
     return tuple(
@@ -76,13 +85,13 @@ def plan_clusters(
 ) -> tuple[Model, Plan]:
     """The plan of one pass on the cluster with the largest share. A chip without a code generator will do."""
     shares = _shares(chip, clusters, options, per_pass)
+    target = find_target(chip.isa) or GenericTarget(chip.isa)
     if per_pass == "auto":
-        target = find_target(chip.isa) or GenericTarget(chip.isa)
         search = _Search(source, chip, target, options, shares, progress)
         return search.planned(search.choose())
     batch = options.batch and (per_pass or shares[0])
     if batch is not None:
-        _require_apart(source, options, batch, shares, progress)
+        _require_apart(source, options, batch, shares, judge_of(chip, target), progress)
     return plan_model(source, chip, replace(options, batch=batch), progress)
 
 
@@ -105,12 +114,17 @@ def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPas
 
 
 def _require_apart(
-    source: str | Path, options: CompileOptions, batch: int, shares: tuple[int, ...], progress: Progress
+    source: str | Path,
+    options: CompileOptions,
+    batch: int,
+    shares: tuple[int, ...],
+    judge: Judge,
+    progress: Progress,
 ) -> None:
     """Refuse to divide a batch whose items meet; that can be seen in a graph of two items or more."""
     if len(shares) > 1 or pass_count(shares[0], batch) > 1:
         progress("checking that items of the batch stay apart")
-        _refuse_meeting(load_model(source, dict(options.shapes), max(2, batch)), options)
+        _refuse_meeting(load_model(source, dict(options.shapes), max(2, batch), judge), options)
 
 
 def _refuse_meeting(model: Model, options: CompileOptions) -> None:
@@ -191,7 +205,7 @@ class _Search:
         return plan_cycles(self._plan(model, "O0"), model.graph, self.chip, self.target).cycles
 
     def _load(self, batch: int) -> Model:
-        return load_model(self.source, dict(self.options.shapes), batch)
+        return load_model(self.source, dict(self.options.shapes), batch, judge_of(self.chip, self.target))
 
     def _plan(self, model: Model, level: str) -> Plan:
         spill = self.options.spill if level == self.options.level else NO_SPILLS

@@ -28,6 +28,7 @@ from dsa_sched.artifact import (
 )
 from dsa_sched.collector import uncollected
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.refusals import Judge
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
@@ -36,9 +37,10 @@ from isched.program import Placement, Program
 from isched.schedule import scheduled_lowering
 from isched.verify import verify_program
 from partitioner.batching import pass_count
-from partitioner.levels import LEVELS, make_plan
+from partitioner.levels import LEVELS, make_plan, unsupported_ops
 from partitioner.plan import Plan
 from partitioner.spilling import NO_SPILLS
+from partitioner.target import PlanTarget
 
 __all__ = [
     "Compilation",
@@ -47,10 +49,13 @@ __all__ = [
     "compile_model",
     "compile_plan",
     "gather_artifact",
+    "judge_of",
     "plan_model",
     "target_of",
 ]
 
+SAVED_AS = {"bfloat16": "float32"}
+"""Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 
 
@@ -133,7 +138,7 @@ class Compilation:
             name=placement.tensor,
             kind=placement.kind,  # type: ignore[arg-type]
             shape=shape,
-            dtype=tensor.source_dtype,  # type: ignore[arg-type]
+            dtype=SAVED_AS.get(tensor.source_dtype, tensor.source_dtype),  # type: ignore[arg-type]
             layout=layout,
             device_dtype=tensor.dtype,  # type: ignore[arg-type]
             address=self.target.address(placement.memory, placement.offset_bytes),
@@ -184,6 +189,12 @@ def target_of(chip: Chip) -> Target:
     return target
 
 
+def judge_of(chip: Chip, target: PlanTarget) -> Judge:
+    """What `load_model` asks about a graph, so that what the chip cannot compute and what the frontend cannot read are
+    told together."""
+    return lambda graph, constants: unsupported_ops(graph, constants, chip, target)
+
+
 def plan_model(
     source: str | Path,
     chip: str | Path | Chip,
@@ -196,9 +207,9 @@ def plan_model(
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     progress("reading the model")
-    model = load_model(source, dict(options.shapes), options.batch)
-    progress("partitioning")
     target = find_target(described.isa) or GenericTarget(described.isa)
+    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
+    progress("partitioning")
     return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
 
 
@@ -218,7 +229,7 @@ def compile_model(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)
     progress("reading the model")
-    model = load_model(source, dict(options.shapes), options.batch)
+    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     return compile_graph(model, described, target, options, progress)
 
 

@@ -18,6 +18,7 @@ from dsa_sched.driver import Compilation
 from dsa_sched.frontend import Model
 from dsa_sched.judge import first_difference, relative_error, sample_points
 from dsa_sched.verdict import LevelResult
+from hw_models.errors import ModelError
 from hw_models.routes import main_memory
 from partitioner.graph import Constants, Graph
 from partitioner.layers import Layer
@@ -176,8 +177,14 @@ def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: t
 
 
 def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
-    """For each output the value before a final softmax, else the output itself; those that the reference has too."""
-    before = {output: _before_softmax(model.graph, output) for output in model.graph.outputs}
+    """For each output the value before a final softmax, else the output itself; those that the reference has too.
+
+    Outputs that are constants are judged with all constants. Raises ModelError where there are no others."""
+    graph = model.graph
+    computed = [output for output in graph.outputs if not graph.by_name[output].constant]
+    if not computed:
+        raise ModelError(graph.name, needs="an output that depends on an input", has="outputs that are constants")
+    before = {output: _before_softmax(graph, output) for output in computed}
     names = (name if comparable(model, name, exact) else output for output, name in before.items())
     return tuple(dict.fromkeys(name for name in names if comparable(model, name, exact)))
 

@@ -41,6 +41,7 @@ from dsa_sched.evidence import (
     stored_values,
     worst_error,
 )
+from dsa_sched.feed_range import range_warnings
 from dsa_sched.feeds import seeded_or_given
 from dsa_sched.judge import LogitsResult, judge_logits
 from dsa_sched.reference import Reference
@@ -204,7 +205,7 @@ def _report(
             *changed_constants(whole, found.ours[0]),
             *(level_failures(levels) if levels else ()),
         ),
-        warnings=whole.model.warnings,
+        warnings=(*whole.model.warnings, *range_warnings(whole.artifact.manifest.inputs, found.exact)),
         seconds=seconds,
         against_o0=levels,
     )

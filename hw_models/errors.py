@@ -73,11 +73,12 @@ class Problem:
     wrong: str
     allowed: str = ""
 
-    def text(self, file: str) -> str:
+    def text(self, file: str, sort: str = "") -> str:
+        """One line; `sort` (`warning`) stands before the field."""
         place = f"{file}:{self.line}" if self.line else file
         field = f"{self.field}: " if self.field else ""
         allowed = f"; {self.allowed}" if self.allowed else ""
-        return f"{place}: {field}{self.wrong}{allowed}"
+        return f"{place}: {f'{sort}: ' if sort else ''}{field}{self.wrong}{allowed}"
 
 
 class FileError(UserError):

@@ -18,9 +18,10 @@ from hw_models.chip import Chip
 from hw_models.chip_rules import contradictions
 from hw_models.errors import ChipError, FileError, Problem
 from hw_models.field_problems import field_problems
+from hw_models.plausibility import implausible
 from hw_models.yaml_nodes import read_document
 
-__all__ = ["MAX_FILE_BYTES", "builtin_chips", "load_chip", "parse_chip", "read_chip", "read_text"]
+__all__ = ["MAX_FILE_BYTES", "builtin_chips", "inspect_chip", "load_chip", "parse_chip", "read_chip", "read_text"]
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -56,6 +57,13 @@ def load_chip(name_or_path: str | Path) -> Chip:
 def read_chip(path: Path) -> Chip:
     """Read, check and build the chip of a file; ChipError with every problem of the file."""
     return parse_chip(read_text(path, "chip file", ChipError, _suggestion(path)), str(path))
+
+
+def inspect_chip(path: Path) -> tuple[Chip, tuple[Problem, ...]]:
+    """The chip of a file, and what in it is possible but hardly meant, in the order of its lines. Raises ChipError."""
+    text = read_text(path, "chip file", ChipError, _suggestion(path))
+    chip, document = parse_chip(text, str(path)), read_document(text)
+    return chip, tuple(sorted((document.problem(*f) for f in implausible(chip)), key=lambda problem: problem.line))
 
 
 def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "check the path") -> str:

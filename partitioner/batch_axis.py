@@ -23,6 +23,8 @@ def batch_problem(graph: Graph) -> str | None:
     extents = {}
     for name in (*graph.inputs, *graph.outputs):
         tensor = graph.by_name[name]
+        if tensor.constant:
+            return f"{name} is constant: its items do not belong to those of the inputs"
         if not tensor.shape:
             return f"{name} has no axis for items"
         extents[name] = tensor.shape[_item_axis(graph, name)]

@@ -23,6 +23,7 @@ from hw_models.errors import ModelError
 from partitioner.access import Access, View, index_axes
 
 __all__ = [
+    "DTYPE_BYTES",
     "Attribute",
     "Axis",
     "Constants",

@@ -29,7 +29,7 @@ from partitioner.stitching import stitched
 from partitioner.target import PlanTarget
 from partitioner.verify import verify_plan
 
-__all__ = ["LEVELS", "SPILLS", "make_plan"]
+__all__ = ["LEVELS", "SPILLS", "make_plan", "unsupported_ops"]
 
 Planner = Callable[[Graph, Chip, PlanTarget], Plan]
 
@@ -70,15 +70,20 @@ def _require_spill(level: str, spill: str) -> None:
 
 def refuse_unsupported(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> None:
     """All operators that cannot be computed, in one error."""
-    refused = [
-        (op, reason)
-        for op in graph.ops
-        if (reason := _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip))
-    ]
+    refused = unsupported_ops(graph, constants, chip, target)
     if refused:
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]
         raise ModelError(who=graph.name, needs=f"only operators that {target.name} can compute",
                          has=f"{len(refused)} that it cannot:\n" + "\n".join(lines))  # fmt: skip
+
+
+def unsupported_ops(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> tuple[tuple[Op, str], ...]:
+    """The operators that cannot be computed, each with the reason."""
+    return tuple(
+        (op, reason)
+        for op in graph.ops
+        if (reason := _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip))
+    )
 
 
 def _scalar_problem(graph: Graph, op: Op) -> str | None:

@@ -41,14 +41,17 @@ def show(chip: str, as_json: bool) -> None:
 def check(file: Path) -> None:
     """Check the chip file FILE: every problem with its line, or one line that says it is good.
 
-    A second line says why a good chip can be planned for, but no machine code can be made, where that is so.
+    Further lines warn of what is possible but hardly meant, with what is usual, and say why a good chip can be planned
+    for, but no machine code can be made, where that is so.
     """
     from dsa_sched.driver import target_of
     from hw_models.errors import TargetError
-    from hw_models.loading import read_chip
+    from hw_models.loading import inspect_chip
 
-    loaded = read_chip(file)
+    loaded, warnings = inspect_chip(file)
     click.echo(f"{file}: good; chip {loaded.name}, isa {loaded.isa}, {loaded.cores} cores, hash {loaded.hash[:12]}")
+    for warning in warnings:
+        click.echo(warning.text(str(file), "warning"))
     try:
         target_of(loaded)
     except TargetError as error:

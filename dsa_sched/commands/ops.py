@@ -1,4 +1,4 @@
-"""`dsa-sched ops`: which operators a chip's code generator computes, and under which rules."""
+"""`dsa-sched ops`: what a chip computes, ONNX operator by ONNX operator, and under which rules."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ __all__ = ["ops"]
 @click.command(short_help="List the operators that can be compiled for a chip.")
 @CHIP
 def ops(chip: str) -> None:
-    """List the operator kinds that can be compiled for CHIP, with the rules of each, then the ONNX operators read.
+    """List the ONNX operators that can be compiled for CHIP and how they may be written, then the chip's own rules.
 
     \b
     dsa-sched ops --chip stcp920
+    dsa-sched ops --chip stcp920 | grep Resize
 
-    An operator that breaks a rule is refused before any work, with its name, all of them at once.
+    Each way of writing an operator is tried: `yes` is what `compile` takes, `no` what it refuses, with its words. What
+    a model needs beyond that is refused before any work, all at once; `dsa-sched place` gives it to other devices.
     """
     from dsa_sched.driver import target_of
-    from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
+    from dsa_sched.operator_support import GENERAL, operator_support
     from dsa_sched.report.listing import print_listing
+    from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
 
-    target = target_of(load_chip(chip))
+    described = load_chip(chip)
+    target = target_of(described)
+    with Steps() as steps:
+        steps.say("trying each operator")
+        rows = [row for support in operator_support(described, target) for row in support.rows]
+    print_listing(("ONNX operator", described.name, "as, or why not"), rows)
+    click.echo(f"\n{GENERAL}\n")
     print_listing(("kind", f"rules on {target.name}"), target.operators())
-    # ScaleShift is the simplifier's own: what a batch norm becomes where it cannot be folded.
-    names = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {"ScaleShift"}
-    click.echo(f"\nONNX operators that the frontend reads: {', '.join(sorted(names))}")

@@ -29,18 +29,21 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     python -c "import numpy as np; np.savez('x.npz', x=np.zeros((1, 3, 64, 64), np.float32))"
     dsa-sched run mine.out --input x.npz --output y.npz
 
-    Arrays are named, shaped and typed as in the ONNX file.
+    Arrays are named, shaped and typed as in the ONNX file. Values that the device's type cannot hold are told.
     """
     from math import prod
 
     from dsa_sched.arrays import read_arrays, write_arrays
     from dsa_sched.artifact import Artifact
+    from dsa_sched.feed_range import range_warnings
     from dsa_sched.report.progress import Steps
 
     artifact = Artifact.load(folder)
     programs = artifact.manifest.programs
     bound = sum(prod(entry.shape) * LARGEST_ITEM_BYTES * p.passes for p in programs for entry in p.inputs)
     arrays = read_arrays(source, bound)
+    for warning in range_warnings(artifact.manifest.inputs, (arrays,)):
+        click.echo(f"dsa-sched: warning: {warning}", err=True)
     with Steps() as steps:
         steps.say("running")
         outputs = artifact.run(arrays, runner, seed, steps.say)

@@ -2,7 +2,7 @@
 
     Part --compile_graph--> Artifact --time_artifact--> cycles; Artifact + feeds --simulator--> values
 
-The compiler is imported inside functions: that takes a second, and what it refuses shows without it.
+The compiler is imported inside functions: that takes a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import onnx
 from codegen.target import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, Compiled, Refused
 from dsa_sched.frontend.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
-from dsa_sched.frontend.operators import require_known
 from dsa_sched.frontend.simplify import FLOATING
 from dsa_sched.placement.from_onnx import Part
 from hw_models.chip import Chip
@@ -70,7 +69,7 @@ class ChipCluster:
         return f"compiler {source_hash(COMPILER)}{_plugins()} for chip {self.chip.hash}, {settings}"
 
     def accepts(self, part: Part) -> str | None:
-        return refusal(part)
+        return refusal(part, self.chip)
 
     def compile(self, part: Part) -> Compiled:
         from dsa_sched.driver import CompileOptions, compile_graph, target_of
@@ -99,17 +98,29 @@ class ChipCluster:
         return {name: np.asarray(found[name]) for name in compiled.part.outputs}
 
 
-def refusal(part: Part) -> str | None:
-    """Why no chip takes a part: its operators, or values that are no floating-point numbers, what the frontend asks for
-    first. None where nothing speaks against it."""
+def refusal(part: Part, chip: Chip) -> str | None:
+    """Why a chip does not take a part: operators that the frontend cannot read or the chip's target not compute, or
+    values that are no floating-point numbers. None where nothing speaks against it.
+
+    A chip without a code generator is asked nothing of its own: it may be one that is being designed.
+    """
+    from codegen.generic import GenericTarget
+    from codegen.target import find_target
+    from dsa_sched.driver import judge_of
+    from dsa_sched.frontend import load_model
+    from dsa_sched.frontend.refusals import Unsupported
+
     values = (*part.model.graph.input, *part.model.graph.output)
     if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:
         return f"{', '.join(others)}: no floating-point numbers"
+    copy = onnx.ModelProto()
+    copy.CopyFrom(part.model)
     try:
-        require_known(part.model, part.task)
+        load_model(copy, judge=judge_of(chip, find_target(chip.isa) or GenericTarget(chip.isa)))
+    except Unsupported as error:
+        return "; ".join(map(str, error.refused))
     except ModelError as error:
-        first, *listed = str(error).splitlines()
-        return "; ".join(map(str.strip, listed)) or first
+        return str(error)
     return None
 
 

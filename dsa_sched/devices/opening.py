@@ -14,6 +14,7 @@ from dsa_sched.placement.from_onnx import TaskModel
 from dsa_sched.placement.pricing import Accepts
 from dsa_sched.placement.scenario import Scenario
 from dsa_sched.placement.task_graph import Task
+from hw_models.loading import load_chip
 
 __all__ = ["accepting", "open_devices"]
 
@@ -25,15 +26,23 @@ def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
 
 def accepting(tasks: TaskModel) -> Accepts:
     """What devices accept of the tasks of a model, as far as that shows without compiling and on any machine: chips
-    alone refuse so early, all of them the same."""
+    alone refuse so early, each what its target does."""
+    known: dict[tuple[str, str], str | None] = {}
+    chip_of = cache(load_chip)
+    part_of = cache(tasks.part)
 
-    @cache
-    def on_chips(task: Task) -> str | None:
+    def accepts(task: Task, described: said.Device) -> str | None:
+        if not isinstance(described, said.ChipDevice):
+            return None
         from dsa_sched.devices.chip_device import refusal  # the frontend of their compiler
 
-        return refusal(tasks.part(task))
+        chip, part = chip_of(described.chip), part_of(task)
+        key = chip.hash, part.hash
+        if key not in known:
+            known[key] = refusal(part, chip)
+        return known[key]
 
-    return lambda task, described: on_chips(task) if isinstance(described, said.ChipDevice) else None
+    return accepts
 
 
 def _opened(described: said.Device) -> Device | None:

@@ -11,7 +11,7 @@ comparable with the file's value of that name, says so by having no `axes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -24,7 +24,7 @@ from dsa_sched.frontend.operation import Operation, Operations
 from dsa_sched.frontend.operator_stages import Placed, device_stages
 from dsa_sched.frontend.operators import operations_of
 from hw_models.errors import ModelError
-from partitioner.graph import Attribute, Graph, Op, Tensor, content_hash, verify_graph
+from partitioner.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
 
 __all__ = ["Built", "build_graph"]
 
@@ -41,17 +41,30 @@ class Built:
 
 
 def build_graph(network: Network) -> Built:
-    """Raises ModelError listing every operator that has no rule."""
+    """Raises RefusedNodes with every node that has no rule."""
     operations = operations_of(network)
     layouts = assign_layouts(operations.operations, network.inputs, operations.values, frozenset(operations.constants))
     builder = _Builder(operations, layouts, frozenset(network.outputs))
     for name in network.inputs:
         builder.declare(name)
+    for name in dict.fromkeys(network.outputs):
+        if name in network.constants:
+            builder.constant_output(name)
     for operation in operations.operations:
         builder.append(operation)
     graph = Graph(network.name, network.inputs, network.outputs, tuple(builder.ops), tuple(builder.tensors.values()))
     verify_graph(graph)
-    return Built(graph, builder.store, tuple(builder.warnings))
+    return Built(graph, builder.store, (*_precision(graph), *builder.warnings))
+
+
+def _precision(graph: Graph) -> tuple[str, ...]:
+    """One warning for all values that are computed in a narrower type than anybody would expect."""
+    wide = [tensor.name for tensor in graph.tensors if tensor.source_dtype == "float64" and not tensor.constant]
+    if not wide:
+        return ()
+    named = ", ".join(wide[:3]) + (f" and {len(wide) - 3} more" if len(wide) > 3 else "")
+    verb = "are" if len(wide) > 1 else "is"
+    return (f"{graph.name}: {named} {verb} float64 and computed in float16, the device's type",)
 
 
 @dataclass(slots=True)
@@ -83,6 +96,20 @@ class _Builder:
         self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, dtype, axes, source_dtype)
         return placed
 
+    def constant_output(self, name: str) -> None:
+        """A constant that the network gives out, in the order and type of the file. Called before any operator takes
+        the name for an arrangement of its own. Raises ModelError for one that no device holds."""
+        array = self.source.constants[name]
+        if not array.size or (array.dtype.kind not in "fV" and str(array.dtype) not in DTYPE_BYTES):
+            raise ModelError(
+                f"output {name}",
+                needs=f"elements, of a floating-point type or of {', '.join(DTYPE_BYTES)}",
+                has=f"a constant of {array.dtype} {list(array.shape)}",
+                change="leave it out of the outputs: it is in the file already",
+            )
+        self.plain_constant(name, f"output {name}")
+        self.tensors[name] = replace(self.tensors[name], source_dtype=str(array.dtype))
+
     def constant(self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes) -> str:
         """Store a constant as `arrange` puts it in device order; returns the tensor's name, unique for each content."""
         array = self.source.constants[name]
@@ -91,7 +118,7 @@ class _Builder:
             self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at 65504 in fp16")
         if missing := int(np.isnan(half).sum()):
             self.warnings.append(f"{layer}: {missing} of {array.size} elements of {name} are not numbers (NaN)")
-        data = np.ascontiguousarray(arrange(half))
+        data = np.asarray(arrange(half), order="C")
         key = content_hash(data)
         unique, count = name, 1
         while unique in self.tensors and self.tensors[unique].constant != key:

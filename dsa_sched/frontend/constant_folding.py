@@ -22,6 +22,8 @@ __all__ = ["fold_constants"]
 RANDOM = frozenset(
     ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"]
 )
+CAST_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13])
+"""TensorProto types of plain numbers."""
 LARGEST_CONSTANT_BYTES = 2 << 30
 MOST_ROUNDS = 20
 
@@ -76,7 +78,7 @@ def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]
 
 
 def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:
-    """The value of a filling, a literal or a shape; None for other nodes."""
+    """The value of a filling, a literal, a shape or a constant cast to a known type; None for other nodes."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     match node.op_type:
         case "Constant" if "value" in attributes:
@@ -91,9 +93,17 @@ def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Map
             start = attributes["start"].i if "start" in attributes else 0
             end = attributes["end"].i if "end" in attributes else len(extents)
             return extents[start:end]
+        case "CastLike" if node.input[0] in constants and _is_number(values.get(node.input[1])):
+            with np.errstate(over="ignore", invalid="ignore"):
+                return constants[node.input[0]].astype(helper.tensor_dtype_to_np_dtype(values[node.input[1]].dtype))
         case "Size" if node.input[0] in values:
             return np.array(np.prod(values[node.input[0]].shape, dtype=np.int64))
     return None
+
+
+def _is_number(value: Value | None) -> bool:
+    """Of a type that numpy casts to as ONNX does: the float8 kinds saturate, texts are no numbers."""
+    return value is not None and value.dtype in CAST_TYPES
 
 
 def _require_size(name: str, shape: tuple[int, ...]) -> None:

@@ -18,7 +18,7 @@ import onnx
 
 from dsa_sched.frontend.network import Array, Network, Node, Setting, Value
 
-__all__ = ["DECOMPOSED", "decompose"]
+__all__ = ["DECOMPOSED", "LIMITS", "decompose"]
 
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
@@ -298,3 +298,19 @@ DECOMPOSED: Mapping[str, Rule] = {
     "SpaceToDepth": _space_to_depth,
 }
 """What becomes of each; where a rule says no, the node is refused by its own name."""
+
+
+LIMITS: Mapping[str, str] = {
+    "CastLike": "the second operand has no known type",
+    "Pow": "the exponent must be constant, one number for all elements: 1, 2, 3, 0.5, -0.5 or -1",
+    **dict.fromkeys(
+        ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"), "noop_with_empty_axes and no axes: give it the axes"
+    ),
+    "Gelu": "only approximate=tanh is computed; the exact one needs an error function",
+    "LayerNormalization": "the value to normalise has no axes",
+    "RMSNormalization": "the value to normalise has no axes",
+    "InstanceNormalization": "scale and bias must be constant, and there must be a spatial axis",
+    "DepthToSpace": "a blocksize that does not divide the channels of an image",
+    "SpaceToDepth": "a blocksize that does not divide the extents of an image",
+}
+"""What the user reads where a function of `DECOMPOSED` says no."""

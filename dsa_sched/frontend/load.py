@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.frontend.build import build_graph
+from dsa_sched.frontend.build import Built, build_graph
 from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
-from dsa_sched.frontend.network import Network, Origin
-from dsa_sched.frontend.shapes import fix_shapes
+from dsa_sched.frontend.network import Network, Origin, Value
+from dsa_sched.frontend.operators import RefusedNodes
+from dsa_sched.frontend.refusals import (
+    Judge,
+    RefusedNode,
+    Unsupported,
+    model_without,
+    network_without,
+    refused_nodes,
+)
+from dsa_sched.frontend.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.simplify import simplify
 from dsa_sched.zoo import zoo_model, zoo_names
 from hw_models.errors import ModelError
@@ -45,23 +55,81 @@ class Model:
 
 
 def load_model(
-    source: str | Path | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+    source: str | Path | onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    judge: Judge | None = None,
 ) -> Model:
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
     taken over: its nodes get names, its inputs the shapes.
 
-    Raises ModelError: file, shape, batch or operators that cannot be compiled; all operators at once.
+    Raises ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that
+    the chip of `judge` cannot compute.
     """
-    file, network = _simplified(source, shapes or {}, batch)
-    built = build_graph(network)
+    who, file = _open(source)
+    if file.refused:
+        refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
+        raise _unsupported(who, file.model, refused, judge)
+    network = _simplified(file.model, shapes or {}, batch)
+    built, refused = _judged(network, file.model, judge)
+    if built is None or refused:
+        raise _unsupported(who, file.model, refused, judge)
     return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins)
+
+
+def _rest_refused(
+    file: ModelFile, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge | None
+) -> tuple[RefusedNode, ...]:
+    """What is refused besides the nodes of unknown types. Empty where these leave nothing that can be judged."""
+    model = onnx.ModelProto()
+    model.CopyFrom(file.model)
+    names = frozenset(node.name for node in file.refused)
+    try:
+        values = sized_values(model, shapes, batch)
+        rest = model_without(model, names, values)
+        if rest is None:
+            return ()
+        checked = checked_model(rest, "the rest of the model")
+        return _judged(_simplified(checked.model, {}, None), file.model, judge)[1]
+    except ModelError:
+        return ()  # a problem of its own, which shows when the first ones are solved
+
+
+def _judged(
+    network: Network, model: onnx.ModelProto, judge: Judge | None
+) -> tuple[Built | None, tuple[RefusedNode, ...]]:
+    """The graph of what can be read, and all that frontend and chip refuse, by the nodes of `model`."""
+    found: list[tuple[str, str, str]] = []
+    values: Mapping[str, Value] = network.values
+    built = None
+    try:
+        built = build_graph(network)
+    except RefusedNodes as error:
+        of = {node.name: node.op_type for node in network.nodes}
+        found += ((name, of[name], reason) for name, reason in error.reasons.items() if reason)
+        values = error.values
+        rest = network_without(network, frozenset(error.reasons))
+        with suppress(ModelError):  # of the rest alone: what is refused already is to be told
+            built = build_graph(rest) if rest.nodes else None
+    if built is not None and judge is not None:
+        found += ((op.name, op.source or op.kind, why) for op, why in judge(built.graph, built.constants))
+    return built, refused_nodes(model, values, found)
+
+
+def _unsupported(
+    who: str, model: onnx.ModelProto, refused: tuple[RefusedNode, ...], judge: Judge | None
+) -> Unsupported:
+    """In the order of the file. Other devices are worth a word where a chip was asked and all operators are ONNX's."""
+    places = {proto.name: number for number, proto in enumerate(model.graph.node)}
+    ordered = tuple(sorted(refused, key=lambda node: places.get(node.name, len(places))))
+    return Unsupported(who, ordered, place=judge is not None and all(node.standard for node in ordered))
 
 
 def load_network(
     source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
 ) -> Network:
     """The simplified network alone, in ONNX axes, as the fusion oracle takes it. Raises ModelError."""
-    return _simplified(source, shapes or {}, batch)[1]
+    return _simplified(_known(source).model, shapes or {}, batch)
 
 
 def load_source(
@@ -69,28 +137,33 @@ def load_source(
 ) -> onnx.ModelProto:
     """The checked model with static input shapes, of any standard operators: those that onnxruntime may know and the
     compiler does not. Raises ModelError."""
-    model = _open(source, any_standard=True).model
+    model = _known(source, any_standard=True).model
     fix_shapes(model, shapes or {}, batch)
     return model
 
 
-def _simplified(
-    source: str | Path | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None
-) -> tuple[ModelFile, Network]:
-    file = _open(source)
-    values = fix_shapes(file.model, shapes, batch)
-    return file, simplify(fold_constants(file.model, values))
+def _simplified(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Network:
+    return simplify(fold_constants(model, fix_shapes(model, shapes, batch)))
 
 
-def _open(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:
-    """A path wins over a zoo name when the file exists."""
+def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:
+    """Raises ModelError for nodes of unknown types too."""
+    who, file = _open(source, any_standard=any_standard)
+    if file.refused:
+        raise Unsupported(who, file.refused)
+    return file
+
+
+def _open(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> tuple[str, ModelFile]:
+    """What messages call the model, and the model. A path wins over a zoo name when the file exists."""
     if isinstance(source, onnx.ModelProto):
-        return checked_model(source, source.graph.name or "model", any_standard=any_standard)
+        who = source.graph.name or "model"
+        return who, checked_model(source, who, any_standard=any_standard)
     path = Path(source)
     if path.is_file():
-        return read_model(path, any_standard=any_standard)
+        return str(path), read_model(path, any_standard=any_standard)
     if str(source) in zoo_names():
-        return checked_model(zoo_model(str(source)), str(source))
+        return str(source), checked_model(zoo_model(str(source)), str(source))
     close = difflib.get_close_matches(str(source), zoo_names(), n=1)
     raise ModelError(
         f"model {source}",

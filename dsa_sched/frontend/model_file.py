@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from dsa_sched.frontend.network import name_nodes
-from dsa_sched.frontend.operators import require_known
+from dsa_sched.frontend.operators import unknown_nodes
+from dsa_sched.frontend.refusals import RefusedNode
 from dsa_sched.frontend.shapes import first_line, skeleton
 from hw_models.errors import ModelError, size_text
 
@@ -34,14 +35,18 @@ BYTE_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16])
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The checked model and the SHA-256 of its file, followed by its external data in order of first use."""
+    """A model and the SHA-256 of its file, followed by its external data in order of first use.
+
+    `refused` are nodes of types that nothing here computes; a model that has any is not checked further.
+    """
 
     model: onnx.ModelProto
     sha256: str
+    refused: tuple[RefusedNode, ...] = ()
 
 
 def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
-    """Read and check one ONNX file. Raises ModelError naming the file, tensor or node.
+    """Read and check one ONNX file. Raises ModelError naming the file, tensor or node, but not for `refused` ones.
 
     With `any_standard`, operators may be any of standard ONNX, not only those that can be compiled.
     """
@@ -60,7 +65,7 @@ def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
     _require_text(model, path)
     digest = hashlib.sha256(raw)
     _resolve_external(path, model, digest, len(raw))
-    return ModelFile(_checked(model, str(path), any_standard), digest.hexdigest())
+    return _checked(model, str(path), digest.hexdigest(), any_standard)
 
 
 def _require_text(model: onnx.ModelProto, path: Path) -> None:
@@ -91,7 +96,7 @@ def _names(model: onnx.ModelProto) -> Iterator[str | bytes]:
 def checked_model(model: onnx.ModelProto, who: str, *, any_standard: bool = False) -> ModelFile:
     """The same checks for a model in memory. Its hash is that of its deterministic serialisation."""
     digest = hashlib.sha256(model.SerializeToString(deterministic=True))
-    return ModelFile(_checked(model, who, any_standard), digest.hexdigest())
+    return _checked(model, who, digest.hexdigest(), any_standard)
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -104,10 +109,24 @@ def _bytes_of(path: Path) -> bytes:
         raise ModelError(str(path), needs="a file that can be read", has=error.strerror or str(error)) from error
 
 
-def _checked(model: onnx.ModelProto, who: str, any_standard: bool) -> onnx.ModelProto:
+def _checked(model: onnx.ModelProto, who: str, sha256: str, any_standard: bool) -> ModelFile:
     """The model with all nodes named. Operators first, because the checker would stop at the first unknown one."""
     name_nodes(model)
-    require_known(model, who, any_standard=any_standard)
+    refused = unknown_nodes(model, any_standard=any_standard)
+    if not refused:
+        _check(model, who)
+    return ModelFile(model, sha256, refused)
+
+
+def _check(model: onnx.ModelProto, who: str) -> None:
+    """Raises ModelError for a model that is not valid, whatever its operators."""
+    if not model.graph.output:
+        raise ModelError(
+            who,
+            needs="at least one output",
+            has="none, so that nothing would be computed",
+            change="list the values that you want as outputs of the graph when you export it",
+        )
     if model.graph.sparse_initializer or model.functions:
         raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
     model.ir_version = min(model.ir_version, _needed_ir(model))
@@ -121,7 +140,6 @@ def _checked(model: onnx.ModelProto, who: str, any_standard: bool) -> onnx.Model
         onnx.checker.check_model(light, full_check=False)
     except Exception as error:  # the checker raises its own and protobuf's classes
         raise ModelError(who, needs="a valid ONNX model", has=first_line(error)) from error
-    return model
 
 
 def _needed_ir(model: onnx.ModelProto) -> int:

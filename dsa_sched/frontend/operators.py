@@ -9,20 +9,23 @@ of other packages are entry points of the group `dsa_sched.operators`, whose nam
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 import onnx
 
 from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
-from dsa_sched.frontend.decompose import DECOMPOSED
+from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
 from dsa_sched.frontend.network import SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
+from dsa_sched.frontend.refusals import RefusedNode
+from dsa_sched.frontend.scalars import give_axes
 from dsa_sched.frontend.shapes import known_values, shape_text
 from dsa_sched.frontend.simplify import FLOATING
 from hw_models.errors import ModelError
 
-__all__ = ["OPERATORS", "operations_of", "operator_names", "require_known", "rule_of"]
+__all__ = ["OPERATORS", "RefusedNodes", "operations_of", "operator_names", "rule_of", "unknown_nodes"]
 
 ENTRY_POINT_GROUP = "dsa_sched.operators"
 
@@ -54,29 +57,49 @@ def _loaded(point: EntryPoint) -> Rule:
 
 
 def operations_of(network: Network) -> Operations:
-    """Every node through its rule. Raises ModelError listing all refusals."""
+    """Every node through its rule. Raises RefusedNodes with all refusals."""
     values = dict(network.values)
     for name, array in network.constants.items():
         values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     writer = Writer(network, dict(network.constants), values)
-    refusals = []
+    reasons: dict[str, str] = {}
     for node in network.nodes:
         try:
             rule = rule_of(node.op_type)
             if rule is None:
-                raise Refusal("no rule for this operator")
+                raise Refusal(_unwritten(node.op_type))
             _require_computable(writer, node)
+            first = len(writer.operations)
             rule(writer, node)
+            give_axes(writer, first)
         except Refusal as refusal:
-            refusals.append(_line(node, writer.values, str(refusal)))
-    if refusals:
-        raise _unsupported(network.name, refusals)
+            reasons[node.name] = str(refusal)
+    if reasons:
+        raise RefusedNodes(network, reasons, values)
     return Operations(tuple(writer.operations), writer.constants, writer.values)
+
+
+def _unwritten(op_type: str) -> str:
+    """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
+    return LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
+
+
+class RefusedNodes(Exception):
+    """Nodes of a network without rules, or whose rules say no, by name with the reason. Those whose operands have no
+    known shape, because what makes them is refused as well, have an empty reason."""
+
+    def __init__(self, network: Network, reasons: Mapping[str, str], values: Mapping[str, Value]) -> None:
+        super().__init__(", ".join(reasons))
+        self.network = network
+        self.reasons = reasons
+        self.values = values
 
 
 def _require_computable(writer: Writer, node: Node) -> None:
     if all(name in writer.constants for name in node.inputs if name):
         raise Refusal("all operands are constant, but onnxruntime could not compute it")
+    if any(name and name not in writer.values for name in node.inputs):
+        raise Refusal("")  # what makes the operand is refused for its shape
     for name in (*node.inputs, *node.outputs):
         if name and name not in writer.values:
             raise Refusal(f"the shape of {name} is not static; give every input's shape with --shape")
@@ -94,19 +117,8 @@ def _type_name(dtype: int) -> str:
     return str(onnx.TensorProto.DataType.Name(dtype)).lower()
 
 
-def _line(node: Node, values: dict[str, Value], reason: str) -> str:
-    shapes = [shape_text(values[name].shape) if name in values else "?" for name in node.inputs if name]
-    return f"{node.op_type} {node.name} ({', '.join(shapes)}): {reason}"
-
-
-def _unsupported(model: str, lines: list[str]) -> ModelError:
-    noun = "operator" if len(lines) == 1 else "operators"
-    listed = "\n".join(f"  {line}" for line in lines)
-    return ModelError(f"{model}: {len(lines)} unsupported {noun}\n{listed}")
-
-
-def require_known(model: onnx.ModelProto, who: str, *, any_standard: bool = False) -> None:
-    """Before any work: every operator type that can never be compiled, all at once, with names and shapes.
+def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tuple[RefusedNode, ...]:
+    """Before any work: every node of a type that can never be compiled, with names and shapes.
 
     Nodes that depend on no input of the model may be of any standard type: they become constants. With `any_standard`,
     all others may be too, as for programs that leave computing to onnxruntime.
@@ -114,7 +126,7 @@ def require_known(model: onnx.ModelProto, who: str, *, any_standard: bool = Fals
     values = known_values(model)
     constants = {tensor.name for tensor in model.graph.initializer}
     varying = {item.name for item in model.graph.input} - constants
-    lines = []
+    found = []
     for proto in model.graph.node:
         foreign = proto.domain not in ("", "ai.onnx")
         nested = any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute)
@@ -122,20 +134,24 @@ def require_known(model: onnx.ModelProto, who: str, *, any_standard: bool = Fals
         live = any(name in varying for name in proto.input) and proto.op_type not in SHAPE_ONLY
         if live:
             varying.update(proto.output)
-        node = Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output))
         if foreign:
-            lines.append(_line(node, values, f"domain {proto.domain} is not standard ONNX"))
+            reason = f"domain {proto.domain} is not standard ONNX"
         elif not known:
-            lines.append(_line(node, values, "no such operator in standard ONNX"))
+            reason = "no such operator in standard ONNX"
         elif nested:
-            lines.append(_line(node, values, "control flow with nested graphs"))
+            reason = "control flow with nested graphs"
         elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
-            lines.append(_line(node, values, "no rule for this operator"))
-    if lines:
-        raise _unsupported(who, lines)
+            reason = _unwritten(proto.op_type)
+        else:
+            continue
+        shapes = [shape_text(values[name].shape) if name in values else "?" for name in proto.input if name]
+        found.append(RefusedNode(proto.name, proto.op_type, tuple(shapes), reason, known and not nested))
+    return tuple(found)
 
 
 SIMPLIFIED_AWAY = frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED])
+ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
+"""Operators that can be nothing but constants, and why one is not."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 

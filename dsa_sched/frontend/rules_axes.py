@@ -106,7 +106,7 @@ def reduce(writer: Writer, node: Node) -> None:
     shape = writer.shape(node.inputs[0])
     rank = len(shape)
     given = writer.integers(node, 1, "axes") if node.input(1) else node.integers("axes", ())
-    if not given and node.integer("noop_with_empty_axes", 0):
+    if not shape or (not given and node.integer("noop_with_empty_axes", 0)):
         writer.add(node, "view")
         return
     axes = tuple(sorted(axis % rank for axis in given)) or tuple(range(rank))

@@ -25,6 +25,7 @@ __all__ = [
     "initializer_names",
     "known_values",
     "shape_text",
+    "sized_values",
     "skeleton",
     "typed",
 ]
@@ -67,17 +68,21 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     for dim in (dim for item in inputs.values() for dim in item.type.tensor_type.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value <= 0:
             dim.ClearField("dim_value")
+    held = {}
     for tensor in model.graph.initializer:
+        held[tensor.name] = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         if int(np.prod(tensor.dims, dtype=np.int64)) <= LARGEST_EMBEDDED_ELEMENTS:
             graph.initializer.append(tensor)
         else:
-            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+            graph.input.append(held[tensor.name])
     graph.node.extend(model.graph.node)
     for item in model.graph.output:
         output = graph.output.add()
         output.name = item.name
         if item.name in inputs:  # inference would take the output's missing shape for the input's
             output.CopyFrom(inputs[item.name])
+        elif item.name in held:  # and for the constant's
+            output.CopyFrom(held[item.name])
         elif item.type.HasField("tensor_type"):
             output.type.tensor_type.elem_type = item.type.tensor_type.elem_type
     return result
@@ -132,6 +137,25 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
 
     Raises ModelError for an unknown input name, a rank that differs, a dimension left open, a batch that cannot be set.
     """
+    before = _size_inputs(model, shapes, batch)
+    values = infer_values(model)
+    if before is not None:
+        _require_same_but_batch(model, before, values)
+    _declare(model, values)
+    return values
+
+
+def sized_values(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> dict[str, Value]:
+    """Whatever shapes can be found with these inputs, of a model with operators that nobody knows. Sizes the inputs of
+    `model`. Raises ModelError as `fix_shapes` does."""
+    _size_inputs(model, shapes, batch)
+    return known_values(model)
+
+
+def _size_inputs(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None
+) -> dict[str, Value] | None:
+    """Write the shapes of inputs. Returns the values at the old batch where the model had fixed one."""
     constants = initializer_names(model)
     inputs = {item.name: item for item in model.graph.input if item.name not in constants}
     for name, shape in shapes.items():
@@ -144,11 +168,7 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
     if batch is not None:
         before = _set_batch(model, list(inputs.values()), batch)
     _require_static(list(inputs.values()))
-    values = infer_values(model)
-    if before is not None:
-        _require_same_but_batch(model, before, values)
-    _declare(model, values)
-    return values
+    return before
 
 
 def _dims(item: onnx.ValueInfoProto) -> list[int | str]:

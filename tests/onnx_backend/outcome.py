@@ -9,7 +9,6 @@ count as infinite.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +21,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from dsa_sched.driver import CompileOptions, compile_model
+from dsa_sched.frontend.refusals import Unsupported
 from hw_models.chip import Chip
-from hw_models.errors import DoesNotFit, ModelError, UserError
+from hw_models.errors import DoesNotFit, UserError
 from tests.onnx_backend.node_cases import NodeCase, bind, parameters
 
 __all__ = ["RANKS", "Outcome", "Status", "judge"]
@@ -155,20 +155,9 @@ def _reason(error: UserError) -> str:
     """The first refused operator and why; what varies from case to case is left out."""
     if isinstance(error, DoesNotFit):
         return f"does not fit: {error.where}"
-    lines = str(error).splitlines()
-    if isinstance(error, ModelError) and len(lines) > 1 and "unsupported operator" in lines[0]:
-        return _shortened("; ".join(sorted({_line_reason(line) for line in lines[1:]})[:2]))
-    if "that it cannot" in error.has:  # the target's refusals, a line each
-        return _shortened(
-            "target: " + "; ".join(sorted({_line_reason(line) for line in error.has.splitlines()[1:]})[:2])
-        )
-    return _shortened(" / ".join(part for part in (error.needs, error.has) if part) or lines[0])
-
-
-def _line_reason(line: str) -> str:
-    """`  Foo_0 (2x3): no rule` --> `Foo: no rule`."""
-    match = re.match(r"\s*([A-Za-z]+)[^(]*\([^()]*\): (.*)", line)
-    return f"{match[1]}: {match[2]}" if match else line.strip()
+    if isinstance(error, Unsupported):
+        return _shortened("; ".join(sorted({f"{node.op_type}: {node.reason}" for node in error.refused})[:2]))
+    return _shortened(" / ".join(part for part in (error.needs, error.has) if part) or str(error).splitlines()[0])
 
 
 def _shortened(text: str) -> str:

@@ -326,7 +326,7 @@ def test_all_refusals_come_together(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as error:
         load_model(builder.save(tmp_path, y))
     lines = str(error.value).splitlines()
-    assert lines[0] == "small: 2 unsupported operators"
+    assert lines[0] == f"{tmp_path / 'small.onnx'}: 2 unsupported operators"
     assert [line.split()[1] for line in lines[1:]] == ["first", "second"]
 
 

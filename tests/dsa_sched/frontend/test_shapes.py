@@ -127,7 +127,7 @@ def test_a_reshape_that_cannot_follow_is_refused(tmp_path: Path) -> None:
     builder = ModelBuilder()
     y = builder.node("Reshape", builder.input(1, 36, name="image"), builder.integers(4, 9), name="rows")
     said = refusal(builder.save(tmp_path, y), batch=2)
-    assert "Reshape rows (2x36): 72 elements into the 36 of 4x9" in said
+    assert "Reshape rows (2x36, 2): 72 elements into the 36 of 4x9" in said
 
 
 @pytest.mark.parametrize("batch", [0, -2, 1 << 63])

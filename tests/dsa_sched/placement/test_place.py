@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,8 @@ links:
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """A model of which the chip takes the first operator alone, and a scenario with it. That the window of the second
-    has three axes shows when it is compiled, that there is no rule for the third before."""
+    """A model of which the chip takes the first operator alone, and a scenario with it. The window of the second has
+    three axes, which the chip's target refuses; there is no rule for the third."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "chipped.yaml").write_text(CHIPPED)
     nodes = [
@@ -162,14 +163,34 @@ def device_of(figures: Any, task: str) -> str:
 
 
 def test_tasks_do_not_go_where_they_are_refused(refused: tuple[str, str], tmp_path: Path) -> None:
-    """By rooflines, what chips say without compiling counts, and is said."""
+    """By rooflines, what the frontend and the chip's target say counts, and is said."""
     table = tmp_path / "table.json"
     result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("flat", "deep", "memory")] == ["npu", "npu", "cpu"]
-    assert [(item["device"], item["task"]) for item in figures["refusals"]] == [("npu", "memory")]
-    reason = "LSTM memory (4x1x64, 1x16x64, 1x16x4): no rule for this operator"
-    assert f"npu refuses 1 task: memory ({reason})" in result.stdout
+    assert [device_of(figures, task) for task in ("flat", "deep", "memory")] == ["npu", "cpu", "cpu"]
+    reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
+    assert reasons == {
+        ("npu", "deep"): "Conv deep (1x4x4x4x4, 4x4x1x1x1): a window over 3 axes; the templates take images of two",
+        ("npu", "memory"): "LSTM memory (4x1x64, 1x16x64, 1x16x4): no rule for this operator",
+    }
+    assert f"npu refuses 2 tasks: deep ({reasons['npu', 'deep']})" in result.stdout
+
+
+def test_what_rooflines_place_can_be_run(refused: tuple[str, str]) -> None:
+    """The search does not end in a refusal that could have been heard before it."""
+    result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--run")
+    assert result.exit_code == 0, result.stderr
+    assert "npu refuses 2 tasks" in result.stdout
+
+
+def test_a_chip_that_is_being_designed_takes_what_can_be_read(refused: tuple[str, str], tmp_path: Path) -> None:
+    """Nobody has said what a chip without a code generator cannot do."""
+    described = (resources.files("hw_models") / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    (tmp_path / "paper.yaml").write_text(described.replace("isa: neuralscale-v1", "isa: abacus-v2"), encoding="utf-8")
+    designed = tmp_path / "designed.yaml"
+    designed.write_text(CHIPPED.replace("chip: stcp920", f"chip: {tmp_path / 'paper.yaml'}"))
+    result = invoke(refused[0], "--scenario", str(designed), "--method", "heft")
+    assert "npu refuses 1 task: memory (LSTM memory" in result.stdout
 
 
 def test_what_compilers_refuse_is_said(refused: tuple[str, str], tmp_path: Path) -> None:
@@ -189,19 +210,24 @@ def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, s
     only.write_text(CHIPPED.replace(cpu, "  - {kind: host, name: cpu}").lstrip())
     result = invoke(refused[0], "--scenario", str(only), "--method", "heft")
     assert result.exit_code == 1
-    assert "task memory: needs a device that accepts it; has npu: LSTM memory" in result.stderr
+    needs = "tasks deep, memory: needs a device that accepts them; has for deep npu: Conv deep (1x4x4x4x4, 4x4x1x1x1)"
+    assert needs in result.stderr
 
 
-def test_rooflines_load_no_compiler(refused: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("chip", "loaded"), [("stcp920", {"tvm", "dsa_sched.driver"}), ("", set())])
+def test_rooflines_load_only_what_chips_are_asked_with(refused: tuple[str, str], chip: str, loaded: set[str]) -> None:
+    if not chip:
+        other = "{kind: roofline, name: npu, roofline: {flops_per_second: 1e6, bytes_per_second: 1e6}}"
+        Path(refused[1]).write_text(CHIPPED.replace("{kind: chip, name: npu, chip: stcp920}", other))
     program = (
         "import sys; from dsa_sched.cli import cli\n"
         "cli(sys.argv[1:], standalone_mode=False)\n"
-        "print(*{'tvm', 'dsa_sched.driver', 'dsa_sched.devices.cuda_device'} & {*sys.modules}, file=sys.stderr)"
+        "asked = {'tvm', 'dsa_sched.driver', 'dsa_sched.devices.cuda_device', 'dsa_sched.devices.tvm_device'}\n"
+        "print('loaded', *asked & {*sys.modules}, file=sys.stderr)"
     )
     arguments = ("place", refused[0], "--scenario", refused[1], "--method", "heft")
     run = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    assert "npu refuses" in run.stdout
-    assert run.stderr.splitlines()[-1:] in ([], [""])
+    assert set(run.stderr.splitlines()[-1].split()) == {"loaded", *loaded}
 
 
 def test_methods_are_listed() -> None:

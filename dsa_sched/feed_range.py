@@ -1,0 +1,64 @@
+"""Inputs that the device's type cannot hold: what is lost before anything is computed, in a sentence an input.
+
+inputs of an artifact + arrays in the file's type  -->  "input x: 3 of 192 values are beyond ..."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.artifact import TensorEntry
+
+__all__ = ["range_warnings"]
+
+Array = npt.NDArray[np.generic]
+
+
+def range_warnings(inputs: Sequence[TensorEntry], feeds: Sequence[Mapping[str, Array]]) -> tuple[str, ...]:
+    """At most one sentence for each way in which an input loses values, over all `feeds` together.
+
+    Infinite values and NaN are as such on the device; arrays that are missing or hold no numbers are somebody else's
+    to refuse.
+    """
+    found: list[str] = []
+    for entry in inputs:
+        arrays = [np.asarray(feed[entry.name]).reshape(-1) for feed in feeds if entry.name in feed]
+        if arrays and all(array.dtype.kind in "fiu" for array in arrays):
+            found += _lost(entry, np.concatenate(arrays))
+    return tuple(found)
+
+
+def _lost(entry: TensorEntry, values: Array) -> Iterator[str]:
+    device = np.dtype(entry.device_dtype)
+    if device.kind == "f":
+        yield from _lost_floats(entry.name, values.astype(np.float64), device)
+    elif device.kind in "iu":
+        limits = np.iinfo(device)
+        finite = values[np.isfinite(values)]
+        beyond = finite[np.less(finite, limits.min) | np.greater(finite, limits.max)]
+        if beyond.size:
+            yield _beyond(
+                entry.name, beyond, values.size, f"{limits.min} to {limits.max} of {device}", "wrapped around"
+            )
+
+
+def _lost_floats(name: str, values: npt.NDArray[np.float64], device: np.dtype[np.generic]) -> Iterator[str]:
+    with np.errstate(over="ignore", under="ignore"):
+        stored = values.astype(device)
+    beyond = values[np.isfinite(values) & ~np.isfinite(stored)]
+    if beyond.size:
+        largest = float(np.finfo(np.float16 if device == np.float16 else np.float32).max)
+        yield _beyond(name, beyond, values.size, f"{largest:g} of {device}", "taken as infinite")
+    nonzero = values[values != 0]
+    if nonzero.size and not stored.any():
+        count, most = nonzero.size, float(np.abs(nonzero).max())
+        yield f"input {name}: all {count} values that are not zero become 0 in {device}, the largest of {most:g}"
+
+
+def _beyond(name: str, beyond: Array, count: int, limit: str, what: str) -> str:
+    largest = beyond[np.argmax(np.abs(beyond.astype(np.float64)))]
+    verb = "is" if beyond.size == 1 else "are"
+    return f"input {name}: {beyond.size} of {count} values {verb} beyond {limit} and {what}, the largest {largest:g}"

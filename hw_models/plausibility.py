@@ -1,0 +1,173 @@
+"""What is possible and yet hardly meant: numbers far from those of any accelerator, and parts that nothing can use.
+
+In: a `Chip` that contradicts itself nowhere. Out: findings as of `chip_rules`, each a path, what the file says and what
+is usual. Bounds are wide: what was ever built, from an FPGA to a wafer, is inside of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from hw_models.chip import Chip, Link, MatrixEngine, Memory, Scope, TransferEngine, VectorEngine
+from hw_models.chip_rules import Finding
+from hw_models.errors import ChipError, size_text
+from hw_models.routes import main_memory, route
+from hw_models.yaml_nodes import Path
+
+__all__ = ["implausible"]
+
+SLOWEST_HZ, FASTEST_HZ = 1_000_000, 10_000_000_000
+MOST_BYTES_PER_CYCLE, LEAST_BYTES_PER_CYCLE = 1 << 16, 0.05
+LONGEST_CYCLES, LONGEST_LAUNCH_SECONDS = 1_000_000, 1.0
+LEAST_MEMORY_BYTES, MOST_CORE_MEMORY_BYTES, MOST_MEMORY_BYTES = 256, 1 << 30, 1 << 42
+MOST_CORES, MOST_LANES, MOST_CELLS = 1 << 20, 1 << 16, 1 << 20
+COSTS = (
+    "matrix_tile_cycles",
+    "matrix_row_cycles",
+    "vector_pass_cycles",
+    "dma_descriptor_cycles",
+    "sync_cycles",
+    "scalar_instruction_cycles",
+)
+COMPUTES = "float16"
+"""The type in which networks are computed."""
+
+
+def implausible(chip: Chip) -> Iterator[Finding]:
+    """Everything worth a second look, in the order of the fields."""
+    yield from _clock(chip)
+    for index, memory in enumerate(chip.memories):
+        yield from _size(("memories", index), memory)
+        yield from _bandwidth(("memories", index, "bandwidth_bytes_per_cycle"), memory.bandwidth_bytes_per_cycle)
+        yield from _hidden(("memories", index, "bandwidth_bytes_per_cycle"), memory, chip)
+    yield from _ways(chip)
+    yield from _engines(chip)
+    for index, link in enumerate(chip.links):
+        yield from _link(("links", index), link, chip)
+    yield from _costs(chip)
+
+
+def _clock(chip: Chip) -> Iterator[Finding]:
+    if not SLOWEST_HZ <= chip.clock_hz <= FASTEST_HZ:
+        yield (("clock_hz",), f"{chip.clock_hz:,} cycles a second", "usual are 50 MHz (an FPGA) to 3 GHz")
+    if chip.cores > MOST_CORES:
+        yield (("clusters",), f"{chip.cores:,} cores in all", "usual are 1 to some thousands")
+
+
+def _size(path: Path, memory: Memory) -> Iterator[Finding]:
+    most = MOST_CORE_MEMORY_BYTES if memory.scope == "core" else MOST_MEMORY_BYTES
+    usual = "16 KiB to some MiB a core" if memory.scope == "core" else "1 MiB to some hundred GiB"
+    if not LEAST_MEMORY_BYTES <= memory.size_bytes <= most:
+        yield ((*path, "size_bytes"), f"{memory.name} holds {size_text(memory.size_bytes)}", f"usual are {usual}")
+    for index, buffer in enumerate(memory.buffers):
+        if buffer.size_bytes < LEAST_MEMORY_BYTES:
+            said = f"buffer {buffer.name} of {memory.name} holds {size_text(buffer.size_bytes)}"
+            yield ((*path, "buffers", index, "size_bytes"), said, "less than one tile; usual are some KiB and more")
+    if not memory.read_by or not memory.written_by:
+        field = "written_by" if memory.read_by else "read_by"
+        yield ((*path, field), f"no engine {'writes' if memory.read_by else 'reads'} {memory.name}", "list its engines")
+
+
+def _bandwidth(path: Path, bytes_per_cycle: float | None) -> Iterator[Finding]:
+    if bytes_per_cycle is not None and not LEAST_BYTES_PER_CYCLE <= bytes_per_cycle <= MOST_BYTES_PER_CYCLE:
+        usual = "usual are 1 to 4,096; GB/s divided by the clock in GHz gives bytes a cycle"
+        yield (path, f"{bytes_per_cycle:,g} bytes a cycle", usual)
+
+
+def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
+    """A bandwidth of which links pass on only a part. Engines that compute read some memories without any link."""
+    has = memory.bandwidth_bytes_per_cycle
+    computing = {engine.name for engine in chip.engines if isinstance(engine, MatrixEngine | VectorEngine)}
+    if has is None or computing.intersection((*memory.read_by, *memory.written_by)):
+        return
+    out = sum(_share(link, memory, chip) for link in chip.links if link.source == memory.name)
+    into = sum(_share(link, memory, chip) for link in chip.links if link.destination == memory.name)
+    if 0 < max(out, into) < has:
+        said = f"{memory.name} moves {has:g} bytes a cycle, its links at most {max(out, into):g} in one direction"
+        yield (path, said, "raise the links, or what the memory has is never used")
+
+
+def _share(link: Link, memory: Memory, chip: Chip) -> float:
+    """What all instances of a link beside one instance of a memory move."""
+    count = _instances(link.shared_by, chip) / _instances(memory.scope, chip)
+    return link.bandwidth_bytes_per_cycle * max(1.0, count)
+
+
+def _instances(scope: Scope, chip: Chip) -> int:
+    return prod({"chip": (), "cluster": (chip.clusters,), "core": (chip.clusters, chip.cores_per_cluster)}[scope])
+
+
+def _ways(chip: Chip) -> Iterator[Finding]:
+    """Memories that data cannot reach from the main memory, or from which results do not come back."""
+    try:
+        main = main_memory(chip)
+    except ChipError:
+        yield (
+            ("memories",),
+            "all memories belong to cores",
+            "usual is one of scope chip or cluster, for whole networks",
+        )
+        return
+    for index, memory in enumerate(chip.memories):
+        lacking = [f"{a} to {b}" for a, b in ((main, memory.name), (memory.name, main)) if not _leads(chip, a, b)]
+        if lacking:
+            said = f"no links lead from {', nor from '.join(lacking)}"
+            yield (("memories", index, "name"), said, "a memory is fed from the main one, and results go back there")
+    if not any(memory.scope == "core" for memory in chip.memories):
+        yield (("memories",), "no memory belongs to a core", "layers are computed in one of scope core")
+
+
+def _leads(chip: Chip, source: str, destination: str) -> bool:
+    try:
+        return bool(route(chip, source, destination))
+    except ChipError:
+        return False
+
+
+def _engines(chip: Chip) -> Iterator[Finding]:
+    computing = [e for e in chip.engines if isinstance(e, MatrixEngine | VectorEngine)]
+    if not any(isinstance(engine, VectorEngine) for engine in computing):
+        yield (("engines",), "no engine of kind vector", "element-wise layers and all that is no product run on one")
+    for index, engine in enumerate(chip.engines):
+        path: Path = ("engines", index)
+        if isinstance(engine, MatrixEngine | VectorEngine):
+            if all(rate.dtype != COMPUTES for rate in engine.rates):
+                yield ((*path, "rates"), f"{engine.name} has no rate for {COMPUTES}", "networks are computed in it")
+            yield from _long((*path, "start_latency_cycles"), engine.start_latency_cycles)
+        if isinstance(engine, VectorEngine) and engine.lanes > MOST_LANES:
+            yield ((*path, "lanes"), f"{engine.lanes:,} lanes in a core", "usual are 8 to 2,048")
+        if isinstance(engine, MatrixEngine) and engine.array_pixels * engine.array_channels > MOST_CELLS:
+            cells = f"{engine.array_pixels:,} x {engine.array_channels:,} cells in a core"
+            yield ((*path, "array_pixels"), cells, "usual are 4 x 4 to 256 x 256")
+        if isinstance(engine, MatrixEngine | VectorEngine | TransferEngine) and not engine.max_extent:
+            yield ((*path, "max_extent"), f"{engine.name} moves no element at once", "usual are 255 and more")
+
+
+def _link(path: Path, link: Link, chip: Chip) -> Iterator[Finding]:
+    yield from _bandwidth((*path, "bandwidth_bytes_per_cycle"), link.bandwidth_bytes_per_cycle)
+    yield from _bandwidth((*path, "core_bandwidth_bytes_per_cycle"), link.core_bandwidth_bytes_per_cycle)
+    if (link.core_bandwidth_bytes_per_cycle or 0.0) > link.bandwidth_bytes_per_cycle:
+        said = (
+            f"a core gets {link.core_bandwidth_bytes_per_cycle:g} bytes a cycle of {link.bandwidth_bytes_per_cycle:g}"
+        )
+        yield ((*path, "core_bandwidth_bytes_per_cycle"), said, "leave it out, or give less than what all share")
+    for memory in (chip.memory(name) for name in dict.fromkeys((link.source, link.destination))):
+        has = memory.bandwidth_bytes_per_cycle
+        if has is not None and link.bandwidth_bytes_per_cycle > has:
+            said = f"{link.bandwidth_bytes_per_cycle:g} bytes a cycle, and {memory.name} has {has:g}"
+            yield ((*path, "bandwidth_bytes_per_cycle"), said, "a link is no faster than the memories at its ends")
+    yield from _long((*path, "latency_cycles"), link.latency_cycles)
+
+
+def _costs(chip: Chip) -> Iterator[Finding]:
+    assumed = chip.assumed
+    if (seconds := assumed.launch_cycles / chip.clock_hz) > LONGEST_LAUNCH_SECONDS:
+        yield (("assumed", "launch_cycles"), f"a launch takes {seconds:,.3g} s", "usual are 1 us to some ms")
+    for field in COSTS:
+        yield from _long(("assumed", field), getattr(assumed, field))
+
+
+def _long(path: Path, cycles: float) -> Iterator[Finding]:
+    if cycles > LONGEST_CYCLES:
+        yield (path, f"{cycles:,g} cycles", "usual are 0 to some thousands")

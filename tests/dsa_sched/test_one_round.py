@@ -1,0 +1,145 @@
+"""What a model needs and the chip lacks is told in one round, by the names that nodes have in the user's file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from dsa_sched.batches import compile_clusters, plan_clusters
+from dsa_sched.driver import CompileOptions, compile_model
+from dsa_sched.frontend import load_model
+from dsa_sched.frontend.refusals import PLACE, Unsupported
+from hw_models.errors import ModelError
+from hw_models.loading import load_chip
+from partitioner.graph import Graph, Op
+from tests.small_models import save
+
+node = helper.make_node
+CHIP = load_chip("stcp920")
+IMAGE = (2, 3, 8, 8)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], folder: Path, shape: Sequence[int | str] = IMAGE
+) -> Path:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    constants = [
+        numpy_helper.from_array(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64), "pads"),
+        numpy_helper.from_array(np.array(1.5, np.float32), "exponent"),
+        numpy_helper.from_array(np.ones(8, np.float32), "scale"),
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph(list(nodes), "odd", inputs, results, constants)
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    return save(helper.make_model(graph, opset_imports=domains, ir_version=8), folder / "odd.onnx")
+
+
+def told(path: Path, options: CompileOptions | None = None) -> list[str]:
+    with pytest.raises(Unsupported) as error:
+        compile_model(path, CHIP, options or CompileOptions())
+    return str(error.value).splitlines()
+
+
+MIXED = (
+    node("Erf", ["x"], ["e"], name="gelu/erf"),
+    node("Acos", ["e"], ["a"], name="angle"),
+    node("Relu", ["a"], ["r"], name="fine"),
+    node("Pad", ["r", "pads"], ["p"], name="border", mode="reflect"),
+    node("Log", ["p"], ["y"], name="entropy"),
+)
+
+
+def test_unknown_operators_rules_and_the_chip_speak_in_one_list(tmp_path: Path) -> None:
+    path = model(MIXED, ["y"], tmp_path)
+    assert told(path) == [
+        f"{path}: 4 unsupported operators",
+        "  Erf gelu/erf (2x3x8x8): no template computes erf on neuralscale-v1",
+        "  Acos angle (2x3x8x8): no rule for this operator",
+        "  Pad border (2x3x8x8, 8): padding mode reflect; only constant is computed",
+        "  Log entropy (2x3x10x10): no template computes log on neuralscale-v1",
+        PLACE,
+    ]
+
+
+def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None:
+    path = model(MIXED, ["y"], tmp_path)
+    options = CompileOptions(batch=4)
+    for attempt in (
+        lambda: compile_clusters(path, CHIP, 2, options),
+        lambda: compile_clusters(path, CHIP, 1, options, per_pass="auto"),
+        lambda: plan_clusters(path, CHIP, 2, options),
+    ):
+        with pytest.raises(Unsupported) as error:
+            attempt()
+        assert [refused.name for refused in error.value.refused] == ["gelu/erf", "angle", "border", "entropy"]
+
+
+def test_shapes_that_the_user_gives_count_for_the_rest(tmp_path: Path) -> None:
+    path = model(MIXED, ["y"], tmp_path, ("N", 3, "H", 8))
+    said = told(path, CompileOptions(shapes=(("x", (1, 3, 6, 8)),)))
+    assert "  Log entropy (1x3x8x10): no template computes log on neuralscale-v1" in said
+
+
+def test_what_lies_behind_unknown_shapes_is_left_out(tmp_path: Path) -> None:
+    """Nobody knows what a stranger's operator gives; the branch beside it is judged."""
+    nodes = (
+        node("Magic", ["x"], ["m"], name="magic", domain="com.example"),
+        node("Log", ["m"], ["l"], name="behind"),
+        node("Log", ["x"], ["y"], name="beside"),
+    )
+    path = model(nodes, ["l", "y"], tmp_path)
+    assert told(path) == [
+        f"{path}: 2 unsupported operators",
+        "  Magic magic (2x3x8x8): domain com.example is not standard ONNX",
+        "  Log beside (2x3x8x8): no template computes log on neuralscale-v1",
+    ]
+
+
+def test_what_has_no_shape_is_told_where_that_begins(tmp_path: Path) -> None:
+    """The target of the Reshape is computed; what reads its result is not refused for itself."""
+    nodes = (
+        node("ReduceMax", ["x"], ["m"], name="largest", keepdims=0),
+        node("Cast", ["m"], ["i"], name="whole", to=TensorProto.INT64),
+        node("Unsqueeze", ["i", "zero"], ["s"], name="shape"),
+        node("Reshape", ["x", "s"], ["r"], name="reshape"),
+        node("Relu", ["r"], ["y"], name="behind"),
+        node("Erf", ["x"], ["z"], name="beside"),
+    )
+    path = model((node("Constant", [], ["zero"], name="axis", value_ints=[0]), *nodes), ["y", "z"], tmp_path)
+    assert [line.split()[1] for line in told(path)[1:-1]] == ["reshape", "beside"]
+
+
+def test_what_an_operator_is_taken_apart_into_is_told_by_its_own_name(tmp_path: Path) -> None:
+    """A chip that cannot take square roots: the norm's parts are nobody's names."""
+
+    def judge(graph: Graph, _: object) -> list[tuple[Op, str]]:
+        return [(op, "no roots here") for op in graph.ops if op.kind in ("sqrt", "reciprocal")]
+
+    path = model([node("LayerNormalization", ["x", "scale"], ["y"], name="norm")], ["y"], tmp_path)
+    with pytest.raises(Unsupported) as error:
+        load_model(path, judge=judge)
+    assert [str(refused) for refused in error.value.refused] == ["LayerNormalization norm (2x3x8x8, 8): no roots here"]
+
+
+def test_without_a_chip_nothing_points_to_other_devices(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported) as error:
+        load_model(model(MIXED, ["y"], tmp_path))
+    assert [refused.name for refused in error.value.refused] == ["angle", "border"]
+    assert PLACE not in str(error.value)
+
+
+def test_a_chip_without_a_code_generator_refuses_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported) as error:
+        plan_clusters(model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), 1, CompileOptions())
+    assert [refused.name for refused in error.value.refused] == ["angle", "border"]
+
+
+def test_another_problem_of_the_rest_waits_for_its_turn(tmp_path: Path) -> None:
+    """An open dimension hides the rest, not what is known already."""
+    with pytest.raises(ModelError, match="1 unsupported operator\n  Acos angle"):
+        load_model(model(MIXED, ["y"], tmp_path, ("N", 3, 8, 8)))
