@@ -7,24 +7,28 @@ Nothing but the bytes of the executables is read, so programs of other compilers
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from codegen.target import Target
 from dsa_sched.artifact import Artifact
+from dsa_sched.collector import uncollected
 from dsa_sched.driver import target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from hw_models.loading import load_chip
-from isched.timed import TimedStream
+from isched.timed import TimedStream, same_streams
 from isched.timeline import Timeline
 from isched.timing import time_streams
 
 if TYPE_CHECKING:
     from isched.bounds import Bounds
 
-__all__ = ["RunTime", "TimedProgram", "time_artifact", "time_elf", "time_path", "with_bounds"]
+__all__ = ["RunTime", "TimedProgram", "for_each_timeline", "time_artifact", "time_elf", "time_path", "with_bounds"]
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class RunTime:
         return self.batch / self.seconds if self.batch and self.cycles else None
 
 
+@uncollected()
 def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: int = 0) -> RunTime:
     """Time an artifact folder, or an ELF on `cores` (all of a cluster when not said) of one cluster.
 
@@ -86,14 +91,25 @@ def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: i
     return time_elf(data, described, target, cores or described.cores_per_cluster, cluster, str(path))
 
 
+@uncollected()
 def with_bounds(run: RunTime, chip: Chip) -> RunTime:
     """The same run with the bounds of each program; takes about as long as timing it."""
     from isched.bounds import stream_bounds  # compiled code, which few need
 
-    programs = (
-        replace(program, bounds=stream_bounds(program.streams, chip, len(run.programs))) for program in run.programs
-    )
-    return replace(run, programs=tuple(programs))
+    bounds = for_each_timeline(run.programs, lambda program: stream_bounds(program.streams, chip, len(run.programs)))
+    return replace(run, programs=tuple(replace(p, bounds=b) for p, b in zip(run.programs, bounds, strict=True)))
+
+
+def for_each_timeline(programs: Iterable[TimedProgram], make: Callable[[TimedProgram], Made]) -> tuple[Made, ...]:
+    """What `make` gives for each program, made once for those that share their timeline, as equal programs do."""
+    known: dict[int, Made] = {}
+    made = []
+    for program in programs:
+        key = id(program.timeline)
+        if key not in known:
+            known[key] = make(program)
+        made.append(known[key])
+    return tuple(made)
 
 
 def time_elf(elf: bytes, chip: Chip, target: Target, cores: int, cluster: int, name: str) -> RunTime:
@@ -114,12 +130,17 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
         raise TargetError(name, needs=f"machine code for {chip.isa}", has=f"{made_for.isa} for {made_for.name}")
     if made_for.hash != chip.hash:
         warnings = (f"compiled for another chip file: {made_for.name}, hash {made_for.hash[:12]}",)
-    programs = []
+    programs: list[TimedProgram] = []
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         executable = files.files[files.executable]
         streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.elf}")
-        timeline = time_streams(streams, chip, len(artifact.manifest.programs))
-        programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
+        # Clusters mostly run one program, each in its own memory: what is equal is timed once.
+        equal = next((program for program in programs if same_streams(program.streams, streams)), None)
+        if equal is None:
+            timeline = time_streams(streams, chip, len(artifact.manifest.programs))
+            programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
+        else:
+            programs.append(replace(equal, elf=entry.elf, cluster=entry.cluster, passes=entry.passes))
     batch = artifact.manifest.batch
     return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings, artifact)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dsa_sched.collector import uncollected
 from dsa_sched.commands.options import CHIP, elf_options, require_elf
 
 __all__ = ["time"]
@@ -19,6 +20,7 @@ __all__ = ["time"]
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
+@uncollected()
 def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_file: Path | None, bounds: bool) -> None:
     """Run the machine code of a program, or of an artifact folder, under the clock of a chip.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dsa_sched.collector import uncollected
 from dsa_sched.commands.options import (
     CHIP,
     columns_option,
@@ -49,6 +50,7 @@ __all__ = ["timeline"]
     help="Stretches of time: rows of `--by time` [10], points of curves in JSON [200].",
 )
 @click.option("--operators", is_flag=True, help="One more table: cycles at work for each operator, wherever they fall.")
+@uncollected()
 def timeline(
     path: Path,
     chip: str,
@@ -94,7 +96,7 @@ def timeline(
     DMA, and live bytes as counters. Slices are named by operator, inside slices of their part; arrows lead from what
     was waited for to what waited.
     """
-    from dsa_sched.clock import time_path
+    from dsa_sched.clock import for_each_timeline, time_path
     from dsa_sched.parts import KINDS_OF_PARTS, parts_of, usual_parts
     from dsa_sched.report.gantt import gantt_lines, operator_rows
     from dsa_sched.report.json_form import require_folder
@@ -121,9 +123,9 @@ def timeline(
         steps.say("timing")
         run = time_path(path, described, cores, cluster or 0)
         steps.say("following what the memories hold")
-        held = tuple(occupancies(program.timeline, program.streams, described) for program in run.programs)
+        held = for_each_timeline(run.programs, lambda p: occupancies(p.timeline, p.streams, described))
     kinds = tuple(kind for kind in dict.fromkeys(by) if kind in KINDS_OF_PARTS) or (usual_parts(run),)
-    parts = tuple(tuple(parts_of(run, program.timeline, kind) for kind in kinds) for program in run.programs)
+    parts = for_each_timeline(run.programs, lambda p: tuple(parts_of(run, p.timeline, kind) for kind in kinds))
     console = output_console()
     for program, shown, memories in zip(run.programs, parts, held, strict=True):
         times = program.timeline

@@ -13,9 +13,12 @@ from dsa_sched.artifact import Artifact, file_entry
 from dsa_sched.batches import compile_clusters
 from dsa_sched.cli import cli
 from dsa_sched.clock import time_path
-from dsa_sched.driver import CompileOptions, gather_artifact
+from dsa_sched.driver import CompileOptions, gather_artifact, target_of
+from dsa_sched.report.clock import times_json
 from hw_models.errors import TargetError
-from isched.timing import time_program
+from isched.timed import TimedStream
+from isched.timeline import Timeline
+from isched.timing import time_program, time_streams
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -56,6 +59,33 @@ def test_an_elf_alone_takes_the_time_of_its_part_of_the_artifact(folder: Path) -
     whole = time_path(folder, "stcp920")
     assert alone.cycles == whole.programs[1].timeline.cycles
     assert alone.items_per_second is None
+
+
+def test_equal_programs_of_several_clusters_are_timed_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven rows on four clusters: three programs of two rows and one of one, and each has the time of its own ELF."""
+    gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions(batch=7))).save(tmp_path / "out")
+    chip, target = stcp920(), target_of(stcp920())
+    files = Artifact.load(tmp_path / "out").clusters
+    traced = [target.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]
+    expected = [time_streams(streams, chip, 4) for streams in traced]
+    calls: list[tuple[TimedStream, ...]] = []
+
+    def counted(streams: tuple[TimedStream, ...], *rest: object) -> Timeline:
+        calls.append(streams)
+        return time_streams(streams, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dsa_sched.clock.time_streams", counted)
+    run = time_path(tmp_path / "out", "stcp920")
+    assert [program.timeline for program in run.programs] == expected
+    assert [program.elf for program in run.programs] == [f"cluster{n}/program.elf" for n in range(4)]
+    assert [program.cluster for program in run.programs] == [0, 1, 2, 3]
+    distinct = set(traced)
+    assert len(calls) == len(distinct) < 4
+    written = json.loads(times_json(run))["programs"]
+    assert [(part["elf"], part["cluster"]) for part in written] == [(p.elf, p.cluster) for p in run.programs]
+    assert [part["cycles"] for part in written] == [timeline.cycles for timeline in expected]
 
 
 def test_what_is_printed(folder: Path) -> None:
