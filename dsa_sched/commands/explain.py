@@ -55,18 +55,18 @@ def explain(
     from dsa_sched.explanation import explain_model
     from dsa_sched.group_detail import detail_of
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.progress import Steps
+    from dsa_sched.whole_file import require_file
 
     if json_file is not None:
-        require_folder(json_file)
+        require_file(json_file)
     with Steps() as steps:
         options = CompileOptions(level, batch, shapes, spill=spill)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     detail = detail_of(explained, group) if group is not None else None
-    if json_file is not None:
-        write_explanation(explained.explanation, explained.chip, detail, json_file)
     if detail is None:
         print_explanation(explained.explanation, explained.chip)
     else:
         print_detail(explained.explanation, detail)
+    if json_file is not None:
+        write_explanation(explained.explanation, explained.chip, detail, json_file)

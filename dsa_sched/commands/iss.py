@@ -59,7 +59,12 @@ def iss(
     are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
     """
     from codegen.neuralscale.simulator.iss import IssError, run_iss
+    from dsa_sched.whole_file import require_file, require_folder
 
+    if trace is not None:
+        require_file(trace)
+    if dumps:
+        require_folder(dump_path)
     try:
         code = run_iss(
             program,

@@ -42,13 +42,13 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
     """
     from dsa_sched.clock import time_path, with_bounds
     from dsa_sched.report.clock import print_times, write_times
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.progress import Steps
+    from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)
     if json_file is not None:
-        require_folder(json_file)
+        require_file(json_file)
     with Steps() as steps:
         steps.say("timing")
         described = load_chip(chip)
@@ -56,6 +56,6 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)
+    print_times(run)
     if json_file is not None:
         write_times(run, json_file)
-    print_times(run)

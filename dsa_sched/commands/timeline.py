@@ -99,7 +99,6 @@ def timeline(
     from dsa_sched.clock import for_each_timeline, time_path
     from dsa_sched.parts import KINDS_OF_PARTS, parts_of, usual_parts
     from dsa_sched.report.gantt import gantt_lines, operator_rows
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.listing import output_console, print_listing
     from dsa_sched.report.memory import print_memories
     from dsa_sched.report.occupancy_plot import plot_paths, plot_title, require_format, write_plot
@@ -107,6 +106,7 @@ def timeline(
     from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace
     from dsa_sched.report.usage import print_parts, print_stretches
+    from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
     from isched.occupancy import occupancies
     from isched.usage import ENGINE_KINDS
@@ -115,7 +115,7 @@ def timeline(
     targets = (*plots, *(target for target in (trace, json_path) if target is not None))
     require_different(targets)
     for target in targets:
-        require_folder(target)
+        require_file(target)
     for plot in plots:
         require_format(plot)
     described = load_chip(chip)

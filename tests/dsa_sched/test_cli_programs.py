@@ -161,8 +161,11 @@ def test_a_wrong_option_of_iss_is_usage(arguments: list[str], said: str, tmp_pat
         (["--dump", "0xc2000000:4"], "dump 0xc2000000_0x4.bin: 4 bytes at 0xc2000000 do not lie in one memory"),
         (["--dump", "0xbffffffc:8"], "8 bytes at 0xbffffffc do not lie in one memory"),
         (["--dump", "1:0xc0000000:4"], "dump 1.0xc0000000_0x4.bin: there is no core 1, the run has 1"),
-        (["--dump", "0x400000:4", "--dump-path", "p.elf"], "cannot make the folder p.elf for dumps: File exists"),
-        (["--trace", "none/trace.txt"], "cannot write the trace none/trace.txt: No such file or directory"),
+        (
+            ["--dump", "0x400000:4", "--dump-path", "p.elf"],
+            "p.elf: needs a place that can be written; has not",
+        ),
+        (["--trace", "none/trace.txt"], "none/trace.txt: needs a folder that exists; has none; create it first"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_exit_1(
