@@ -52,7 +52,7 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
     with Steps() as steps:
         steps.say("timing")
         described = load_chip(chip)
-        run = time_path(path, described, cores, cluster or 0)
+        run = time_path(path, described, cores, cluster)
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)

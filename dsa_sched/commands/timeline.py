@@ -121,12 +121,14 @@ def timeline(
     described = load_chip(chip)
     with Steps() as steps:
         steps.say("timing")
-        run = time_path(path, described, cores, cluster or 0)
+        run = time_path(path, described, cores, cluster)
         steps.say("following what the memories hold")
         held = for_each_timeline(run.programs, lambda p: occupancies(p.timeline, p.streams, described))
     kinds = tuple(kind for kind in dict.fromkeys(by) if kind in KINDS_OF_PARTS) or (usual_parts(run),)
     parts = for_each_timeline(run.programs, lambda p: tuple(parts_of(run, p.timeline, kind) for kind in kinds))
     console = output_console()
+    for warning in run.warnings:
+        console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     for program, shown, memories in zip(run.programs, parts, held, strict=True):
         times = program.timeline
         took = f"{times.cycles:,.0f} cycles, {times.launch_cycles:,.0f} of them the launch, which is not shown"

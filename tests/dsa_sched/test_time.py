@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,6 +179,39 @@ def test_cores_and_clusters_that_the_chip_lacks_are_refused(folder: Path) -> Non
     assert "needs 1 to 8 cores of cluster 0 to 3 of stcp920; has 9 of cluster 0" in result.stderr
     with pytest.raises(TargetError, match="has 8 of cluster 4"):
         time_path(elf, "stcp920", cluster=4)
+
+
+def test_an_elf_runs_where_it_was_compiled_for_and_says_when_it_does_not(folder: Path, tmp_path: Path) -> None:
+    elf, whole = folder / "cluster1" / "program.elf", time_path(folder, "stcp920")
+    run = time_path(elf, "stcp920")
+    assert (run.programs[0].cluster, run.warnings) == (1, ())
+    assert run.programs[0].timeline == whole.programs[1].timeline
+    said = "warning: compiled for 8 cores of cluster 1, runs on 4 of cluster 1\n"
+    for command in ("time", "timeline"):
+        assert said in invoke(command, elf, "--chip", "stcp920", "--cores", 4).output
+        assert "warning" not in invoke(command, elf, "--chip", "stcp920").output
+    there = invoke("time", elf, "--chip", "stcp920", "--cluster", 0).stdout
+    assert "warning: compiled for 8 cores of cluster 1, runs on 8 of cluster 0" in there
+    another = invoke("time", elf, "--chip", slower(tmp_path / "slow.yaml")).stdout
+    assert f"warning: compiled for another chip file: stcp920, hash {stcp920().hash[:12]}" in another
+
+
+def test_a_program_for_another_instruction_set_or_more_memory_is_refused(folder: Path, tmp_path: Path) -> None:
+    elf, data = tmp_path / "p.elf", (folder / "cluster0" / "program.elf").read_bytes()
+    assert data.count(b'"neuralscale-v1"') == 1
+    elf.write_bytes(data.replace(b'"neuralscale-v1"', b'"another-isa-v1"'))
+    for command in ("time", "timeline"):
+        result = invoke(command, elf, "--chip", "stcp920")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "needs machine code for neuralscale-v1; has another-isa-v1 for stcp920; name the chip" in result.stderr
+    elf.write_bytes(data.replace(b'"cores": 8', b'"cores": 0'))
+    assert "its note of what it was made for: cores is no number" in invoke("time", elf, "--chip", "stcp920").stderr
+    text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    (tmp_path / "small.yaml").write_text(text.replace("3_221_225_472", "4096"), encoding="utf-8")
+    for path in (folder, folder / "cluster0" / "program.elf"):
+        result = invoke("time", path, "--chip", tmp_path / "small.yaml")
+        assert result.exit_code == 1
+        assert re.search(r"needs .* of DDR; has 4 KiB on stcp920; name the chip that it was compiled", result.stderr)
 
 
 @pytest.mark.parametrize("command", ["time", "timeline"])
