@@ -2,10 +2,11 @@
 
 A command is a template, split like a shell line but run without a shell:
 
-    COMMAND {elf} {cores} {loads} {dumps} {out}
+    COMMAND {elf} {cores} {cluster} {loads} {dumps} {out}
 
-`{loads}` is `0xADDRESS=FILE,...` (raw bytes to be placed before the start), `{dumps}` `0xADDRESS:0xBYTES,...`, and the
-command leaves each dump as `{out}/0xADDRESS_0xBYTES.bin` (lower-case hexadecimal) and exits with the program's code.
+docs/runner.md is the contract. `{loads}` is `0xADDRESS=FILE,...` (raw bytes to be placed before the start), `{dumps}`
+`0xADDRESS:0xBYTES,...`, and the command leaves each dump as `{out}/0xADDRESS_0xBYTES.bin` (lower-case hexadecimal) and
+exits with the program's code.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from hw_models.scratch import scratch_folder
 if TYPE_CHECKING:
     from dsa_sched.artifact import Artifact
 
-__all__ = ["execute", "run_command"]
+__all__ = ["PLACEHOLDERS", "execute", "run_command"]
 
-PLACEHOLDERS = ("{elf}", "{cores}", "{loads}", "{dumps}", "{out}")
+PLACEHOLDERS = ("{elf}", "{cores}", "{cluster}", "{loads}", "{dumps}", "{out}")
 
 
 def execute(
@@ -72,6 +73,7 @@ def run_command(
         values = {
             "{elf}": str(elf),
             "{cores}": str(files.cores),
+            "{cluster}": str(files.cluster),
             "{loads}": ",".join(f"{address:#x}={_place(folder, address, data)}" for address, data in loads.items()),
             "{dumps}": ",".join(f"{address:#x}:{size:#x}" for address, size in dumps),
             "{out}": str(out),

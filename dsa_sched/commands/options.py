@@ -209,5 +209,5 @@ runner_option = click.option(
     "--runner",
     metavar="COMMAND",
     help="Run the machine code by this command instead of the built-in simulator: another simulator, an FPGA, a "
-    "board. Words in braces are filled in: {elf} {cores} {loads} {dumps} {out}.",
+    "board. Words in braces are filled in: {elf} {cores} {cluster} {loads} {dumps} {out}; docs/runner.md says how.",
 )
