@@ -47,8 +47,9 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise _refused(path, error) from None
 
 
-def require_file(path: Path) -> None:
-    """Refuse before long work a file that could not be written after it. Raises UserError; leaves nothing behind."""
+def require_file(path: Path, folders_made: bool = False) -> None:
+    """Refuse before long work a file that could not be written after it; `folders_made` says that whoever writes it
+    makes the folders above it. Raises UserError; leaves nothing behind."""
     try:
         if path.is_dir():
             raise UserError(str(path), needs="a file to write", has="a folder", change="name a file in it")
@@ -59,6 +60,9 @@ def require_file(path: Path) -> None:
                 raise PermissionError(EACCES, os.strerror(EACCES))
             return
         place = real_path(path)
+        if folders_made:
+            require_room(_nearest(place.parent))
+            return
         if not place.parent.is_dir():
             raise UserError(str(path), needs="a folder that exists", has="none", change="create it first")
         place.exists()  # a name that is too long is refused here
@@ -74,13 +78,16 @@ def require_folder(path: Path, beside: bool = False) -> None:
     try:
         if place.exists() and not place.is_dir():
             raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR))
-        if beside:
-            place = place.parent
-        while not place.exists():
-            place = place.parent
-        require_room(place)
+        require_room(_nearest(place.parent if beside else place))
     except OSError as error:
         raise _refused(path, error) from None
+
+
+def _nearest(place: Path) -> Path:
+    """The first that is there, upwards from `place`."""
+    while not place.exists():
+        place = place.parent
+    return place
 
 
 def _refused(path: Path, error: OSError) -> UserError:

@@ -125,6 +125,7 @@ def test_what_can_be_written_is_let_through_without_a_trace(tmp_path: Path) -> N
     before = sorted(tmp_path.iterdir())
     for path in (tmp_path / "new", tmp_path / "old", tmp_path / "pipe", Path("/dev/null"), Path("/dev/stdout")):
         require_file(path)
+    require_file(tmp_path / "deep" / "deeper" / "file", folders_made=True)
     for folder in (tmp_path, tmp_path / "new", tmp_path / "deep" / "deeper"):
         require_folder(folder)
         require_folder(folder, beside=True)
@@ -134,6 +135,8 @@ def test_what_can_be_written_is_let_through_without_a_trace(tmp_path: Path) -> N
         require_folder(tmp_path / "old")
     with pytest.raises(UserError, match="has not a directory"):
         require_folder(tmp_path / "old" / "below")
+    with pytest.raises(UserError, match="has not a directory"):
+        require_file(tmp_path / "old" / "file", folders_made=True)
     with pytest.raises(UserError, match="needs a folder that exists; has none; create it first"):
         require_file(tmp_path / "deep" / "file")
 
