@@ -29,6 +29,7 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "ClusterFiles",
     "Execution",
+    "MadeFor",
     "Target",
     "find_target",
     "symbol_of",
@@ -50,6 +51,24 @@ class ClusterFiles:
     executable: str
     files: Mapping[str, bytes]
     cluster: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFor:
+    """What an executable says that it was made for: names and hash of the chip, the cores that start, the cluster."""
+
+    isa: str
+    chip: str
+    chip_hash: str
+    cores: int
+    cluster: int
+
+    def elsewhere(self, cores: int, cluster: int) -> tuple[str, ...]:
+        """What to say to a user who runs it on other cores."""
+        if (cores, cluster) == (self.cores, self.cluster):
+            return ()
+        made = f"{self.cores} cores of cluster {self.cluster}"
+        return (f"compiled for {made}, runs on {cores} of cluster {cluster}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +96,11 @@ class Target(LowerTarget, Protocol):
     def address(self, memory: str, offset_bytes: int) -> int:
         """Where a byte of a memory is found by whoever runs the program."""
 
-    def emit(self, program: Program, graph: Graph, constants: Constants) -> ClusterFiles:
-        """Machine code of one cluster. Raises DoesNotFit."""
+    def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
+        """Machine code of one cluster of the chip, which the executable names. Raises DoesNotFit."""
+
+    def made_for(self, executable: bytes) -> MadeFor | None:
+        """What an executable says that it was made for; None where it says nothing. Raises TargetError."""
 
     def emulate(
         self,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from codegen.target import ClusterFiles
 from dsa_sched.whole_file import real_path
 from hw_models.errors import ModelError, TargetError
+from hw_models.scratch import NEW, OLD, scratch_folder
 from partitioner.batching import pass_count
 
 __all__ = ["FORMAT", "GRAPH_FILE", "PLAN_FILE", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
@@ -147,11 +147,11 @@ class Artifact:
         require_place(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".dsa-sched-", dir=target.parent) as scratch:
-                new = Path(scratch) / "new"
+            with scratch_folder(target.parent) as scratch:
+                new = scratch.path / NEW
                 self._write(new)
                 if target.exists():
-                    os.replace(target, Path(scratch) / "old")
+                    os.replace(target, scratch.path / OLD)
                 os.replace(new, target)
         except OSError as error:
             reason = error.strerror or str(error)

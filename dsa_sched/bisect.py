@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import IO
 
 import onnx
@@ -30,9 +30,10 @@ from dsa_sched.runner import execute
 from dsa_sched.subgraph import Part, cut
 from dsa_sched.verdict import LayerResult, VerifyReport
 from dsa_sched.verify import VerifyOptions, judged_twins, verify_compiled
-from dsa_sched.whole_file import write_whole
+from dsa_sched.whole_file import require_folder, write_whole
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
+from hw_models.scratch import scratch_folder
 
 __all__ = ["Bisection", "bisect", "failing_check", "narrow", "require_place", "save"]
 
@@ -113,13 +114,13 @@ def bisect(
     plain = replace(compile_options, batch=None, shapes=(), isolated=False, keep_values=True)
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     total = len(model.graph.node)
-    with TemporaryDirectory(prefix="dsa-sched-") as folder:
+    with scratch_folder(Path(gettempdir())) as scratch:
 
         def fails(start: int, end: int) -> bool:
             if (start, end) not in seen:
                 part = cut(model, values, start, end)
                 progress(f"bisecting: nodes {start + 1} to {end} of {total}")
-                seen[start, end] = _judge_part(part, Path(folder), chip, plain, options, runner) if part else ("", "")
+                seen[start, end] = _judge_part(part, scratch.path, chip, plain, options, runner) if part else ("", "")
             return seen[start, end][0] == check
 
         start, end = narrow(total, fails, _suspects(model, report))
@@ -193,7 +194,7 @@ def _judge_part(
 
 
 def require_place(folder: Path) -> None:
-    """Refuse, before any work, a folder that holds other things. Raises UserError."""
+    """Refuse, before any work, a folder that holds other things or cannot be written. Raises UserError."""
     try:
         other = folder.exists() and not (folder / MODEL).is_file() and (not folder.is_dir() or any(folder.iterdir()))
         reason = "other files" if other else ""
@@ -204,6 +205,7 @@ def require_place(folder: Path) -> None:
             str(folder), needs="a folder that is new, empty or of an earlier --bisect", has=reason,
             change="choose another folder with -o",
         )  # fmt: skip
+    require_folder(folder)
 
 
 def save(found: Bisection, folder: Path) -> tuple[Path, ...]:

@@ -7,24 +7,28 @@ Nothing but the bytes of the executables is read, so programs of other compilers
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from codegen.target import Target
+from codegen.target import MadeFor, Target
 from dsa_sched.artifact import Artifact
+from dsa_sched.collector import uncollected
 from dsa_sched.driver import target_of
 from hw_models.chip import Chip
-from hw_models.errors import TargetError
+from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip
-from isched.timed import TimedStream
+from isched.timed import TimedStream, same_streams
 from isched.timeline import Timeline
 from isched.timing import time_streams
 
 if TYPE_CHECKING:
     from isched.bounds import Bounds
 
-__all__ = ["RunTime", "TimedProgram", "time_artifact", "time_elf", "time_path", "with_bounds"]
+__all__ = ["RunTime", "TimedProgram", "for_each_timeline", "time_artifact", "time_elf", "time_path", "with_bounds"]
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,10 @@ class RunTime:
         return self.batch / self.seconds if self.batch and self.cycles else None
 
 
-def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: int = 0) -> RunTime:
-    """Time an artifact folder, or an ELF on `cores` (all of a cluster when not said) of one cluster.
+@uncollected()
+def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: int | None = None) -> RunTime:
+    """Time an artifact folder, or an ELF on `cores` of one cluster: when not said, those that it was compiled for, and
+    where it does not say that, all cores of cluster 0.
 
     Raises ChipError or TargetError.
     """
@@ -83,51 +89,105 @@ def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: i
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise TargetError(str(path), needs="a program or an artifact folder", has=reason) from error
-    return time_elf(data, described, target, cores or described.cores_per_cluster, cluster, str(path))
+    return time_elf(data, described, target, cores, cluster, str(path))
 
 
+@uncollected()
 def with_bounds(run: RunTime, chip: Chip) -> RunTime:
     """The same run with the bounds of each program; takes about as long as timing it."""
     from isched.bounds import stream_bounds  # compiled code, which few need
 
-    programs = (
-        replace(program, bounds=stream_bounds(program.streams, chip, len(run.programs))) for program in run.programs
-    )
-    return replace(run, programs=tuple(programs))
+    bounds = for_each_timeline(run.programs, lambda program: stream_bounds(program.streams, chip, len(run.programs)))
+    return replace(run, programs=tuple(replace(p, bounds=b) for p, b in zip(run.programs, bounds, strict=True)))
 
 
-def time_elf(elf: bytes, chip: Chip, target: Target, cores: int, cluster: int, name: str) -> RunTime:
-    """Time one executable by itself."""
+def for_each_timeline(programs: Iterable[TimedProgram], make: Callable[[TimedProgram], Made]) -> tuple[Made, ...]:
+    """What `make` gives for each program, made once for those that share their timeline, as equal programs do."""
+    known: dict[int, Made] = {}
+    made = []
+    for program in programs:
+        key = id(program.timeline)
+        if key not in known:
+            known[key] = make(program)
+        made.append(known[key])
+    return tuple(made)
+
+
+def time_elf(elf: bytes, chip: Chip, target: Target, cores: int | None, cluster: int | None, name: str) -> RunTime:
+    """Time one executable by itself; see `time_path`."""
+    made_for = _named(name, lambda: target.made_for(elf))
+    warnings: tuple[str, ...] = ()
+    if made_for is not None:
+        cores, cluster = cores or made_for.cores, made_for.cluster if cluster is None else cluster
+        warnings = (*_other_chip(made_for, chip, name), *made_for.elsewhere(cores, cluster))
+    cores, cluster = cores or chip.cores_per_cluster, cluster or 0
     if not 1 <= cores <= chip.cores_per_cluster or not 0 <= cluster < chip.clusters:
         needs = f"1 to {chip.cores_per_cluster} cores of cluster 0 to {chip.clusters - 1} of {chip.name}"
         raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
     streams = _trace(target, elf, cores, chip, cluster, name)
+    if made_for is not None and made_for.chip_hash != chip.hash:
+        _require_memories(streams, chip, name)
     program = TimedProgram(name, cluster, time_streams(streams, chip), 1, streams)
-    return RunTime(name, chip.name, chip.clock_hz, 0, (program,))
+    return RunTime(name, chip.name, chip.clock_hz, 0, (program,), warnings)
+
+
+def _other_chip(made_for: MadeFor, chip: Chip, name: str) -> tuple[str, ...]:
+    """What to say of a program for another chip; TargetError where it is no program for this one."""
+    if made_for.isa != chip.isa:
+        raise TargetError(
+            name, needs=f"machine code for {chip.isa}", has=f"{made_for.isa} for {made_for.chip}",
+            change="name the chip that it was compiled for, or compile it for this one",
+        )  # fmt: skip
+    if made_for.chip_hash == chip.hash:
+        return ()
+    return (f"compiled for another chip file: {made_for.chip}, hash {made_for.chip_hash[:12]}",)
+
+
+def _require_memories(streams: tuple[TimedStream, ...], chip: Chip, name: str) -> None:
+    """Refuse a program for another chip that uses memory which this one does not have. Raises TargetError."""
+    used: dict[str, int] = {}
+    for op in {id(op): op for stream in streams for op in stream.ops}.values():
+        for region in (*op.reads, *op.writes):
+            used[region.memory] = max(used.get(region.memory, 0), region.end_bytes)
+    for memory, size in used.items():
+        there = chip.memory(memory).size_bytes
+        if size > there:
+            raise TargetError(
+                name, needs=f"{size_text(size)} of {memory}", has=f"{size_text(there)} on {chip.name}",
+                change="name the chip that it was compiled for, or compile it for this one",
+            )  # fmt: skip
 
 
 def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> RunTime:
     """Time all programs of an artifact; those of several clusters share what belongs to the whole chip."""
     made_for = artifact.manifest.chip
-    warnings: tuple[str, ...] = ()
-    if made_for.isa != chip.isa:
-        raise TargetError(name, needs=f"machine code for {chip.isa}", has=f"{made_for.isa} for {made_for.name}")
-    if made_for.hash != chip.hash:
-        warnings = (f"compiled for another chip file: {made_for.name}, hash {made_for.hash[:12]}",)
-    programs = []
+    warnings = _other_chip(MadeFor(made_for.isa, made_for.name, made_for.hash, 0, 0), chip, name)
+    programs: list[TimedProgram] = []
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         executable = files.files[files.executable]
         streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.elf}")
-        timeline = time_streams(streams, chip, len(artifact.manifest.programs))
-        programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
+        if warnings:
+            _require_memories(streams, chip, name)
+        # Clusters mostly run one program, each in its own memory: what is equal is timed once.
+        equal = next((program for program in programs if same_streams(program.streams, streams)), None)
+        if equal is None:
+            timeline = time_streams(streams, chip, len(artifact.manifest.programs))
+            programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
+        else:
+            programs.append(replace(equal, elf=entry.elf, cluster=entry.cluster, passes=entry.passes))
     batch = artifact.manifest.batch
     return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings, artifact)
 
 
 def _trace(target: Target, elf: bytes, cores: int, chip: Chip, cluster: int, name: str) -> tuple[TimedStream, ...]:
-    """The target's trace, whose errors name the file too: the target knows only its bytes."""
+    """The target's trace."""
+    return _named(name, lambda: target.trace(elf, cores, chip, cluster))
+
+
+def _named(name: str, ask: Callable[[], Made]) -> Made:
+    """What the target says; its errors name the file too, of which it knows only the bytes."""
     try:
-        return target.trace(elf, cores, chip, cluster)
+        return ask()
     except TargetError as error:
         who = f"{name}, {error.who}"
         raise TargetError(who, needs=error.needs, has=error.has, change=error.change) from error

@@ -106,7 +106,7 @@ class Compilation:
     @uncollected()
     def files(self) -> ClusterFiles:
         """What emission made of the program."""
-        return self.target.emit(self.program, self.model.graph, self.model.constants)
+        return self.target.emit(self.program, self.model.graph, self.model.constants, self.chip)
 
     @cached_property
     def tensors(self) -> dict[str, TensorEntry]:

@@ -2,30 +2,32 @@
 
 A command is a template, split like a shell line but run without a shell:
 
-    COMMAND {elf} {cores} {loads} {dumps} {out}
+    COMMAND {elf} {cores} {cluster} {loads} {dumps} {out}
 
-`{loads}` is `0xADDRESS=FILE,...` (raw bytes to be placed before the start), `{dumps}` `0xADDRESS:0xBYTES,...`, and the
-command leaves each dump as `{out}/0xADDRESS_0xBYTES.bin` (lower-case hexadecimal) and exits with the program's code.
+docs/runner.md is the contract. `{loads}` is `0xADDRESS=FILE,...` (raw bytes to be placed before the start), `{dumps}`
+`0xADDRESS:0xBYTES,...`, and the command leaves each dump as `{out}/0xADDRESS_0xBYTES.bin` (lower-case hexadecimal) and
+exits with the program's code.
 """
 
 from __future__ import annotations
 
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from codegen.target import ClusterFiles, Execution, find_target
 from hw_models.errors import TargetError
+from hw_models.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from dsa_sched.artifact import Artifact
 
-__all__ = ["execute", "run_command"]
+__all__ = ["PLACEHOLDERS", "execute", "run_command"]
 
-PLACEHOLDERS = ("{elf}", "{cores}", "{loads}", "{dumps}", "{out}")
+PLACEHOLDERS = ("{elf}", "{cores}", "{cluster}", "{loads}", "{dumps}", "{out}")
 
 
 def execute(
@@ -62,8 +64,8 @@ def run_command(
         raise TargetError("--runner", needs="a command that a shell could split", has=str(error)) from error
     if not words or "{elf}" not in template or "{out}" not in template:
         raise TargetError("--runner", needs=f"a command with {', '.join(PLACEHOLDERS)}", has=template or "nothing")
-    with tempfile.TemporaryDirectory(prefix="dsa-sched-run-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder(Path(gettempdir())) as scratch:
+        folder = scratch.path
         out = folder / "out"
         out.mkdir()
         elf = folder / "program.elf"
@@ -71,11 +73,12 @@ def run_command(
         values = {
             "{elf}": str(elf),
             "{cores}": str(files.cores),
+            "{cluster}": str(files.cluster),
             "{loads}": ",".join(f"{address:#x}={_place(folder, address, data)}" for address, data in loads.items()),
             "{dumps}": ",".join(f"{address:#x}:{size:#x}" for address, size in dumps),
             "{out}": str(out),
         }
-        _call([_fill(word, values) for word in words])
+        _call([_fill(word, values) for word in words], scratch.lock)
         return Execution({(a, n): _collect(out, a, n) for a, n in dumps}, {}, {})
 
 
@@ -91,9 +94,10 @@ def _place(folder: Path, address: int, data: bytes) -> Path:
     return path
 
 
-def _call(command: list[str]) -> None:
+def _call(command: list[str], lock: int) -> None:
+    """Run the command, which shares the `lock` on the folder that it works in: it may outlive this process."""
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False, pass_fds=(lock,))
     except OSError as error:
         raise TargetError("--runner", needs=f"the command {command[0]}", has=error.strerror or str(error)) from error
     if done.returncode != 0:

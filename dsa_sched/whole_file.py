@@ -1,5 +1,9 @@
 """Writing a file whole or not at all: it appears under its name when it is complete, and a failure leaves nothing.
 
+    require_file(PATH) --> long work --> its report --> write_whole(PATH, ...)
+
+Commands ask first whether what they are to write can be written, and print what they found before they write it.
+
 A link is followed: the file that it names is written. What is no file to be replaced (a device, a pipe, or the standard
 output under a name such as /dev/stdout) is written to as it is.
 """
@@ -7,16 +11,16 @@ output under a name such as /dev/stdout) is written to as it is.
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Callable
+from errno import EACCES, ENOTDIR
 from pathlib import Path
-from stat import S_IMODE
 from typing import IO, TextIO
 
 from hw_models.errors import UserError
+from hw_models.scratch import replace_file, require_room
 
-__all__ = ["real_path", "write_whole"]
+__all__ = ["real_path", "require_file", "require_folder", "write_whole"]
 
 
 def real_path(path: Path) -> Path:
@@ -38,10 +42,57 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             with path.open("wb") as stream:
                 write(stream)
         else:
-            _replace(real_path(path), write)
+            replace_file(real_path(path), write)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(str(path), needs="a place that can be written", has=reason) from None
+        raise _refused(path, error) from None
+
+
+def require_file(path: Path, folders_made: bool = False) -> None:
+    """Refuse before long work a file that could not be written after it; `folders_made` says that whoever writes it
+    makes the folders above it. Raises UserError; leaves nothing behind."""
+    try:
+        if path.is_dir():
+            raise UserError(str(path), needs="a file to write", has="a folder", change="name a file in it")
+        if _standard_stream(path) is not None:
+            return
+        if path.exists() and not path.is_file():
+            if not os.access(path, os.W_OK):
+                raise PermissionError(EACCES, os.strerror(EACCES))
+            return
+        place = real_path(path)
+        if folders_made:
+            require_room(_nearest(place.parent))
+            return
+        if not place.parent.is_dir():
+            raise UserError(str(path), needs="a folder that exists", has="none", change="create it first")
+        place.exists()  # a name that is too long is refused here
+        require_room(place.parent)
+    except OSError as error:
+        raise _refused(path, error) from None
+
+
+def require_folder(path: Path, beside: bool = False) -> None:
+    """Refuse before long work a folder that could not be made or filled after it; `beside` says that one that is there
+    is not filled but replaced. What may be in it is not looked at. Raises UserError; leaves nothing behind."""
+    place = real_path(path)
+    try:
+        if place.exists() and not place.is_dir():
+            raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR))
+        require_room(_nearest(place.parent if beside else place))
+    except OSError as error:
+        raise _refused(path, error) from None
+
+
+def _nearest(place: Path) -> Path:
+    """The first that is there, upwards from `place`."""
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _refused(path: Path, error: OSError) -> UserError:
+    reason = (error.strerror or str(error)).lower()
+    return UserError(str(path), needs="a place that can be written", has=reason)
 
 
 def _standard_stream(path: Path) -> TextIO | None:
@@ -53,18 +104,3 @@ def _standard_stream(path: Path) -> TextIO | None:
         except OSError:  # nothing has that name, or the stream has no descriptor
             continue
     return None
-
-
-def _replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Fill a file beside `path` and rename it."""
-    scratch = path.with_name(f".dsa-sched-{secrets.token_hex(8)}")
-    with scratch.open("xb") as stream:
-        try:
-            write(stream)
-            stream.close()
-            if path.exists():
-                scratch.chmod(S_IMODE(path.stat().st_mode))
-            os.replace(scratch, path)
-        except BaseException:
-            scratch.unlink(missing_ok=True)
-            raise

@@ -21,6 +21,7 @@ __all__ = [
     "Issue",
     "TimedOp",
     "TimedStream",
+    "same_streams",
     "timed_op",
     "timed_streams",
     "timed_work",
@@ -86,6 +87,15 @@ class TimedStream:
     core: int
     ops: tuple[TimedOp, ...]
     end: int = 0
+
+
+def same_streams(first: tuple[TimedStream, ...], second: tuple[TimedStream, ...]) -> bool:
+    """Are the streams equal? Most ops are few objects many times over, so that each pair is compared once."""
+    if [(s.core, s.end, len(s.ops)) for s in first] != [(s.core, s.end, len(s.ops)) for s in second]:
+        return False
+    pairs = {(id(one), id(other)): (one, other) for a, b in zip(first, second, strict=True)
+             for one, other in zip(a.ops, b.ops, strict=True)}  # fmt: skip
+    return all(one == other for one, other in pairs.values())
 
 
 def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -> tuple[TimedStream, ...]:

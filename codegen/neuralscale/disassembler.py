@@ -1,18 +1,28 @@
-"""A listing of machine code: address, word, instruction, with symbols as labels and targets.
+"""A listing of machine code: address, word, instruction, with labels for symbols and for all that is jumped to.
 
+00100010 <conv1>:
 00100010: 68c5857b  meconv.mm a0, a1, a2
+00100014 <.L00100014>:
+00100014: fff28293  addi t0, t0, -1
+00100018: fe029ee3  bne t0, zero, 0x100014 <.L00100014>
+0010001c: 00000297  auipc t0, 0x0
+00100020: ff428067  jalr zero, -12(t0)  # 0x100010 <conv1>
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from codegen.neuralscale.elf import Elf, Symbol
 from codegen.neuralscale.elf_format import Buffer
-from codegen.neuralscale.isa import Instruction, decode, row
+from codegen.neuralscale.isa import ROWS, Instruction, decode, row
 from codegen.neuralscale.isa_row import Kind
 from codegen.neuralscale.syntax import format_instruction
+
+_ADDRESS = 0xFFFFFFFF
 
 __all__ = ["Line", "disassemble", "disassemble_elf", "format_listing"]
 
@@ -33,16 +43,23 @@ class Line:
 
 
 def disassemble(code: Buffer, base_address: int, symbols: Sequence[Symbol] = ()) -> Iterator[Line]:
-    """The lines of `code`, which lies at `base_address`. Bytes after the last whole word are left out."""
+    """The lines of `code`, which lies at `base_address`. Bytes after the last whole word are left out.
+
+    What a branch or jump leads to has a label: the symbol there, else `.L` and the address if it lies in the code.
+    """
     view = memoryview(code).cast("B")
+    words = np.frombuffer(view[: len(view) // 4 * 4], "<u4")
+    targets = _targets(words, base_address)
     names: dict[int, list[str]] = {}
     for symbol in symbols:
         names.setdefault(symbol.address, []).append(symbol.name)
-    for offset in range(0, len(view) - 3, 4):
-        address = base_address + offset
-        word = int.from_bytes(view[offset : offset + 4], "little")
+    for target in targets.values():
+        if 0 <= target - base_address < len(view) // 4 * 4 and target % 4 == base_address % 4:
+            names.setdefault(target, [f".L{target:08x}"])
+    for number, word in enumerate(words.tolist()):
+        address = base_address + 4 * number
         instruction = decode(word)
-        text = f".4byte {word:#010x}" if instruction is None else _text(instruction, address, names)
+        text = f".4byte {word:#010x}" if instruction is None else _text(instruction, targets.get(address), names)
         yield Line(address, word, instruction, text, tuple(names.get(address, ())))
 
 
@@ -58,12 +75,34 @@ def format_listing(lines: Iterable[Line]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _text(instruction: Instruction, address: int, names: dict[int, list[str]]) -> str:
-    """The instruction, and for branches and jumps the address and name of the target."""
+def _targets(words: np.ndarray[tuple[int], np.dtype[np.uint32]], base_address: int) -> dict[int, int]:
+    """Address of an instruction -> where it leads: branches and jumps, and what adds to an auipc just before it."""
+    found: dict[int, int] = {}
+    near = np.zeros(len(words), bool)
+    for known in ROWS:
+        if known.fields and known.fields[-1].kind is Kind.TARGET:
+            near |= words & known.mask == known.match
+    for number in np.flatnonzero(near).tolist():
+        address, instruction = base_address + 4 * number, decode(int(words[number]))
+        if instruction is not None:
+            found[address] = address + instruction.operands[-1][1] & _ADDRESS
+    upper = row("auipc")
+    for number in np.flatnonzero(words[:-1] & upper.mask == upper.match).tolist():
+        address = base_address + 4 * number
+        first, second = decode(int(words[number])), decode(int(words[number + 1]))
+        if first is None or second is None or second.mnemonic not in ("jalr", "addi"):
+            continue
+        if second["rs1"] == first["rd"]:
+            found[address + 4] = address + (first["imm"] << 12) + second["imm"] & _ADDRESS
+    return found
+
+
+def _text(instruction: Instruction, target: int | None, names: Mapping[int, Sequence[str]]) -> str:
+    """The instruction; where it leads to another, with the address and name of that."""
     text = format_instruction(instruction)
-    fields = row(instruction.mnemonic).fields
-    if not fields or fields[-1].kind is not Kind.TARGET:
+    if target is None:
         return text
-    target = address + instruction.operands[-1][1] & 0xFFFFFFFF
-    name = f" <{names[target][0]}>" if target in names else ""
-    return f"{text.rpartition(' ')[0]} {target:#x}{name}"
+    place = f"{target:#x} <{names[target][0]}>" if target in names else f"{target:#x}"
+    fields = row(instruction.mnemonic).fields
+    # A far jump, whose operands say only the half of it.
+    return f"{text.rpartition(' ')[0]} {place}" if fields[-1].kind is Kind.TARGET else f"{text}  # {place}"

@@ -1,6 +1,6 @@
 """Reader of static ELF32 executables for RISC-V that trusts nothing.
 
-    bytes of a file  -- read_elf -->  Elf(entry, segments, symbols), or one ElfError that says what is wrong
+    bytes of a file  -- read_elf -->  Elf(entry, segments, symbols, note), or one ElfError that says what is wrong
 
 Weights make these files large, so segments are views into the bytes given. Loading follows the physical address.
 """
@@ -12,6 +12,7 @@ from struct import Struct
 
 from codegen.neuralscale import elf_format as fmt
 from codegen.neuralscale.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+from codegen.neuralscale.elf_note import MOST_NOTE_BYTES, find_note
 
 __all__ = ["Elf", "ElfError", "LoadedSegment", "Symbol", "SymbolKind", "read_elf"]
 
@@ -31,11 +32,13 @@ class LoadedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """What a loader needs of an executable; segments by address, symbols in the file's order."""
+    """What a loader needs of an executable; segments by address, symbols in the file's order. `note` is the content of
+    the note that says what it was made for (`elf_note`), empty where there is none."""
 
     entry: int
     segments: tuple[LoadedSegment, ...]
     symbols: tuple[Symbol, ...]
+    note: bytes = b""
 
     def symbol(self, name: str) -> Symbol | None:
         """The first symbol of that name, or None."""
@@ -57,8 +60,11 @@ def read_elf(data: Buffer) -> Elf:
         header
     )
     segments = _read_segments(view, program_offset, program_bytes, programs)
-    symbols = _read_symbols(view, section_offset, section_bytes, sections) if section_offset and sections else ()
-    return Elf(entry, segments, symbols)
+    if not section_offset or not sections:
+        return Elf(entry, segments, ())
+    table = _table(view, "section headers", section_offset, section_bytes, sections, fmt.SECTION)
+    headers = list(fmt.SECTION.iter_unpack(table))
+    return Elf(entry, segments, _read_symbols(view, headers), _read_note(view, headers))
 
 
 def _check_header(header: tuple[bytes, int, int]) -> None:
@@ -112,9 +118,18 @@ def _read_segments(view: memoryview, offset: int, entry_bytes: int, count: int) 
     return tuple(sorted(segments, key=lambda segment: segment.address))
 
 
-def _read_symbols(view: memoryview, offset: int, entry_bytes: int, count: int) -> tuple[Symbol, ...]:
+def _read_note(view: memoryview, sections: list[tuple[int, ...]]) -> bytes:
+    """The content of our note; other owners' notes are their own business."""
+    for section in sections:
+        if section[1] == fmt.SHT_NOTE and section[5] <= MOST_NOTE_BYTES:
+            content = find_note(view[section[4] : section[4] + section[5]])
+            if content:
+                return content
+    return b""
+
+
+def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[Symbol, ...]:
     """Named symbols of the first symbol table; section, file and assembler mapping symbols are left out."""
-    sections = list(fmt.SECTION.iter_unpack(_table(view, "section headers", offset, entry_bytes, count, fmt.SECTION)))
     header = next((section for section in sections if section[1] == fmt.SHT_SYMTAB), None)
     if header is None:
         return ()

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from codegen.neuralscale import elf_format as fmt
 from codegen.neuralscale.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+from codegen.neuralscale.elf_note import NOTE_SECTION
 
 __all__ = ["ElfError", "Segment", "SegmentFlags", "Symbol", "SymbolKind", "elf_bytes", "write_elf"]
 
@@ -48,25 +49,29 @@ class Segment:
         return self.file_bytes + self.zero_bytes
 
 
-def write_elf(stream: BinaryIO, entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol] = ()) -> None:
-    """Write an executable. Equal arguments give equal bytes; buffers are streamed, never joined.
+def write_elf(
+    stream: BinaryIO, entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol] = (), note: bytes = b""
+) -> None:
+    """Write an executable. Equal arguments give equal bytes; buffers are streamed, never joined. `note` is the content
+    of the section that `elf_note` describes, which is left out when it is empty.
 
     ElfError if segments overlap or leave the 32-bit address space, if a name occurs twice, or if nothing executable
     holds `entry`.
     """
-    for chunk in _chunks(entry, segments, symbols):
+    for chunk in _chunks(entry, segments, symbols, note):
         stream.write(chunk)
 
 
-def elf_bytes(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol] = ()) -> bytes:
+def elf_bytes(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol] = (), note: bytes = b"") -> bytes:
     """The executable as one object, for small programs; see `write_elf`."""
-    return b"".join(_chunks(entry, segments, symbols))
+    return b"".join(_chunks(entry, segments, symbols, note))
 
 
-def _chunks(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol]) -> Iterator[Buffer]:
-    """The file from front to back: header, program headers, data, symbols, names, section headers."""
+def _chunks(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol], note: bytes) -> Iterator[Buffer]:
+    """The file from front to back: header, program headers, data, symbols, note, names, section headers."""
     _check_output(entry, segments, symbols)
-    section_names = ("", *(segment.name for segment in segments), ".symtab", ".strtab", ".shstrtab")
+    noted = (NOTE_SECTION,) if note else ()
+    section_names = ("", *(segment.name for segment in segments), *noted, ".symtab", ".strtab", ".shstrtab")
     shstrtab, name_offsets = _string_table(section_names)
     strtab, symbol_offsets = _string_table(("", *(symbol.name for symbol in symbols)))
 
@@ -95,8 +100,10 @@ def _chunks(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol]) 
     symtab = _symbol_table(segments, symbols, symbol_offsets)
     tables_gap = -offset % 4
     offset += tables_gap
-    count = len(segments)
+    count = len(segments) + len(noted)
+    notes = ((count, fmt.SHT_NOTE, note, 0, 0, 4, 0),) if note else ()
     for number, kind, table, link, info, alignment, entry_bytes in (
+        *notes,
         (count + 1, fmt.SHT_SYMTAB, symtab, count + 2, 1, 4, fmt.SYMBOL.size),
         (count + 2, fmt.SHT_STRTAB, strtab, 0, 0, 1, 0),
         (count + 3, fmt.SHT_STRTAB, shstrtab, 0, 0, 1, 0),
@@ -130,7 +137,7 @@ def _chunks(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol]) 
     for gap, segment in zip(gaps, segments, strict=True):
         yield bytes(gap)
         yield from segment.buffers
-    yield bytes(tables_gap) + symtab + strtab + shstrtab + bytes(sections_gap)
+    yield bytes(tables_gap) + note + symtab + strtab + shstrtab + bytes(sections_gap)
     yield b"".join(sections)
 
 

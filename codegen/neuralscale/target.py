@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.neuralscale.assembly_text import render
+from codegen.neuralscale.elf import read_elf
 from codegen.neuralscale.elf_format import ElfError
+from codegen.neuralscale.elf_note import note_bytes, read_note
 from codegen.neuralscale.elf_writer import elf_bytes
 from codegen.neuralscale.emit import SourceRange, emit_image
 from codegen.neuralscale.issue_costs import issue_costs
@@ -16,7 +18,7 @@ from codegen.neuralscale.limits import unsuited
 from codegen.neuralscale.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.reference import Bits, Points, Read, emulate
 from codegen.neuralscale.simulator.options import SourceRange as Named
-from codegen.target import ClusterFiles, Execution
+from codegen.target import ClusterFiles, Execution, MadeFor
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program import Program
@@ -47,15 +49,25 @@ class NeuralScaleTarget(NeuralScaleKernels):
     def address(self, memory: str, offset_bytes: int) -> int:
         return address_of(memory, offset_bytes)
 
-    def emit(self, program: Program, graph: Graph, constants: Constants) -> ClusterFiles:
+    def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
+        """Without a chip, as for an experiment on a program, the executable does not say what it was made for."""
         image = emit_image(program, graph, constants)
-        executable = elf_bytes(image.entry, image.segments, image.symbols)
+        cores = len(program.streams)
+        made_for = chip and MadeFor(chip.isa, chip.name, chip.hash, cores, program.cluster)
+        note = note_bytes(made_for) if made_for else b""
+        executable = elf_bytes(image.entry, image.segments, image.symbols, note)
         files = {
             EXECUTABLE: executable,
             ASSEMBLY: render(image.items).encode(),
             SOURCE_MAP: _source_map_text(image.source_map).encode(),
         }
-        return ClusterFiles(len(program.streams), EXECUTABLE, files, program.cluster)
+        return ClusterFiles(cores, EXECUTABLE, files, program.cluster)
+
+    def made_for(self, executable: bytes) -> MadeFor | None:
+        try:
+            return read_note(read_elf(executable).note)
+        except ElfError as error:
+            raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
 
     def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
         return issue_costs(program)

@@ -106,6 +106,11 @@ class _Tracer(Machine):
         elif word & _OPCODE == _LOAD and (engine := self._asked(hart, word)) is not None:
             self._await(hart, engine)
         self._log.current = hart
+        row = fetched.row
+        if row is not None and row.engine is not Unit.SCALAR:
+            self._recorder.execute(hart, row, word)
+            self._retire(hart, row, hart.pc + fetched.length)
+            return
         super()._one_instruction(hart)
 
     def _describes(self, hart: Hart, word: int) -> bool:

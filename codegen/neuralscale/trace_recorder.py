@@ -10,6 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import numpy as np
+
 from codegen.neuralscale.isa_csr import csr
 from codegen.neuralscale.isa_row import Engine as Unit
 from codegen.neuralscale.isa_row import Row
@@ -18,7 +20,7 @@ from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, ENGINE_BASES, En
 from codegen.neuralscale.simulator.hart import Hart, Waiting
 from codegen.neuralscale.simulator.memory import Memory
 from codegen.neuralscale.simulator.transfer import Transfer
-from codegen.neuralscale.traced import Issued, region_at, traced_instr
+from codegen.neuralscale.traced import CSR_NUMBERS, Issued, region_at, traced_instr
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program import Instr, Region
@@ -28,6 +30,8 @@ __all__ = ["BUSY", "DONE", "MOST_OPS", "Channels", "Log", "Recorder"]
 
 MOST_OPS = 10_000_000
 """A program that asks more of its engines is refused: its timeline would fill the memory."""
+
+_READ = np.array(sorted(CSR_NUMBERS.values()))
 
 BUSY, DONE = 0x010, 0x014
 """Registers of a DMA engine that say whether a channel works, and whether it has ended."""
@@ -62,20 +66,38 @@ class Log:
         stream.counted = hart.retired + 1
         return Issue(before, 0, period)
 
+    def source(self, hart: Hart) -> str:
+        """The operator that the core works for; empty where no symbol says it."""
+        at = bisect_right(self._addresses, hart.pc) - 1
+        return self._names[at] if at >= 0 else ""
+
     def add(self, hart: Hart, op: TimedOp) -> None:
+        """An op under the name of its operator."""
+        source = self.source(hart)
+        self.append(hart, replace(op, source=source) if source else op)
+
+    def append(self, hart: Hart, op: TimedOp) -> None:
+        """An op that has its name."""
         self.count += 1
         if self.count > MOST_OPS:
             raise TargetError("program", needs=f"at most {MOST_OPS:,} instructions for engines", has="more")
-        at = bisect_right(self._addresses, hart.pc) - 1
-        named = replace(op, source=self._names[at]) if at >= 0 and self._names[at] else op
-        self.streams[hart.hart_id].ops.append(named)
+        self.streams[hart.hart_id].ops.append(op)
 
     def meet(self, harts: list[Hart], kind: str) -> None:
         """The ops that these cores issued last have met."""
         self.barriers += 1
+        name = f"{kind}{self.barriers}"
         for hart in harts:
             ops = self.streams[hart.hart_id].ops
-            ops[-1] = replace(ops[-1], rendezvous=f"{kind}{self.barriers}")
+            ops[-1] = _met(ops[-1], name)
+
+
+def _met(op: TimedOp, rendezvous: str) -> TimedOp:
+    """The op with its rendezvous; written out, for `replace` takes several times as long and most ops meet."""
+    return TimedOp(
+        op.engine, op.opcode, op.issue, op.unit, op.cycles, op.flows, op.reads, op.writes, rendezvous, op.starts,
+        op.awaits, op.source, op.moved_bytes,
+    )  # fmt: skip
 
 
 def _operator(symbol: str) -> str:
@@ -162,23 +184,38 @@ class Recorder(Cluster):
             for n, base in enumerate(ENGINE_BASES[number])
         )
         self.engines = self.channels
+        self._known: dict[object, TimedOp] = {}
+        """By all that an op is made of: most instructions come again, on other cores and in other tiles."""
 
     def execute(self, hart: Hart, row: Row, word: int) -> None:
         log = self.log
-        issued = Issued(hart, row, word, log.cluster)
         if row.engine is Unit.SYNC:
             log.add(hart, TimedOp("sync", "sync", log.issue(hart)))
             self._rendezvous(hart, Waiting.SYNC)
             return
-        instr = traced_instr(issued, log.chip)
-        log.add(hart, timed_op(instr, log.chip, log.issue(hart)))
-        if row.family == "icmov" and not issued.own:
-            own = log.streams[hart.hart_id].ops
-            own[-1] = replace(own[-1], writes=())  # in the memory of another core
+        op = self._op(hart, row, word)
+        log.append(hart, op)
         if row.family == "pld":
             self._rendezvous(hart, Waiting.PLD)
-        if row.fields and row.engine is Unit.VME and not instr.writes:
+        if row.fields and row.engine is Unit.VME and not op.writes:
             hart.set_f32(word >> 7 & 31, 0)
+
+    def _op(self, hart: Hart, row: Row, word: int) -> TimedOp:
+        """The instruction under the clock, with the name of its operator."""
+        log, x = self.log, hart.x
+        issue, source = log.issue(hart), log.source(hart)
+        registers = (x.item(word >> 7 & 31), x.item(word >> 15 & 31), x.item(word >> 20 & 31))
+        # What a core sends to itself stays, so that of an icmov it matters which core it is.
+        core = hart.hart_id if row.family == "icmov" else -1
+        key = (word, registers, hart.csr[_READ].tobytes(), issue.before, source, core)
+        op = self._known.get(key)
+        if op is None:
+            issued = Issued(hart, row, word, log.cluster)
+            op = timed_op(traced_instr(issued, log.chip), log.chip, issue)
+            if row.family == "icmov" and not issued.own:
+                op = replace(op, writes=())  # in the memory of another core
+            op = self._known[key] = replace(op, source=source)
+        return op
 
     def _rendezvous(self, hart: Hart, kind: Waiting) -> None:
         hart.waiting = kind

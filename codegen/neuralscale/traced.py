@@ -22,7 +22,7 @@ from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
 from isched.program import Instr, Region
 
-__all__ = ["Issued", "region_at", "traced_instr"]
+__all__ = ["CSR_NUMBERS", "Issued", "region_at", "traced_instr"]
 
 ICMOV_ALL_BYTES = 524_288
 """What a length of 0 means."""
@@ -33,7 +33,7 @@ _REDUCTIONS = frozenset({"veacc.m", "veemacc.mm", "veemacc.mv", "veemacc.mf", "v
 _SOURCE_BYTES = {"veemul.x32.mv": 4, "veemul.x32.mf": 4, "vecvt.hf.x8.m": 1, "vecvt.hf.xu8.m": 1}
 _TARGET_BYTES = {"veemul.x8.hf.mf": 1, "vecvt.x8.hf.m": 1}
 _VECTOR_DTYPES = {4: "int32", 2: "float16", 1: "int8"}
-_CSR_NUMBERS = {
+CSR_NUMBERS = {
     name: csr(name).number
     for name in (
         "shape_s1", "stride_d", "stride_s", "m_shape_s1", "m_shape_s2", "m_stride_d", "m_stride_s", "conv_FM_in",
@@ -41,6 +41,7 @@ _CSR_NUMBERS = {
         "mte_icdest",
     )
 }  # fmt: skip
+"""All CSRs that an instruction's meaning depends on."""
 
 
 def region_at(memory: str, address: int, cluster: int) -> tuple[str, int]:
@@ -65,7 +66,7 @@ class Issued:
 
     def halves(self, name: str) -> tuple[int, int]:
         """(low, high) half of a CSR."""
-        value = int(self.hart.csr[_CSR_NUMBERS[name]])
+        value = int(self.hart.csr[CSR_NUMBERS[name]])
         return value & 0xFFFF, value >> 16
 
     def place(self, address: int) -> tuple[str, int]:

@@ -69,23 +69,25 @@ def compile_command(
 
     if folder is not None:
         from dsa_sched.artifact import require_place
+        from dsa_sched.whole_file import require_folder
 
         require_place(folder)
+        require_folder(folder, beside=True)
     options = CompileOptions(level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill)
     if folder is None and stage in EARLY_STAGES:
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
     with Steps() as steps:
         parts = compile_clusters(model, chip, clusters, options, steps.say, per_pass)
-        if folder is not None:
-            steps.say("writing the artifact")
-            gather_artifact(parts).save(folder)
     done = parts[0]
     for warning in done.model.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     if stage is not None:
         click.echo(_text(done, stage), nl=False)
     if folder is not None:
+        with Steps() as steps:
+            steps.say("writing the artifact")
+            gather_artifact(parts).save(folder)
         click.echo(_summary(parts, folder), err=stage is not None)
 
 

@@ -16,7 +16,14 @@ __all__ = ["disasm"]
 @click.command(short_help="Print the machine code of a program.")
 @click.argument("file", metavar="PROGRAM.elf", type=click.Path(path_type=Path))
 def disasm(file: Path) -> None:
-    """Print the code of PROGRAM.elf: address, word, instruction, with symbols as labels."""
+    """Print the code of PROGRAM.elf: address, word, instruction.
+
+    \b
+    dsa-sched disasm mine.out/cluster0/program.elf
+
+    Labels are the symbols (in programs of this compiler `coreC.NNNN.OPERATOR`, where core C begins to work for an
+    operator) and, as `.L` and the address, all else that branches and jumps lead to.
+    """
     from codegen.neuralscale.disassembler import disassemble_elf
     from codegen.neuralscale.elf import ElfError, read_elf
 

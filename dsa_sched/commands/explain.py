@@ -16,6 +16,7 @@ __all__ = ["explain"]
 @compile_options
 @division_options
 @click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
+@click.option("--full", is_flag=True, help="Print each decision, not one of many that differ in names and numbers.")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
@@ -29,6 +30,7 @@ def explain(
     clusters: int,
     per_pass: PerPass,
     group: str | None,
+    full: bool,
     json_file: Path | None,
 ) -> None:
     """Plan MODEL for a chip and say what the plan does and why. Nothing is lowered or run.
@@ -43,7 +45,8 @@ def explain(
       a summary: groups, instances, room in the memories, bytes moved, what binds, which groups take longest
       a row a group: layers, cut, cores, where outputs lie, bytes by way, share computed again, what binds it
       the order of instances, each as the group's letter and the instance's number
-      every decision, under the operator, layer, group or value that it is about
+      the decisions, under the operator, layer, group or value that they are about; of many that differ only in names
+        and numbers, one (with --full, each)
 
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
@@ -55,18 +58,18 @@ def explain(
     from dsa_sched.explanation import explain_model
     from dsa_sched.group_detail import detail_of
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.progress import Steps
+    from dsa_sched.whole_file import require_file
 
     if json_file is not None:
-        require_folder(json_file)
+        require_file(json_file)
     with Steps() as steps:
         options = CompileOptions(level, batch, shapes, spill=spill)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     detail = detail_of(explained, group) if group is not None else None
-    if json_file is not None:
-        write_explanation(explained.explanation, explained.chip, detail, json_file)
     if detail is None:
-        print_explanation(explained.explanation, explained.chip)
+        print_explanation(explained.explanation, explained.chip, full=full)
     else:
         print_detail(explained.explanation, detail)
+    if json_file is not None:
+        write_explanation(explained.explanation, explained.chip, detail, json_file)

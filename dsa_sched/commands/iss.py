@@ -6,16 +6,28 @@ from pathlib import Path
 
 import click
 
+from dsa_sched.commands.files import read_bytes
 from dsa_sched.commands.memory_ranges import DUMPS, LOADS, MemoryFile, MemoryRange
 from hw_models.errors import TargetError
 
 __all__ = ["iss"]
 
+ISA = "neuralscale-v1"
+"""The instruction set that the simulator knows."""
+
 
 @click.command(short_help="Run a program on the instruction-set simulator.")
 @click.argument("program", metavar="PROGRAM.elf", type=click.Path(path_type=Path))
-@click.option("--cores", type=click.IntRange(1, 8), default=1, show_default=True, help="Cores that start.")
-@click.option("--cluster", type=click.IntRange(0, 3), default=0, show_default=True, help="Cluster that runs it.")
+@click.option(
+    "--cores",
+    type=click.IntRange(1, 8),
+    help="Cores that start; when not said, those that it was compiled for, else 1.",
+)
+@click.option(
+    "--cluster",
+    type=click.IntRange(0, 3),
+    help="Cluster that runs it; when not said, the one that it was compiled for, else 0.",
+)
 @click.option(
     "--load",
     "loads",
@@ -43,8 +55,8 @@ __all__ = ["iss"]
 def iss(
     context: click.Context,
     program: Path,
-    cores: int,
-    cluster: int,
+    cores: int | None,
+    cluster: int | None,
     loads: tuple[tuple[MemoryFile, ...], ...],
     dumps: tuple[tuple[MemoryRange, ...], ...],
     dump_path: Path,
@@ -59,7 +71,13 @@ def iss(
     are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
     """
     from codegen.neuralscale.simulator.iss import IssError, run_iss
+    from dsa_sched.whole_file import require_file, require_folder
 
+    if trace is not None:
+        require_file(trace)
+    if dumps:
+        require_folder(dump_path)
+    cores, cluster = _place(program, cores, cluster)
     try:
         code = run_iss(
             program,
@@ -76,3 +94,25 @@ def iss(
     except IssError as error:
         raise TargetError(str(error)) from None
     context.exit(code)
+
+
+def _place(program: Path, cores: int | None, cluster: int | None) -> tuple[int, int]:
+    """Cores and cluster of the run: what is asked for, else what the program was compiled for, else core 0 alone.
+
+    A program that runs elsewhere than it was compiled for gets a warning, one for another instruction set is refused.
+    """
+    from codegen.neuralscale.elf import ElfError, read_elf
+    from codegen.neuralscale.elf_note import read_note
+
+    try:
+        made_for = read_note(read_elf(read_bytes(program, "a program")).note)
+    except ElfError as error:
+        raise TargetError(str(program), needs="a static executable for this chip", has=str(error)) from None
+    if made_for is None:
+        return cores or 1, cluster or 0
+    if made_for.isa != ISA:
+        raise TargetError(str(program), needs=f"machine code for {ISA}", has=f"{made_for.isa} for {made_for.chip}")
+    cores, cluster = cores or made_for.cores, made_for.cluster if cluster is None else cluster
+    for warning in made_for.elsewhere(cores, cluster):
+        click.echo(f"dsa-sched: warning: {program}: {warning}", err=True)
+    return cores, cluster

@@ -182,9 +182,15 @@ def division_options(command: AnyFunction) -> AnyFunction:
 def elf_options(command: AnyFunction) -> AnyFunction:
     """Where a program runs that comes without a manifest."""
     for option in (
-        click.option("--cluster", type=click.IntRange(0), help="Cluster that runs it; 0 when not said. ELF only."),
         click.option(
-            "--cores", type=click.IntRange(1), help="Cores that start; those of a cluster when not said. ELF only."
+            "--cluster",
+            type=click.IntRange(0),
+            help="Cluster that runs it. ELF only; when not said, the one that it was compiled for, else 0.",
+        ),
+        click.option(
+            "--cores",
+            type=click.IntRange(1),
+            help="Cores that start. ELF only; when not said, those that it was compiled for, else all of a cluster.",
         ),
     ):
         command = option(command)
@@ -203,5 +209,5 @@ runner_option = click.option(
     "--runner",
     metavar="COMMAND",
     help="Run the machine code by this command instead of the built-in simulator: another simulator, an FPGA, a "
-    "board. Words in braces are filled in: {elf} {cores} {loads} {dumps} {out}.",
+    "board. Words in braces are filled in: {elf} {cores} {cluster} {loads} {dumps} {out}; docs/runner.md says how.",
 )

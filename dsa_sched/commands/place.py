@@ -116,10 +116,10 @@ def place(
     """
     from dsa_sched.placement.methods import METHODS, Search, described
     from dsa_sched.placement.place import Job, place_model
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
     from dsa_sched.report.progress import Steps
+    from dsa_sched.whole_file import require_file
 
     if list_methods:
         print_listing(("method", "what it does"), ((name, described(name)) for name in METHODS))
@@ -133,14 +133,14 @@ def place(
     targets = [path for path in (trace, json_path) if path is not None]
     require_different(targets)
     for path in targets:
-        require_folder(path)
+        require_file(path)
     names = methods or (tuple(METHODS) if compare else ("sphinx",))
     search = Search(seed, evaluations, seconds, dict(options))
     job = Job(model, scenario, names, search, batch, shapes, measure, execute)
     with Steps() as steps:
         placed = place_model(job, steps.say)
+    print_placed(placed, emit, columns)
     if trace is not None:
         write_schedule_trace(placed.best.schedule, placed.best.problem, trace)
     if json_path is not None:
         write_placed(placed, json_path)
-    print_placed(placed, emit, columns)

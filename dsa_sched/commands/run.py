@@ -37,7 +37,9 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     from dsa_sched.artifact import Artifact
     from dsa_sched.feed_range import range_warnings
     from dsa_sched.report.progress import Steps
+    from dsa_sched.whole_file import require_file
 
+    require_file(target, folders_made=True)
     artifact = Artifact.load(folder)
     programs = artifact.manifest.programs
     bound = sum(prod(entry.shape) * LARGEST_ITEM_BYTES * p.passes for p in programs for entry in p.inputs)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dsa_sched.collector import uncollected
 from dsa_sched.commands.options import CHIP, elf_options, require_elf
 
 __all__ = ["time"]
@@ -19,6 +20,7 @@ __all__ = ["time"]
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
+@uncollected()
 def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_file: Path | None, bounds: bool) -> None:
     """Run the machine code of a program, or of an artifact folder, under the clock of a chip.
 
@@ -40,20 +42,20 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
     """
     from dsa_sched.clock import time_path, with_bounds
     from dsa_sched.report.clock import print_times, write_times
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.progress import Steps
+    from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)
     if json_file is not None:
-        require_folder(json_file)
+        require_file(json_file)
     with Steps() as steps:
         steps.say("timing")
         described = load_chip(chip)
-        run = time_path(path, described, cores, cluster or 0)
+        run = time_path(path, described, cores, cluster)
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)
+    print_times(run)
     if json_file is not None:
         write_times(run, json_file)
-    print_times(run)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dsa_sched.collector import uncollected
 from dsa_sched.commands.options import (
     CHIP,
     columns_option,
@@ -49,6 +50,7 @@ __all__ = ["timeline"]
     help="Stretches of time: rows of `--by time` [10], points of curves in JSON [200].",
 )
 @click.option("--operators", is_flag=True, help="One more table: cycles at work for each operator, wherever they fall.")
+@uncollected()
 def timeline(
     path: Path,
     chip: str,
@@ -94,10 +96,9 @@ def timeline(
     DMA, and live bytes as counters. Slices are named by operator, inside slices of their part; arrows lead from what
     was waited for to what waited.
     """
-    from dsa_sched.clock import time_path
+    from dsa_sched.clock import for_each_timeline, time_path
     from dsa_sched.parts import KINDS_OF_PARTS, parts_of, usual_parts
     from dsa_sched.report.gantt import gantt_lines, operator_rows
-    from dsa_sched.report.json_form import require_folder
     from dsa_sched.report.listing import output_console, print_listing
     from dsa_sched.report.memory import print_memories
     from dsa_sched.report.occupancy_plot import plot_paths, plot_title, require_format, write_plot
@@ -105,6 +106,7 @@ def timeline(
     from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace
     from dsa_sched.report.usage import print_parts, print_stretches
+    from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
     from isched.occupancy import occupancies
     from isched.usage import ENGINE_KINDS
@@ -113,18 +115,20 @@ def timeline(
     targets = (*plots, *(target for target in (trace, json_path) if target is not None))
     require_different(targets)
     for target in targets:
-        require_folder(target)
+        require_file(target)
     for plot in plots:
         require_format(plot)
     described = load_chip(chip)
     with Steps() as steps:
         steps.say("timing")
-        run = time_path(path, described, cores, cluster or 0)
+        run = time_path(path, described, cores, cluster)
         steps.say("following what the memories hold")
-        held = tuple(occupancies(program.timeline, program.streams, described) for program in run.programs)
+        held = for_each_timeline(run.programs, lambda p: occupancies(p.timeline, p.streams, described))
     kinds = tuple(kind for kind in dict.fromkeys(by) if kind in KINDS_OF_PARTS) or (usual_parts(run),)
-    parts = tuple(tuple(parts_of(run, program.timeline, kind) for kind in kinds) for program in run.programs)
+    parts = for_each_timeline(run.programs, lambda p: tuple(parts_of(run, p.timeline, kind) for kind in kinds))
     console = output_console()
+    for warning in run.warnings:
+        console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     for program, shown, memories in zip(run.programs, parts, held, strict=True):
         times = program.timeline
         took = f"{times.cycles:,.0f} cycles, {times.launch_cycles:,.0f} of them the launch, which is not shown"

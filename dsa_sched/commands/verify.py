@@ -89,14 +89,15 @@ def verify(
     """
     from dsa_sched.bisect import require_place
     from dsa_sched.driver import CompileOptions
-    from dsa_sched.report.json_form import require_folder, write_report
+    from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report
     from dsa_sched.verify import VerifyOptions, verify_model
+    from dsa_sched.whole_file import require_file
     from hw_models.errors import TargetError
 
     if json_file is not None:
-        require_folder(json_file)
+        require_file(json_file)
     if bisect:
         require_place(folder)
     compile_options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
@@ -110,9 +111,9 @@ def verify(
         if bisect:
             narrow(None)
         raise
+    print_report(report)
     if json_file is not None:
         write_report(report, json_file)
-    print_report(report)
     if bisect and not report.passed:
         narrow(report)
     context.exit(0 if report.passed else MISMATCH)

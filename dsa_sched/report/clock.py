@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsa_sched.clock import RunTime, TimedProgram
+from dsa_sched.clock import RunTime, TimedProgram, for_each_timeline
 from dsa_sched.report.listing import output_console, print_listing
 from dsa_sched.whole_file import write_whole
 from hw_models.errors import size_text
@@ -53,7 +53,8 @@ def print_times(run: RunTime) -> None:
         say(f"{run.items_per_second:,.1f} items/s")
     for warning in run.warnings:
         say(f"warning: {warning}")
-    for program in run.programs:
+    chains = for_each_timeline(run.programs, lambda program: critical_cycles(program.timeline))
+    for program, critical in zip(run.programs, chains, strict=True):
         say("")
         timeline = program.timeline
         where = f"{program.elf}: " if len(run.programs) > 1 else ""
@@ -71,7 +72,7 @@ def print_times(run: RunTime) -> None:
         both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
         say(f"at work together, of the time that any engine of a core works: {both}")
         whole = max(1.0, timeline.cycles - timeline.launch_cycles)
-        chain = ", ".join(f"{cause} {cycles / whole:.1%}" for cause, cycles in critical_cycles(timeline).items())
+        chain = ", ".join(f"{cause} {cycles / whole:.1%}" for cause, cycles in critical.items())
         say(f"the chain of causes from the launch to the end: {chain or 'nothing'}")
         if program.bounds is not None:
             print_listing(
@@ -124,7 +125,10 @@ def times_json(run: RunTime) -> str:
         "seconds": run.seconds,
         "items_per_second": run.items_per_second,
         "warnings": list(run.warnings),
-        "programs": [_program(program) for program in run.programs],
+        "programs": [
+            {**shared, "elf": program.elf, "cluster": program.cluster, "passes": program.passes}
+            for program, shared in zip(run.programs, for_each_timeline(run.programs, _program), strict=True)
+        ],
     }
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 

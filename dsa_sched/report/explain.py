@@ -16,12 +16,12 @@ from rich.text import Text
 
 from dsa_sched.explanation import Explanation, GroupFacts
 from dsa_sched.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_table
 from dsa_sched.whole_file import write_whole
 from hw_models.chip import Chip
 from hw_models.errors import size_text
 from partitioner.bounds import Floor, binding_floor, items_per_second
-from partitioner.decisions import Decision
 from partitioner.plan import MOVES, Step
 from partitioner.regions import Box
 
@@ -33,8 +33,8 @@ SLOWEST = 5
 """Groups named as those that take longest."""
 
 
-def print_explanation(explanation: Explanation, chip: Chip, console: Console | None = None) -> None:
-    """Print the whole explanation."""
+def print_explanation(explanation: Explanation, chip: Chip, console: Console | None = None, full: bool = False) -> None:
+    """Print the explanation; with `full`, each decision by itself."""
     console = console or output_console()
     console.print(Text(_title(explanation), "bold"))
     _say(console, _summary(explanation, chip))
@@ -43,7 +43,8 @@ def print_explanation(explanation: Explanation, chip: Chip, console: Console | N
     console.print()
     _say(console, [_order(explanation)])
     console.print()
-    _decisions(console, explanation.decisions)
+    _say(console, ["decisions" if full else "decisions (--full shows each of a kind)"])
+    _say(console, decision_lines(explanation.decisions, full))
 
 
 def _say(console: Console, lines: Iterable[str]) -> None:
@@ -164,23 +165,6 @@ def _order(found: Explanation) -> str:
     return "order: " + " ".join(runs)
 
 
-def _decisions(console: Console, decisions: Iterable[Decision]) -> None:
-    """Decisions under the names that they are about; those on single operators, of which there are most, at the end."""
-    by_subject: dict[str, list[Decision]] = {}
-    for decision in sorted(decisions, key=lambda decision: decision.verdict in OPERATOR_VERDICTS):
-        by_subject.setdefault(decision.subject, []).append(decision)
-    _say(console, ["decisions"])
-    for subject, found in by_subject.items():
-        if len(found) == 1:
-            _say(console, [f"  {subject}: {found[0].verdict}: {found[0].reason}"])
-            continue
-        _say(console, [f"  {subject}", *(f"    {decision.verdict}: {decision.reason}" for decision in found)])
-
-
-OPERATOR_VERDICTS = ("fused", "own kernel")
-"""What `partitioner.layers` says about every element-wise operator."""
-
-
 def print_detail(found: Explanation, detail: GroupDetail, console: Console | None = None) -> None:
     """Print everything about one group."""
     console = console or output_console()
@@ -198,7 +182,7 @@ def print_detail(found: Explanation, detail: GroupDetail, console: Console | Non
     _say(console, ["", "neighbours, and why they are not one with this group"])
     _say(console, (line for neighbour in detail.neighbours for line in _neighbour(found, neighbour)))
     console.print()
-    _decisions(console, detail.decisions)
+    _say(console, ["decisions", *decision_lines(detail.decisions, full=True)])
 
 
 def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:

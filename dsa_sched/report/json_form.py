@@ -11,10 +11,9 @@ from math import isfinite
 from pathlib import Path
 
 from dsa_sched.verdict import VerifyReport
-from dsa_sched.whole_file import real_path, write_whole
-from hw_models.errors import UserError
+from dsa_sched.whole_file import write_whole
 
-__all__ = ["FORMAT", "report_json", "require_folder", "write_report"]
+__all__ = ["FORMAT", "report_json", "write_report"]
 
 FORMAT = "dsa-sched-verify/1"
 
@@ -40,14 +39,6 @@ def _plain(value: object) -> Json:
         case str() | bool() | int() | float() | None:
             return value
     raise TypeError(f"{value!r} has no JSON form")
-
-
-def require_folder(path: Path) -> None:
-    """Refuse before long work what could not be written after it. Raises UserError."""
-    if path.is_dir():
-        raise UserError(str(path), needs="a file to write", has="a folder", change="name a file in it")
-    if not real_path(path).parent.is_dir():
-        raise UserError(str(path), needs="a folder that exists", has="none", change="create it first")
 
 
 def write_report(report: VerifyReport, path: Path) -> None:

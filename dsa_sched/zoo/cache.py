@@ -10,8 +10,6 @@ directory that cannot be written costs the time of calibration and nothing else.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from importlib import resources
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import onnx
 
 from dsa_sched.user_cache import cache_directory
 from dsa_sched.zoo.networks import built_model, topology_bytes
+from hw_models.scratch import replace_file
 
 __all__ = ["cached_file", "zoo_model"]
 
@@ -75,15 +74,7 @@ def _write(file: Path, data: bytes, name: str) -> None:
     """Atomically, replacing what older recipes left of the same network."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".zoo-{name}-", delete=False) as part:
-            try:
-                part.write(data)
-                part.write(_seal(data))
-                part.close()
-                os.replace(part.name, file)
-            except OSError:
-                os.unlink(part.name)
-                raise
+        replace_file(file, lambda stream: stream.write(data + _seal(data)))
         for older in file.parent.glob(f"zoo-{name}-*.onnx"):
             if older != file:
                 older.unlink(missing_ok=True)

@@ -253,7 +253,7 @@ def test_arrays_come_back_as_they_went() -> None:
 @pytest.mark.parametrize(
     ("runner", "said"),
     [
-        ("", "needs a command with {elf}, {cores}, {loads}, {dumps}, {out}; has nothing"),
+        ("", "needs a command with {elf}, {cores}, {cluster}, {loads}, {dumps}, {out}; has nothing"),
         ("simulate", "needs a command with {elf}"),
         ("simulate '{elf} {out}", "needs a command that a shell could split"),
         ("no-such-simulator {elf} {out}", "needs the command no-such-simulator; has No such file"),

@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
 from codegen.neuralscale.isa import encode
 from codegen.neuralscale.syntax import parse_instruction
+from codegen.neuralscale.target import TARGET
 from dsa_sched.cli import cli
+from tests.small_models import classifier, save
 
 CODE, DATA, TOHOST, RESULT = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000
 
@@ -105,6 +107,35 @@ def test_private_memory_is_named_by_its_core(tmp_path: Path, number: Path) -> No
     assert (tmp_path / "1.0xc0000000_0x4.bin").read_bytes() == bytes([42, 0, 0, 0])
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program for all cores of cluster 1."""
+    folder = tmp_path_factory.mktemp("compiled")
+    model = save(classifier(batch="n"), folder / "m.onnx")
+    words = ("compile", model, "--chip", "stcp920", "--batch", 2, "--clusters", 2, "-o", folder / "out")
+    assert invoke(*map(str, words)).exit_code == 0
+    return folder / "out" / "cluster1" / "program.elf"
+
+
+def test_a_compiled_program_runs_on_the_cores_that_it_was_compiled_for(compiled: Path) -> None:
+    result = invoke("iss", compiled)
+    assert (result.exit_code, result.output) == (0, "")
+    few = invoke("iss", compiled, "--cores", "4", "--max-instructions", "1000000")
+    said = f"dsa-sched: warning: {compiled}: compiled for 8 cores of cluster 1, runs on 4 of cluster 1\n"
+    assert few.stderr.startswith(said)
+    other = invoke("iss", compiled, "--cluster", "0", "--max-instructions", "1000000")
+    assert other.stderr.startswith(f"dsa-sched: warning: {compiled}: compiled for 8 cores of cluster 1, runs on 8 of ")
+
+
+def test_a_program_for_another_instruction_set_is_refused(compiled: Path, tmp_path: Path) -> None:
+    assert TARGET.name == "neuralscale-v1"
+    changed = compiled.read_bytes().replace(b'"neuralscale-v1"', b'"another-isa-v1"')
+    (tmp_path / "p.elf").write_bytes(changed)
+    result = invoke("iss", tmp_path / "p.elf")
+    assert result.exit_code == 1
+    assert "p.elf: needs machine code for neuralscale-v1; has another-isa-v1 for stcp920" in result.stderr
+
+
 def test_what_a_program_prints_goes_to_standard_error(tmp_path: Path) -> None:
     result = invoke("iss", program(tmp_path / "p.elf", PRINT_HI))
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "uart: Hi\n")
@@ -161,8 +192,11 @@ def test_a_wrong_option_of_iss_is_usage(arguments: list[str], said: str, tmp_pat
         (["--dump", "0xc2000000:4"], "dump 0xc2000000_0x4.bin: 4 bytes at 0xc2000000 do not lie in one memory"),
         (["--dump", "0xbffffffc:8"], "8 bytes at 0xbffffffc do not lie in one memory"),
         (["--dump", "1:0xc0000000:4"], "dump 1.0xc0000000_0x4.bin: there is no core 1, the run has 1"),
-        (["--dump", "0x400000:4", "--dump-path", "p.elf"], "cannot make the folder p.elf for dumps: File exists"),
-        (["--trace", "none/trace.txt"], "cannot write the trace none/trace.txt: No such file or directory"),
+        (
+            ["--dump", "0x400000:4", "--dump-path", "p.elf"],
+            "p.elf: needs a place that can be written; has not",
+        ),
+        (["--trace", "none/trace.txt"], "none/trace.txt: needs a folder that exists; has none; create it first"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_exit_1(

@@ -18,6 +18,7 @@ from dsa_sched.cli import cli
 from dsa_sched.commands.options import LEVELS
 from dsa_sched.explanation import Explained, explain_plan
 from dsa_sched.group_detail import detail_of
+from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
 from hw_models.errors import ModelError
 from partitioner.decisions import Decision
@@ -100,6 +101,58 @@ def test_the_order_is_one_line_of_letters_and_numbers(explained: Explained, caps
     assert "  head: 4 instances: the fewest that find room" in lines
     assert any(re.match(r"a +head +\S+\.\.\S+ \(2\) +4 of axis 0 +1x4x1x1 +LLB 4 ", line) for line in lines)
     assert lines[0] == "two on small, O3, batch 4 per cluster"
+
+
+MERGED = "straight, rule (i): factor {0} >= 1, uncut, {0}.5 KiB at the worst step"
+
+
+def test_equal_decisions_are_one_line_and_many_of_a_kind_one_paragraph() -> None:
+    decisions = (
+        *(Decision(f"n{n}", "fused", f"reads r{n} of n{n - 1}, which nothing else reads") for n in range(2, 7)),
+        *(Decision(f"/g{n}/conv + n{n}", "merged", MERGED.format(n)) for n in range(12)),
+        Decision("n1", "own kernel", "reads two"),
+        Decision("/g0/conv + n0", "merged", MERGED.format(0)),
+        Decision("n1 + n2", "not merged", "straight, factor 2 merged, 3 apart"),
+        Decision("n2 + n3", "not merged", "straight, factor 4 merged, 5 apart"),
+        Decision("n2 + n3", "not merged", "diamond"),
+    )
+    first = ["  n1 + n2: not merged: straight, factor 2 merged, 3 apart", "  n2 + n3"]
+    first += ["    not merged: straight, factor 4 merged, 5 apart", "    not merged: diamond"]
+    assert list(decision_lines(decisions)) == [
+        *first,
+        "  n1: own kernel: reads two",
+        f"  /g0/conv + n0: merged: {MERGED.format(0)} (x 2)",
+        "    and 11 like this: " + ", ".join(f"/g{n}/conv + n{n}" for n in range(1, 9)) + " and 3 more",
+        "  n2: fused: reads r2 of n1, which nothing else reads",
+        "    and 4 like this: n3, n4, n5, n6",
+    ]
+    full = list(decision_lines(decisions, full=True))
+    assert full == [
+        f"  /g0/conv + n0: merged: {MERGED.format(0)} (x 2)",
+        *(f"  /g{n}/conv + n{n}: merged: {MERGED.format(n)}" for n in range(1, 12)),
+        *first,
+        *(f"  n{n}: fused: reads r{n} of n{n - 1}, which nothing else reads" for n in range(2, 7)),
+        "  n1: own kernel: reads two",
+    ]
+
+
+def test_decisions_that_say_different_things_are_not_folded() -> None:
+    reasons = ("uncut", "2 pieces of axis 1", "it fits with no factor", "halo of r1", "moving 2 KiB", "value r3 waits")
+    decisions = tuple(Decision(f"n{n}", "merged", reason) for n, reason in enumerate(reasons))
+    assert [line.partition(": merged: ")[2] for line in decision_lines(decisions)] == list(reasons)
+
+
+def test_resnet50_is_explained_on_three_screens() -> None:
+    short, full = (
+        CliRunner().invoke(cli, ["explain", "resnet50", "--chip", "stcp920", "--level", "O3", *words])
+        for words in ((), ("--full",))
+    )
+    assert (short.exit_code, full.exit_code) == (0, 0)
+    lines = short.stdout.splitlines()
+    assert len(lines) <= 150 < len(full.stdout.splitlines())
+    assert "decisions (--full shows each of a kind)" in lines
+    assert any(line.startswith("    and ") and " like this: " in line for line in lines)
+    assert not any(" like this: " in line for line in full.stdout.splitlines())
 
 
 def test_a_group_in_detail(explained: Explained, capsys: pytest.CaptureFixture[str]) -> None:

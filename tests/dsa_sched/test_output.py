@@ -12,8 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from dsa_sched.whole_file import write_whole
+from dsa_sched.cli import cli
+from dsa_sched.whole_file import require_file, require_folder, write_whole
 from hw_models.errors import UserError
 from tests.small_models import one_node, save
 
@@ -80,8 +82,101 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"0"]
 
 
+NOWHERE = "/proc/nobody/makes/this"
+"""A place in which nobody, root neither, can make a file or a folder."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile", "none.onnx", "--chip", "stcp920", "-o", NOWHERE),
+        ("run", "none", "--input", "none.npz", "--output", "/proc/y.npz"),
+        ("verify", "none.onnx", "--chip", "stcp920", "--json", "/proc/y.json"),
+        ("verify", "none.onnx", "--chip", "stcp920", "--bisect", "-o", NOWHERE),
+        ("explain", "none.onnx", "--chip", "stcp920", "--json", "/proc/y.json"),
+        ("time", "none", "--chip", "stcp920", "--json", "/proc/y.json"),
+        ("timeline", "none", "--chip", "stcp920", "--json", "/proc/y.json"),
+        ("timeline", "none", "--chip", "stcp920", "-o", "/proc/y.json"),
+        ("timeline", "none", "--chip", "stcp920", "--memory", "/proc/y.png"),
+        ("place", "none.onnx", "--scenario", "none.yaml", "--json", "/proc/y.json"),
+        ("place", "none.onnx", "--scenario", "none.yaml", "-o", "/proc/y.json"),
+        ("iss", "none.elf", "--dump", "0x400000:4", "--dump-path", NOWHERE),
+        ("iss", "none.elf", "--trace", "/proc/y.txt"),
+    ],
+    ids=" ".join,
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(arguments: tuple[str, ...]) -> None:
+    """What is to be read does not exist either: that would be said first if anything had been done."""
+    result = CliRunner().invoke(cli, arguments, prog_name="dsa-sched")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"dsa-sched: error: {arguments[-1]}: needs a place that can be written; has " in result.stderr
+
+
+@pytest.mark.parametrize("name", ["", "n" * 300])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"needs a file to write; has a folder|file name too long"):
+        require_file(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_can_be_written_is_let_through_without_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"0")
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(tmp_path.iterdir())
+    for path in (tmp_path / "new", tmp_path / "old", tmp_path / "pipe", Path("/dev/null"), Path("/dev/stdout")):
+        require_file(path)
+    require_file(tmp_path / "deep" / "deeper" / "file", folders_made=True)
+    for folder in (tmp_path, tmp_path / "new", tmp_path / "deep" / "deeper"):
+        require_folder(folder)
+        require_folder(folder, beside=True)
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "old").read_bytes() == b"0"
+    with pytest.raises(UserError, match="old: needs a place that can be written; has not a directory"):
+        require_folder(tmp_path / "old")
+    with pytest.raises(UserError, match="has not a directory"):
+        require_folder(tmp_path / "old" / "below")
+    with pytest.raises(UserError, match="has not a directory"):
+        require_file(tmp_path / "old" / "file", folders_made=True)
+    with pytest.raises(UserError, match="needs a folder that exists; has none; create it first"):
+        require_file(tmp_path / "deep" / "file")
+
+
+@pytest.mark.parametrize("command", ["explain", "verify", "time", "timeline", "place"])
+def test_the_report_is_printed_before_it_is_written(tmp_path: Path, command: str) -> None:
+    """On a disk that takes nothing, which nobody can know before."""
+    model = save(one_node("Relu"), tmp_path / "m.onnx")
+    words = [command, str(model), "--chip", "stcp920", "--json", "/dev/full"]
+    said = {"verify": "passed", "time": "cycles at work", "timeline": "cycles, "}.get(command, "one_node on stcp920")
+    if command in ("time", "timeline"):
+        subprocess.run((*COMMAND, "compile", model, "--chip", "stcp920", "-o", tmp_path / "out"), check=True)
+        words[1] = str(tmp_path / "out")
+    if command == "place":
+        scenario = Path(__file__).parents[2] / "samples" / "scenarios" / "two_cpus.yaml"
+        words[2:4] = ["--scenario", str(scenario)]
+        said = "makespan"
+    done = subprocess.run((*COMMAND, *words), capture_output=True, text=True, check=False)
+    assert said in done.stdout
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: /dev/full: needs a place that can be written; has no space left on device\n")
+
+
+def test_what_a_killed_run_left_goes_with_the_next(tmp_path: Path) -> None:
+    """Killed between making its folder and giving it the name that the user asked for."""
+    killed = (
+        "import os, signal, sys; from pathlib import Path; from hw_models.scratch import scratch_folder, NEW\n"
+        "with scratch_folder(Path(sys.argv[1])) as scratch:\n"
+        "    (scratch.path / NEW / 'cluster0').mkdir(parents=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run((sys.executable, "-c", killed, tmp_path), check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    model = save(one_node("Relu"), tmp_path / "m.onnx")
+    subprocess.run((*COMMAND, "compile", model, "--chip", "stcp920", "-o", tmp_path / "out"), check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "out"]
+
+
 @pytest.mark.parametrize("redirected", [True, False])
-def test_json_to_standard_output_stands_before_the_text(tmp_path: Path, redirected: bool) -> None:
+def test_json_to_standard_output_stands_behind_the_text(tmp_path: Path, redirected: bool) -> None:
     """By a link to the descriptor, as /dev/stdout is one."""
     model, link = save(one_node("Relu"), tmp_path / "m.onnx"), tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
@@ -93,9 +188,10 @@ def test_json_to_standard_output_stands_before_the_text(tmp_path: Path, redirect
     else:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert link.is_symlink()
-    data, end = json.JSONDecoder().raw_decode(said)
+    assert said.startswith("one_node on stcp920")
+    data, end = json.JSONDecoder().raw_decode(said, said.index("\n{\n") + 1)
     assert data["model"] == "one_node"
-    assert said[end:].lstrip().startswith("one_node on stcp920")
+    assert said[end:] == "\n"
 
 
 def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,12 @@ from dsa_sched.artifact import Artifact, file_entry
 from dsa_sched.batches import compile_clusters
 from dsa_sched.cli import cli
 from dsa_sched.clock import time_path
-from dsa_sched.driver import CompileOptions, gather_artifact
+from dsa_sched.driver import CompileOptions, gather_artifact, target_of
+from dsa_sched.report.clock import times_json
 from hw_models.errors import TargetError
-from isched.timing import time_program
+from isched.timed import TimedStream
+from isched.timeline import Timeline
+from isched.timing import time_program, time_streams
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -56,6 +60,33 @@ def test_an_elf_alone_takes_the_time_of_its_part_of_the_artifact(folder: Path) -
     whole = time_path(folder, "stcp920")
     assert alone.cycles == whole.programs[1].timeline.cycles
     assert alone.items_per_second is None
+
+
+def test_equal_programs_of_several_clusters_are_timed_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven rows on four clusters: three programs of two rows and one of one, and each has the time of its own ELF."""
+    gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions(batch=7))).save(tmp_path / "out")
+    chip, target = stcp920(), target_of(stcp920())
+    files = Artifact.load(tmp_path / "out").clusters
+    traced = [target.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]
+    expected = [time_streams(streams, chip, 4) for streams in traced]
+    calls: list[tuple[TimedStream, ...]] = []
+
+    def counted(streams: tuple[TimedStream, ...], *rest: object) -> Timeline:
+        calls.append(streams)
+        return time_streams(streams, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dsa_sched.clock.time_streams", counted)
+    run = time_path(tmp_path / "out", "stcp920")
+    assert [program.timeline for program in run.programs] == expected
+    assert [program.elf for program in run.programs] == [f"cluster{n}/program.elf" for n in range(4)]
+    assert [program.cluster for program in run.programs] == [0, 1, 2, 3]
+    distinct = set(traced)
+    assert len(calls) == len(distinct) < 4
+    written = json.loads(times_json(run))["programs"]
+    assert [(part["elf"], part["cluster"]) for part in written] == [(p.elf, p.cluster) for p in run.programs]
+    assert [part["cycles"] for part in written] == [timeline.cycles for timeline in expected]
 
 
 def test_what_is_printed(folder: Path) -> None:
@@ -148,6 +179,39 @@ def test_cores_and_clusters_that_the_chip_lacks_are_refused(folder: Path) -> Non
     assert "needs 1 to 8 cores of cluster 0 to 3 of stcp920; has 9 of cluster 0" in result.stderr
     with pytest.raises(TargetError, match="has 8 of cluster 4"):
         time_path(elf, "stcp920", cluster=4)
+
+
+def test_an_elf_runs_where_it_was_compiled_for_and_says_when_it_does_not(folder: Path, tmp_path: Path) -> None:
+    elf, whole = folder / "cluster1" / "program.elf", time_path(folder, "stcp920")
+    run = time_path(elf, "stcp920")
+    assert (run.programs[0].cluster, run.warnings) == (1, ())
+    assert run.programs[0].timeline == whole.programs[1].timeline
+    said = "warning: compiled for 8 cores of cluster 1, runs on 4 of cluster 1\n"
+    for command in ("time", "timeline"):
+        assert said in invoke(command, elf, "--chip", "stcp920", "--cores", 4).output
+        assert "warning" not in invoke(command, elf, "--chip", "stcp920").output
+    there = invoke("time", elf, "--chip", "stcp920", "--cluster", 0).stdout
+    assert "warning: compiled for 8 cores of cluster 1, runs on 8 of cluster 0" in there
+    another = invoke("time", elf, "--chip", slower(tmp_path / "slow.yaml")).stdout
+    assert f"warning: compiled for another chip file: stcp920, hash {stcp920().hash[:12]}" in another
+
+
+def test_a_program_for_another_instruction_set_or_more_memory_is_refused(folder: Path, tmp_path: Path) -> None:
+    elf, data = tmp_path / "p.elf", (folder / "cluster0" / "program.elf").read_bytes()
+    assert data.count(b'"neuralscale-v1"') == 1
+    elf.write_bytes(data.replace(b'"neuralscale-v1"', b'"another-isa-v1"'))
+    for command in ("time", "timeline"):
+        result = invoke(command, elf, "--chip", "stcp920")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "needs machine code for neuralscale-v1; has another-isa-v1 for stcp920; name the chip" in result.stderr
+    elf.write_bytes(data.replace(b'"cores": 8', b'"cores": 0'))
+    assert "its note of what it was made for: cores is no number" in invoke("time", elf, "--chip", "stcp920").stderr
+    text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    (tmp_path / "small.yaml").write_text(text.replace("3_221_225_472", "4096"), encoding="utf-8")
+    for path in (folder, folder / "cluster0" / "program.elf"):
+        result = invoke("time", path, "--chip", tmp_path / "small.yaml")
+        assert result.exit_code == 1
+        assert re.search(r"needs .* of DDR; has 4 KiB on stcp920; name the chip that it was compiled", result.stderr)
 
 
 @pytest.mark.parametrize("command", ["time", "timeline"])

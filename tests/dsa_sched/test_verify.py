@@ -276,8 +276,8 @@ def test_two_inputs_are_needed(whole: Compilation, isolated: Compilation) -> Non
 def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
     """Our own `iss` in the place of another simulator, told everything by the command line."""
     command = (
-        f"{sys.executable} -m dsa_sched iss {{elf}} --cores {{cores}} --load {{loads}} --dump {{dumps}} "
-        "--dump-path {out}"
+        f"{sys.executable} -m dsa_sched iss {{elf}} --cores {{cores}} --cluster {{cluster}} --load {{loads}} "
+        "--dump {dumps} --dump-path {out}"
     )
     report = verify_model(model_file, "stcp920", CompileOptions(batch=2), OPTIONS, command)
     assert report.failures == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
+from dsa_sched.runner import PLACEHOLDERS
 from tests.small_models import classifier, save
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,37 @@ def test_shell_snippets_run(workplace: Path) -> None:
         done = subprocess.run(command, cwd=workplace, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (line, done.stderr, done.stdout)
     assert np.load(workplace / "y.npz")["y"].shape == (1, 10)
+
+
+def test_the_commands_of_the_runners_contract_run(workplace: Path) -> None:
+    """With the page's own adapter; the values are those of the built-in simulator."""
+    page = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"<!-- runnable -->\n```sh\n(.*?)```", page, re.DOTALL)
+    (adapter,) = re.findall(r"<!-- runnable: adapter.py -->\n```python\n(.*?)```", page, re.DOTALL)
+    (workplace / "adapter.py").write_text(adapter, encoding="utf-8")
+    (workplace / "bin").mkdir()
+    for name, words in (("python", ""), ("dsa-sched", " -m dsa_sched")):
+        (workplace / "bin" / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{words} "$@"\n')
+        (workplace / "bin" / name).chmod(0o755)
+    paths = f"{workplace / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": paths, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    before = (
+        "dsa-sched compile mine.onnx --chip stcp920 -o mine.out\n"
+        "dsa-sched run mine.out --input x.npz --output ours.npz\n"
+    )
+    assert len(commands.splitlines()) == 2
+    for line in (before + commands).splitlines():
+        done = subprocess.run(
+            shlex.split(line), cwd=workplace, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (line, done.stderr, done.stdout)
+    ours, theirs = np.load(workplace / "ours.npz"), np.load(workplace / "y.npz")
+    assert {name: ours[name].tobytes() for name in ours} == {name: theirs[name].tobytes() for name in theirs}
+
+
+def test_every_placeholder_is_in_the_runners_contract() -> None:
+    page = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\{[a-z]+\})` \|", page, re.MULTILINE)) == set(PLACEHOLDERS)
 
 
 def test_python_snippets_run(workplace: Path) -> None:

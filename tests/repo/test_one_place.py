@@ -211,7 +211,7 @@ class ToyTarget:
     def address(self, memory, offset_bytes):
         return offset_bytes
 
-    def emit(self, program, graph, constants):
+    def emit(self, program, graph, constants, chip):
         def words(region):
             return [region.memory, region.offset_bytes, region.row_bytes, region.rows, region.stride_bytes]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from codegen.neuralscale.elf import ElfError
 from codegen.neuralscale.simulator.faults import SimulationError
@@ -26,6 +26,7 @@ from codegen.neuralscale.simulator.options import (
     SimulationResult,
     SourceRange,
 )
+from hw_models.scratch import replace_file
 
 __all__ = ["FileLoad", "IssError", "MemoryDump", "dump_name", "run_iss"]
 
@@ -135,13 +136,15 @@ def _make_folder(folder: Path) -> None:
         raise IssError(f"cannot write dumps to {folder}: no permission")
 
 
+def _fill(data: bytes, stream: IO[bytes]) -> None:
+    stream.write(data)
+
+
 def _write_dumps(result: SimulationResult, dumps: Sequence[MemoryDump], folder: Path) -> None:
     for dump in dumps:
         data = result.read(dump.address, dump.size_bytes, dump.core)
         target = folder / dump_name(dump)
         try:
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(data)
-            os.replace(file.name, target)
+            replace_file(target, partial(_fill, data))
         except OSError as error:
             raise IssError(f"cannot write the dump {target}: {error.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -356,3 +357,50 @@ def test_listing_with_symbols() -> None:
     assert "0010004c: 00000000  .4byte 0x00000000" in listing
     assert listing[-2:] == ["00100050 <handler>:", "00100050: 30200073  mret"]
     assert texts([Word(0x12345678)]) == [".4byte 0x12345678"]
+
+
+def test_what_is_jumped_to_has_a_label_in_the_listing() -> None:
+    """By branches, jumps and pairs with auipc, forwards and backwards; not what lies outside, nor what looks alike."""
+    code = """
+    beq a0, a1, .+16
+    auipc t0, 0
+    jalr zero, 8(t0)
+    jal ra, .+4096
+    auipc t1, 0
+    addi t0, t0, 4
+    addi t1, t1, -16
+    jal zero, .-28
+    """
+    parsed = [parse_instruction(line) for line in code.strip().splitlines()]
+    base, symbols = 0x100000, [Symbol("_start", 0x100000), Symbol("far", 0x10100C)]
+    listing = format_listing(disassemble(assemble(parsed, base), base, symbols)).splitlines()
+    assert [line[:9] + line[18:].strip() if ">:" not in line else line for line in listing] == [
+        "00100000 <_start>:",
+        "00100000:beq a0, a1, 0x100010 <.L00100010>",
+        "00100004:auipc t0, 0x0",
+        "00100008:jalr zero, 8(t0)  # 0x10000c <.L0010000c>",
+        "0010000c <.L0010000c>:",
+        "0010000c:jal ra, 0x10100c <far>",
+        "00100010 <.L00100010>:",
+        "00100010:auipc t1, 0x0",
+        "00100014:addi t0, t0, 4",
+        "00100018:addi t1, t1, -16",
+        "0010001c:jal zero, 0x100000 <_start>",
+    ]
+    assert texts([branch("jal", 0, "end"), Label("end")]) == ["jal zero, 0x4"]  # the end of the code is no place in it
+    assert texts([]) == []
+
+
+def test_the_labels_of_a_listing_are_the_code() -> None:
+    """Put back into text, where the branches name them, they give the words again."""
+    items = [item for item in SAMPLE if not isinstance(item, Word)]
+    lines = list(disassemble(assemble(items, 0x1000), 0x1000))
+    written: list[str] = []
+    for line in lines:
+        assert line.instruction is not None
+        written += [f"{label.removeprefix('.')}:" for label in line.labels]
+        name = re.search(r"0x[0-9a-f]+ <\.(L[0-9a-f]{8})>$", line.text)
+        text = line.text if name is None else line.text[: name.start()] + name[1]
+        written.append(text.partition("  # ")[0])
+    assert words(assemble(parse_assembly("\n".join(written)), 0x1000)) == [line.word for line in lines]
+    assert sum("L" in line for line in written) > 2

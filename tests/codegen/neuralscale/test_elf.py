@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import re
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,9 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale import elf_format as fmt
 from codegen.neuralscale.elf import Elf, ElfError, Symbol, SymbolKind, read_elf
+from codegen.neuralscale.elf_note import note_bytes, read_note
 from codegen.neuralscale.elf_writer import Segment, SegmentFlags, elf_bytes, write_elf
+from codegen.target import MadeFor
 
 READELF = shutil.which("riscv64-unknown-elf-readelf") or shutil.which("readelf")
 CORPUS = Path(__file__).parents[2] / "corpus" / "elf"
@@ -44,6 +49,94 @@ def sample() -> bytes:
 
 def content(elf: Elf) -> list[tuple[int, bytes, int, bool, bool]]:
     return [(s.address, bytes(s.data), s.memory_bytes, s.writable, s.executable) for s in elf.segments]
+
+
+MADE_FOR = MadeFor("isa-v1", "größer", "ab" * 32, 8, 3)
+
+
+def noted(note: bytes) -> bytes:
+    return elf_bytes(0x100000, SEGMENTS, SYMBOLS, note)
+
+
+def test_the_note_says_what_a_program_was_made_for() -> None:
+    plain, elf = read_elf(sample()), read_elf(noted(note_bytes(MADE_FOR)))
+    assert read_note(elf.note) == MADE_FOR
+    assert (elf.entry, content(elf), elf.symbols) == (plain.entry, content(plain), plain.symbols)
+    assert (plain.note, read_note(plain.note)) == (b"", None)
+    assert noted(b"") == sample()
+
+
+@pytest.mark.skipif(READELF is None, reason="no readelf")
+def test_others_see_the_note_and_load_the_same() -> None:
+    """The note is a section that is not allocated, so that loaders, which go by program headers, never meet it."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(noted(note_bytes(MADE_FOR)))
+        file.flush()
+        said = subprocess.run([str(READELF), "-lSnW", file.name], capture_output=True, text=True, check=True)
+    assert said.stderr == ""
+    assert re.search(r"\.note\.dsa-sched +NOTE +00000000 \S+ \S+ 00 +0 +0 +4", said.stdout)
+    assert " dsa-sched " in said.stdout
+    assert re.findall(r"^  ([A-Z]+) +0x", said.stdout, re.MULTILINE) == ["LOAD"] * len(SEGMENTS)
+
+
+def note_of(owner: bytes, content: bytes, kind: int = 1) -> bytes:
+    def pad(data: bytes) -> bytes:
+        return data + bytes(-len(data) % 4)
+
+    return struct.pack("<III", len(owner), len(content), kind) + pad(owner) + pad(content)
+
+
+OURS = note_bytes(MADE_FOR)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        note_of(b"GNU\0", b"id", 3) + OURS,
+        note_of(b"dsa-sched\0", b"{}", 2) + OURS,
+        note_of(b"", b"") + OURS,
+    ],
+    ids=["GNU", "another type", "empty"],
+)
+def test_notes_of_others_are_passed_over(note: bytes) -> None:
+    assert read_note(read_elf(noted(note)).note) == MADE_FOR
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"\0" * 4, b"\0" * 4092, OURS + bytes(4096), b"\xff" * 64, struct.pack("<III", 2**32 - 1, 10, 1) + bytes(64),
+        note_of(b"dsa-sched", b"{}"),
+    ],
+    ids=["short", "zeros", "long", "ones", "owner beyond the end", "owner without its zero"],
+)  # fmt: skip
+def test_what_is_no_note_of_ours_is_none(note: bytes) -> None:
+    assert read_elf(noted(note)).note == b""
+
+
+FIELDS = {"isa": "i", "chip": "c", "chip_hash": "h", "cores": 8, "cluster": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"{", "is no JSON"),
+        (b"[" * 4000, "is no JSON"),
+        (b"\xff{}", "is no JSON"),
+        (b"[1]", "has other fields than isa, chip, chip_hash, cores, cluster"),
+        (b"{}", "has other fields than isa"),
+        (json.dumps({**FIELDS, "chip": "c" * 257}).encode(), "chip is no text of at most 256 printed characters"),
+        (json.dumps({**FIELDS, "chip": "\x1b[31m"}).encode(), "chip is no text"),
+        (json.dumps({**FIELDS, "isa": 3}).encode(), "isa is no text"),
+        (json.dumps({**FIELDS, "cores": 0}).encode(), "cores is no number from 1 to 65535"),
+        (json.dumps({**FIELDS, "cores": True}).encode(), "cores is no number"),
+        (json.dumps({**FIELDS, "cluster": 10**30}).encode(), "cluster is no number from 0 to 65535"),
+    ],
+)
+def test_a_note_that_we_would_not_write_is_refused(text: bytes, said: str) -> None:
+    with pytest.raises(ElfError, match="its note of what it was made for") as raised:
+        read_note(read_elf(noted(note_of(b"dsa-sched\0", text))).note)
+    assert said in str(raised.value)
 
 
 def test_what_is_written_is_read() -> None:

@@ -289,6 +289,44 @@ def test_a_program_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         traced("addi a1, a1, 1\njal zero, .-4")
 
 
+AGAIN = """
+lui a0, 0xc0000
+lui a1, 0xc0010
+lui t0, 0x40
+addi t0, t0, 8
+csrrw zero, shape_s1, t0
+addi t1, zero, 2
+addi t2, zero, 64
+"""
+TURN = """
+mov.m a1, a0
+addi t1, t1, -1
+{changed}
+bne t1, zero, {back}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "differ"),
+    [("addi zero, zero, 0", False), ("add a0, a0, t2", True), ("csrrw zero, stride_s, t2", True)],
+    ids=["nothing", "register", "CSR"],
+)
+def test_one_instruction_that_comes_again_is_what_registers_and_csrs_say_then(changed: str, differ: bool) -> None:
+    """The same word at the same address, twice: with what it was given before, and with something else."""
+    first, second = traced(AGAIN, TURN.format(changed=changed, back=".-12"))
+    assert first.reads == (Region("L1", 0, 8 * 4 * 2),)
+    assert (first.reads != second.reads) == differ
+    assert first.writes == second.writes
+
+
+def test_a_core_sends_to_itself_and_to_others_by_the_same_instruction() -> None:
+    """Only core 0 keeps what is sent to core 0."""
+    text = "addi t0, zero, 0\ncsrrw zero, mte_icdest, t0\nlui a0, 0xc0000\nlui a1, 0xc0010\naddi a2, zero, 64\n"
+    own, other = trace_elf(assembled(text, "icmov a1, a0, a2\nsync\n", END), 2, CHIP)
+    assert own.ops[0].writes == (Region("L1", 0x10000, 64),)
+    assert (other.ops[0].opcode, other.ops[0].writes) == ("icmov", ())
+
+
 NOWHERE = """
 lui a0, 0xd0000
 lui a1, 0xc0000

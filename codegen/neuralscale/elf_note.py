@@ -1,0 +1,75 @@
+"""The note in an executable that says what it was made for, so that whoever runs it elsewhere can be told.
+
+    MadeFor(chip, cores, cluster)  -- note_bytes -->  section .note.dsa-sched  -- read_note -->  the same
+
+One ELF note of the owner `dsa-sched` and type 1 in a section that no loader loads; its content is a line of JSON. Files
+of others have none; what strangers write into one is bounded and checked.
+"""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+
+from codegen.neuralscale.elf_format import ElfError
+from codegen.target import MadeFor
+
+__all__ = ["MOST_NOTE_BYTES", "NOTE_SECTION", "find_note", "note_bytes", "read_note"]
+
+NOTE_SECTION = ".note.dsa-sched"
+MOST_NOTE_BYTES = 4096
+"""Of a section with our note; longer ones are not looked at."""
+
+_OWNER = b"dsa-sched\0"
+_TYPE = 1
+_HEADER = Struct("<III")
+_TEXTS = {"isa": 64, "chip": 256, "chip_hash": 128}
+_NUMBERS = {"cores": (1, 1 << 16), "cluster": (0, 1 << 16)}
+"""Fields and what is the longest text, or the first number and the first that is too large."""
+
+
+def note_bytes(made_for: MadeFor) -> bytes:
+    """The content of the section."""
+    fields = {name: getattr(made_for, name) for name in (*_TEXTS, *_NUMBERS)}
+    text = json.dumps(fields).encode() + b"\n"
+    return _HEADER.pack(len(_OWNER), len(text), _TYPE) + _padded(_OWNER) + _padded(text)
+
+
+def find_note(section: memoryview) -> bytes:
+    """The content of our note in a section of notes; empty where there is none. A section that is cut short ends."""
+    place = 0
+    while place + _HEADER.size <= len(section):
+        owner_bytes, content_bytes, kind = _HEADER.unpack_from(section, place)
+        content = place + _HEADER.size + _aligned(owner_bytes)
+        owner = bytes(section[place + _HEADER.size : place + _HEADER.size + min(owner_bytes, len(_OWNER))])
+        if owner_bytes == len(_OWNER) and owner == _OWNER and kind == _TYPE:
+            return bytes(section[content : content + content_bytes])
+        place = content + _aligned(content_bytes)
+    return b""
+
+
+def read_note(content: bytes) -> MadeFor | None:
+    """What the content of our note says; None without content. Raises ElfError for what we would not write."""
+    if not content:
+        return None
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ElfError("its note of what it was made for is no JSON") from None
+    if not isinstance(fields, dict) or set(fields) != {*_TEXTS, *_NUMBERS}:
+        raise ElfError(f"its note of what it was made for has other fields than {', '.join((*_TEXTS, *_NUMBERS))}")
+    for name, most in _TEXTS.items():
+        if not isinstance(fields[name], str) or len(fields[name]) > most or not fields[name].isprintable():
+            raise ElfError(f"its note of what it was made for: {name} is no text of at most {most} printed characters")
+    for name, (least, end) in _NUMBERS.items():
+        if type(fields[name]) is not int or not least <= fields[name] < end:
+            raise ElfError(f"its note of what it was made for: {name} is no number from {least} to {end - 1}")
+    return MadeFor(**fields)
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // 4) * 4
+
+
+def _padded(data: bytes) -> bytes:
+    return data.ljust(_aligned(len(data)), b"\0")
