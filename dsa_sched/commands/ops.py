@@ -20,12 +20,12 @@ def ops(chip: str) -> None:
     An operator that breaks a rule is refused before any work, with its name, all of them at once.
     """
     from dsa_sched.driver import target_of
+    from dsa_sched.frontend.network import OURS
     from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
     from dsa_sched.report.listing import print_listing
     from hw_models.loading import load_chip
 
     target = target_of(load_chip(chip))
     print_listing(("kind", f"rules on {target.name}"), target.operators())
-    # ScaleShift is the simplifier's own: what a batch norm becomes where it cannot be folded.
-    names = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {"ScaleShift"}
+    names = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS}
     click.echo(f"\nONNX operators that the frontend reads: {', '.join(sorted(names))}")
