@@ -327,20 +327,20 @@ def _first_full(s: _Sampled) -> str:
 
 
 def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
-    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * recip(other), but by a
-    constant of one element x * half(1 / constant); other / x is recip(x) * other."""
+    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * recip(other + 2^-24),
+    but by a constant of one element x * half(1 / constant); other / x is recip(x + 2^-24) * other."""
     y = s.operand(other)
     tensor = s.graph.by_name[other]
     match kind:
         case "sub":
             return chip.add(chip.mul(x, _half(-1.0)), y) if swapped else chip.sub(x, y)
         case "div" if swapped:
-            return chip.mul(chip.recip(x), y)
+            return chip.mul(_reciprocal(x), y)
         case "div" if tensor.constant and prod(tensor.shape) == 1:
             value = float(s.tensor(other).reshape(-1)[0])
-            return chip.mul(x, _half(1.0 / value if value else np.inf))
+            return chip.mul(x, _half(1.0 / value if value else np.copysign(np.inf, value)))
         case "div":
-            return chip.mul(x, chip.recip(y))
+            return chip.mul(x, _reciprocal(y))
     return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
 
 
@@ -364,7 +364,16 @@ def _unary(op: Op, x: Halves) -> Halves:
             return _ramp(x, op.number("alpha"), op.number("beta"))
         case "hard_swish":
             return chip.mul(x, _ramp(x, 1 / 6, 0.5))
-    return {"exp": chip.exp, "sqrt": chip.sqrt, "reciprocal": chip.recip}[op.kind](x)
+        case "sqrt":
+            return chip.sqrt(chip.add(x, _half(0.0)))  # -0 has a root, too
+        case "reciprocal":
+            return _reciprocal(x)
+    return chip.exp(x)
+
+
+def _reciprocal(x: Halves) -> Halves:
+    """recip(x + 2^-24): infinite at zero."""
+    return chip.recip(chip.add(x, _half(2.0**-24)))
 
 
 def _clip(x: Halves, low: float, high: float) -> Halves:

@@ -5,9 +5,9 @@
 
 Squares of halves beyond 256 leave the range, and those below 2^-12 vanish. So every line is first multiplied by the
 power of two s that takes its largest magnitude to 64: exact, the same bits for all scalings of x by powers of two,
-squares of at most 2^14. It cancels in the quotient; epsilon is scaled with it, s being held so that epsilon * s * s is in
-the range. Where the mean is subtracted, the value of the line's span that is nearest to zero is subtracted before, so
-that neither a span of twice the range nor a mean much larger than the deviations costs anything, and a line of equal
+squares of at most 2^14. It cancels in the quotient; epsilon is scaled with it, s being held so that epsilon * s * s
+stays in the range. Where the mean is subtracted, the value of the line's span that is nearest to zero is subtracted
+before: neither a span of twice the range nor a mean much larger than the deviations costs anything, and a line of equal
 values is zero.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from math import floor, frexp, log2, prod, sqrt
 
 from dsa_sched.frontend.chain import Chain, Rule, Shape
-from dsa_sched.frontend.network import NEAREST, POWER, Array, Node
+from dsa_sched.frontend.network import NEAREST, POWER, Node
 
 __all__ = ["NORMS", "average", "inverse_deviation", "root_mean_square", "scaled"]
 
@@ -82,6 +82,10 @@ def _affine(chain: Chain, x: str, scale: str, bias: str) -> None:
         chain.add("Add", result, bias)
 
 
+def _epsilon(node: Node) -> float:
+    return node.number("epsilon", 1e-5)
+
+
 def _trailing_axes(chain: Chain, node: Node) -> Shape:
     rank = len(chain.shape(node.inputs[0]))
     return tuple(range(node.integer("axis", -1) % rank, rank)) if rank else ()
@@ -93,63 +97,46 @@ def _layer_norm(chain: Chain, node: Node) -> bool:
     mean, deviation, *_ = (*node.outputs[1:], "", "")
     if mean:
         average(chain, x, axes, mean)
-    result = _standardised(chain, x, axes, node.number("epsilon", 1e-5), deviation)
+    result = _standardised(chain, x, axes, _epsilon(node), deviation)
     _affine(chain, result, node.inputs[1], node.input(2))
     return bool(axes)
 
 
 def _rms_norm(chain: Chain, node: Node) -> bool:
-    x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), node.number("epsilon", 1e-5)
+    x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
     x, factor = scaled(chain, x, axes, epsilon, centred=False)
     result = chain.add("Mul", x, inverse_deviation(chain, x, factor, axes, epsilon))
     _affine(chain, result, node.inputs[1], "")
     return bool(axes)
 
 
-def _constants(chain: Chain, names: tuple[str, ...]) -> list[Array]:
-    """The constants among these."""
-    found = (chain.network.constants.get(name) for name in names)
-    return [array for array in found if array is not None]
+def _by_channel(chain: Chain, vector: str, rank: int) -> str:
+    """One element a channel, on axis 1."""
+    spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
+    constant = chain.network.constants.get(vector)
+    # Any view is a Flatten, Reshape or Squeeze; the shape decides.
+    return chain.add("Flatten", vector, shape=spread) if constant is None else chain.array(constant.reshape(spread))
 
 
 def _instance_norm(chain: Chain, node: Node) -> bool:
-    """Each channel of each image by itself; scale and bias must be constant."""
-    rank, known = len(chain.shape(node.inputs[0])), _constants(chain, node.inputs[1:3])
-    if len(known) < 2 or rank < 3:
+    """Each channel of each image by itself."""
+    rank = len(chain.shape(node.inputs[0]))
+    if rank < 3:
         return False
-    scale, bias = (chain.array(vector.reshape(-1, *(1,) * (rank - 2))) for vector in known)
-    axes = tuple(range(2, rank))
-    _affine(chain, _standardised(chain, node.inputs[0], axes, node.number("epsilon", 1e-5)), scale, bias)
-    return True
-
-
-def _group_norm(chain: Chain, node: Node) -> bool:
-    """Each group of channels of each image by itself, as a view with the groups on an axis; scale and bias, one a
-    channel (one a group until opset 20), must be constant."""
-    x, known, groups = node.inputs[0], _constants(chain, node.inputs[1:3]), node.integer("num_groups", 0)
-    shape = chain.shape(x)
-    if len(known) < 2 or len(shape) < 2 or groups < 1 or shape[1] % groups:
-        return False
-    of_a_group = prod(shape[1:]) // groups
-    x = chain.add("Flatten", x, shape=(shape[0], groups, of_a_group))  # any view is a Flatten; the shape decides
-    x = _standardised(chain, x, (2,), node.number("epsilon", 1e-5))
-    x = chain.add("Flatten", x, shape=shape)
-    spread = [v.repeat(shape[1] // groups) if v.size == groups else v for v in (v.reshape(-1) for v in known)]
-    scale, bias = (chain.array(vector.reshape(-1, *(1,) * (len(shape) - 2))) for vector in spread)
-    _affine(chain, x, scale, bias)
+    scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
+    _affine(chain, _standardised(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node)), scale, bias)
     return True
 
 
 def _batch_norm(chain: Chain, node: Node) -> bool:
-    """With the statistics of the data at hand, each channel over all images; others fold into an affine map. Scale and
-    bias must be constant, and running statistics not be read."""
-    rank, known = len(chain.shape(node.inputs[0])), _constants(chain, node.inputs[1:3])
+    """With the statistics of the data at hand, each channel over all images; others fold into an affine map. Running
+    statistics are not computed."""
+    rank = len(chain.shape(node.inputs[0]))
     read = any(name in chain.network.readers or name in chain.network.outputs for name in node.outputs[1:] if name)
-    if not node.integer("training_mode", 0) or read or len(known) < 2 or rank < 2:
+    if not node.integer("training_mode", 0) or read or rank < 2:
         return False
-    scale, bias = (chain.array(vector.reshape(-1, *(1,) * (rank - 2))) for vector in known)
-    axes = (0, *range(2, rank))
-    _affine(chain, _standardised(chain, node.inputs[0], axes, node.number("epsilon", 1e-5)), scale, bias)
+    scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
+    _affine(chain, _standardised(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node)), scale, bias)
     return True
 
 
@@ -189,7 +176,6 @@ NORMS: Mapping[str, Rule] = {
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
     "InstanceNormalization": _instance_norm,
-    "GroupNormalization": _group_norm,
     "BatchNormalization": _batch_norm,
     "LpNormalization": _lp_normalization,
     "ReduceL2": _reduce_l2,
