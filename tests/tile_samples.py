@@ -121,8 +121,8 @@ def _softmax(axis: int) -> Sample:
     return lambda b: b.softmax(b.input("x", 3, 4, 6), axis)
 
 
-def _reduce(kind: str, *axes: int) -> Sample:
-    return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes))
+def _reduce(kind: str, *axes: int, attributes: Attributes = ()) -> Sample:
+    return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes, attributes=attributes))
 
 
 def _lrn(b: MovementBuilder) -> str:
@@ -180,6 +180,10 @@ SAMPLES: Mapping[str, Sample] = {
     "reduce_sum of rows": _reduce("reduce_sum", 1),
     "reduce_max": _reduce("reduce_max", 1, 2),
     "reduce_max of two runs": _reduce("reduce_max", 0, 2),
+    "reduce_nearest": _reduce("reduce_nearest", 1, 2),
+    "reduce_nearest of rows": _reduce("reduce_nearest", 3),
+    "reduce_power": _reduce("reduce_power", 1, 2, attributes=(("centred", 0),)),
+    "reduce_power of two runs": _reduce("reduce_power", 0, 2, attributes=(("centred", 1),)),
     "reduce_mean": _reduce("reduce_mean", 1, 2),
     "reduce_mean of two runs": _reduce("reduce_mean", 1, 3),
     "lrn": _lrn,

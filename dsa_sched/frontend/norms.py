@@ -17,15 +17,27 @@ from collections.abc import Mapping
 from math import floor, frexp, log2, prod, sqrt
 
 from dsa_sched.frontend.chain import Chain, Rule, Shape
-from dsa_sched.frontend.network import NEAREST, POWER, Node
+from dsa_sched.frontend.network import NEAREST, POWER, Network, Node
 
-__all__ = ["NORMS", "average", "inverse_deviation", "root_mean_square", "scaled"]
+__all__ = ["NORMS", "centred_and_scaled", "reduced_axes", "root_mean_square", "scaled"]
 
 LARGEST_POWER = 15
 """ReducePower is at most two to this."""
 
 SMALLEST_NORM = 2.0**-10
 """What a norm is held above where one of zero gives zero: that of any other line is larger once it is scaled."""
+
+
+def reduced_axes(network: Network, node: Node) -> Shape | None:
+    """The axes of a reduction, from the front and in order; None where they are computed, or none is reduced."""
+    rank, given = len(network.shape(node.inputs[0])), node.input(1)
+    constant = network.constants.get(given)
+    if given and constant is None:
+        return None
+    listed = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
+    if not listed and node.integer("noop_with_empty_axes", 0):
+        return None
+    return tuple(sorted({axis % rank for axis in listed} if rank else ())) or tuple(range(rank))
 
 
 def average(chain: Chain, x: str, axes: Shape, output: str = "") -> str:
@@ -50,6 +62,12 @@ def scaled(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) 
     return chain.add("Mul", x, factor), factor
 
 
+def centred_and_scaled(chain: Chain, x: str, axes: Shape, epsilon: float) -> tuple[str, str]:
+    """x less its mean times a power of two for each line, and that power."""
+    spread, factor = scaled(chain, x, axes, epsilon, centred=True)
+    return chain.add("Sub", spread, average(chain, spread, axes)), factor
+
+
 def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: float) -> str:
     """sqrt(mean(x * x) + epsilon * factor * factor): of values that were multiplied by `factor`."""
     power = average(chain, chain.add("Mul", x, x), axes)
@@ -61,16 +79,10 @@ def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: fl
     return chain.add("Sqrt", power)
 
 
-def inverse_deviation(chain: Chain, x: str, factor: str, axes: Shape, epsilon: float) -> str:
-    """1 / sqrt(mean(x * x) + epsilon * factor * factor)."""
-    return chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
-
-
 def _standardised(chain: Chain, x: str, axes: Shape, epsilon: float, deviation: str = "") -> str:
     """(x - mean) / sqrt(variance + epsilon); 1 over that root under the name `deviation` where one is given."""
-    spread, factor = scaled(chain, x, axes, epsilon, centred=True)
-    centred = chain.add("Sub", spread, average(chain, spread, axes))
-    inverse = inverse_deviation(chain, centred, factor, axes, epsilon)
+    centred, factor = centred_and_scaled(chain, x, axes, epsilon)
+    inverse = chain.add("Reciprocal", root_mean_square(chain, centred, factor, axes, epsilon))
     if deviation:
         chain.add("Mul", inverse, factor, output=deviation)
     return chain.add("Mul", centred, inverse)
@@ -105,8 +117,8 @@ def _layer_norm(chain: Chain, node: Node) -> bool:
 def _rms_norm(chain: Chain, node: Node) -> bool:
     x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
     x, factor = scaled(chain, x, axes, epsilon, centred=False)
-    result = chain.add("Mul", x, inverse_deviation(chain, x, factor, axes, epsilon))
-    _affine(chain, result, node.inputs[1], "")
+    inverse = chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
+    _affine(chain, chain.add("Mul", x, inverse), node.inputs[1], "")
     return bool(axes)
 
 
@@ -157,12 +169,9 @@ def _lp_normalization(chain: Chain, node: Node) -> bool:
 
 def _reduce_l2(chain: Chain, node: Node) -> bool:
     """sqrt(sum(x * x)) as sqrt(mean of squares * elements), unscaled at the end."""
-    x, rank, given = node.inputs[0], len(chain.shape(node.inputs[0])), node.input(1)
-    constant = chain.network.constants.get(given)
-    listed = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
-    if (given and constant is None) or (not listed and node.integer("noop_with_empty_axes", 0)) or not rank:
+    x, axes = node.inputs[0], reduced_axes(chain.network, node)
+    if not axes:
         return False
-    axes = tuple(sorted(axis % rank for axis in listed)) or tuple(range(rank))
     count = prod(chain.shape(x)[axis] for axis in axes)
     x, factor = scaled(chain, x, axes, 0.0, centred=False)
     root = chain.add("Mul", root_mean_square(chain, x, factor, axes, 0.0), chain.number(sqrt(count)))

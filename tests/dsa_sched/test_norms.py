@@ -135,7 +135,63 @@ def channel_norm(op_type: str, axes: tuple[int, ...], *shape: int) -> Norm:
     return Norm(extents, nodes, meaning, constants)
 
 
+LAST = {"last": np.array([-1], np.int64)}
+
+
+def spelled_out_rms(*shape: int, power: bool, order: tuple[str, str]) -> Norm:
+    """As exporters write it: a square or a power, and a product with the reciprocal of the root."""
+
+    def nodes(_: float) -> list[onnx.NodeProto]:
+        return [
+            node("Pow", ["x", "two"], ["q"]) if power else node("Mul", ["x", "x"], ["q"]),
+            node("ReduceMean", ["q", "last"], ["m"]),
+            node("Add", ["m", "eps"] if power else ["eps", "m"], ["a"]),
+            node("Sqrt", ["a"], ["r"]),
+            node("Reciprocal", ["r"], ["i"]),
+            node("Mul", list(order), ["n"]),
+            node("Mul", ["n", "scale"], ["y"]),
+        ]
+
+    extents, constants = rows(*shape)
+    return Norm(extents, nodes, lambda x, e: by_rms(x, (-1,), e) * constants["scale"], {**constants, **LAST})
+
+
+def spelled_out_layer_norm(*shape: int) -> Norm:
+    def nodes(_: float) -> list[onnx.NodeProto]:
+        return [
+            node("ReduceMean", ["x", "last"], ["mu"]),
+            node("Sub", ["x", "mu"], ["d"]),
+            node("Pow", ["d", "two"], ["q"]),
+            node("ReduceMean", ["q", "last"], ["v"]),
+            node("Add", ["v", "eps"], ["a"]),
+            node("Sqrt", ["a"], ["r"]),
+            node("Div", ["d", "r"], ["y"]),
+        ]
+
+    return Norm(shape, nodes, lambda x, e: standardised(x, (-1,), e), LAST)
+
+
+def root_of_mean_square(*shape: int) -> Norm:
+    """The root by itself, which something else is divided by."""
+
+    def nodes(_: float) -> list[onnx.NodeProto]:
+        return [
+            node("Mul", ["x", "x"], ["q"]),
+            node("ReduceMean", ["q", "last"], ["m"]),
+            node("Add", ["m", "eps"], ["a"]),
+            node("Sqrt", ["a"], ["r"]),
+            node("Relu", ["x"], ["p"]),
+            node("Div", ["p", "r"], ["y"]),
+        ]
+
+    return Norm(shape, nodes, lambda x, e: np.maximum(x, 0) / np.sqrt((x * x).mean(-1, keepdims=True) + e), LAST)
+
+
 NORMS = {
+    "layer, spelled out": spelled_out_layer_norm(2, 3, 96),
+    "root mean square, spelled out": spelled_out_rms(4, 100, power=True, order=("x", "i")),
+    "root mean square, by products": spelled_out_rms(2, 2, 300, power=False, order=("i", "x")),
+    "root mean square of another value": root_of_mean_square(4, 100),
     "layer, rows of 768": layer_norm(2, 3, 768),
     "layer, short rows": layer_norm(5, 7),
     "layer, long rows": layer_norm(2, 5_000),
@@ -205,7 +261,7 @@ def test_norms_without_epsilon_of_all_magnitudes(name: str) -> None:
         assert error < LAYER_BOUND, f"2^{exponent}"
 
 
-@pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square", "instance", "batch"])
+@pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square", "instance", "batch", "layer, spelled out"])
 def test_without_epsilon_powers_of_two_change_no_bit(name: str) -> None:
     """Of values that scaling by 2^-10 leaves exact: multiples of 2^-14."""
     norm = NORMS[name]
@@ -241,7 +297,9 @@ def test_a_mean_much_larger_than_the_deviations(name: str) -> None:
         assert relative_error(run(compiled, x), norm.meaning(x.astype(np.float64), 1e-5)) < LAYER_BOUND
 
 
-@pytest.mark.parametrize("name", ["layer, rows of 768", "layer, long rows", "instance", "batch of rows"])
+@pytest.mark.parametrize(
+    "name", ["layer, rows of 768", "layer, long rows", "layer, spelled out", "instance", "batch of rows"]
+)
 @pytest.mark.parametrize("value", [0.0, 1e-4, 0.7, -1000.0, 65504.0])
 def test_rows_of_equal_values_are_the_bias(name: str, value: float) -> None:
     norm = NORMS[name]
