@@ -147,6 +147,9 @@ SAMPLES: Mapping[str, Sample] = {
     "max_pool": _pool("max_pool", (3, 3), 2, (1, 1, 1, 1)),
     "max_pool, stride 1": _pool("max_pool", (2, 3), 1, (0, 1, 0, 1)),
     "average_pool": _pool("average_pool", (3, 2), 2, (1, 0, 1, 0)),
+    "average_pool of many pixels": lambda b: b.elementwise(
+        "relu", b.pool("average_pool", b.input("x", 1, 17, 16, 12), (17, 16), 1)
+    ),
     "average_pool of whole images": _pool("average_pool", (6, 7), 1, (0, 0, 0, 0)),
     "leaky_relu": _unary("leaky_relu", ("alpha", 0.1)),
     "clip": _unary("clip", ("min", -0.3), ("max", 0.7)),

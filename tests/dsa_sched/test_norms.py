@@ -106,7 +106,7 @@ def layer_norm(*shape: int) -> Norm:
     extents, constants = rows(*shape)
 
     def meaning(x: Values, epsilon: float) -> Values:
-        return standardised(x, (-1,), epsilon) * constants["scale"] + constants["bias"]
+        return np.asarray(standardised(x, (-1,), epsilon) * constants["scale"] + constants["bias"])
 
     return Norm(extents, one("LayerNormalization", "scale", "bias"), meaning, constants)
 
@@ -127,7 +127,7 @@ def channel_norm(op_type: str, axes: tuple[int, ...], *shape: int) -> Norm:
 
     def meaning(x: Values, epsilon: float) -> Values:
         scale, bias = (constants[name].reshape(spread) for name in ("scale", "bias"))
-        return standardised(x, axes, epsilon) * scale + bias
+        return np.asarray(standardised(x, axes, epsilon) * scale + bias)
 
     if op_type == "InstanceNormalization":
         return Norm(extents, one(op_type, "scale", "bias"), meaning, constants)

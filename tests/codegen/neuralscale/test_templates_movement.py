@@ -110,7 +110,7 @@ MEANINGS: dict[str, Callable[[Values, tuple[int, ...]], Values]] = {
 
 def nearest_to_zero(x: Values, axes: tuple[int, ...]) -> Values:
     low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
-    return np.clip(np.zeros_like(low), low, high)
+    return np.asarray(np.clip(np.zeros_like(low), low, high))
 
 
 def power(largest: Values) -> Values:

@@ -90,5 +90,5 @@ def test_means_of_equal_pixels_keep_their_digits(pixels: tuple[int, int], value:
     stored = compiled.run({"x": image.view(np.uint16)})
     for got, wanted in compiled.expected(stored).values():
         np.testing.assert_array_equal(got, wanted)
-    got = stored[compiled.graph.outputs[0]].view(np.float16)
-    assert relative_error(got, image[:, :1, :1].astype(np.float64)) < 1e-2
+    mean = stored[compiled.graph.outputs[0]].view(np.float16)
+    assert relative_error(mean, image[:, :1, :1].astype(np.float64)) < 1e-2
