@@ -30,12 +30,15 @@ Points = npt.NDArray[np.intp]
 
 
 def relative_error(ours: Array, reference: Array) -> float:
-    """L2 norm of the difference over that of the reference; infinite where ours is not finite or should be zero."""
+    """L2 norm of the difference over that of the reference, among the values that are finite in the reference.
+
+    Infinite where ours should be zero, where ours is not finite and the reference is, and where the reference is NaN or
+    an infinity and ours is not the same there."""
     mine, theirs = ours.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
-    if not np.isfinite(mine).all() or not np.isfinite(theirs).all():
-        # A value that is infinite or NaN in both is agreement, anything else about it is not.
-        same = np.array_equal(mine, theirs, equal_nan=True)
-        return 0.0 if same else float("inf")
+    finite = np.isfinite(theirs)
+    if not np.isfinite(mine[finite]).all() or not np.array_equal(mine[~finite], theirs[~finite], equal_nan=True):
+        return float("inf")
+    mine, theirs = mine[finite], theirs[finite]
     difference, norm = float(np.linalg.norm(mine - theirs)), float(np.linalg.norm(theirs))
     if difference == 0:
         return 0.0

@@ -23,7 +23,7 @@ __all__ = ["Floor", "binding_floor", "compulsory_bytes", "items_per_second", "ne
 
 DTYPE = "float16"
 
-VECTOR_KINDS = ELEMENTWISE_KINDS | {"softmax", "lrn", "max_pool", "reduce_max"}
+VECTOR_KINDS = ELEMENTWISE_KINDS | {"softmax", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"}
 """Sums and means can be products with ones, and data are moved by other engines."""
 
 

@@ -37,12 +37,12 @@ class MovementBuilder(GraphBuilder):
         read = tuple(Full() if i == over else axis(f"i{i}") for i in range(len(shape)))
         return self._moved("take", x, shape, read, (("axis", over), ("indices", indices)))
 
-    def reduce(self, kind: str, x: str, *axes: int) -> str:
+    def reduce(self, kind: str, x: str, *axes: int, attributes: tuple[tuple[str, Attribute], ...] = ()) -> str:
         extents = self.shape(x)
         shape = tuple(1 if i in axes else extent for i, extent in enumerate(extents))
         read = tuple(axis(f"k{i}" if i in axes else f"i{i}") for i in range(len(shape)))
         reduced = tuple(Axis(f"k{i}", extents[i], True) for i in axes)
-        return self._moved(kind, x, shape, read, (("axes", axes),), reduced)
+        return self._moved(kind, x, shape, read, (("axes", axes), *attributes), reduced)
 
     def lrn(self, x: str, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> str:
         shape = self.shape(x)

@@ -121,8 +121,8 @@ def _softmax(axis: int) -> Sample:
     return lambda b: b.softmax(b.input("x", 3, 4, 6), axis)
 
 
-def _reduce(kind: str, *axes: int) -> Sample:
-    return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes))
+def _reduce(kind: str, *axes: int, attributes: Attributes = ()) -> Sample:
+    return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes, attributes=attributes))
 
 
 def _lrn(b: MovementBuilder) -> str:
@@ -147,6 +147,9 @@ SAMPLES: Mapping[str, Sample] = {
     "max_pool": _pool("max_pool", (3, 3), 2, (1, 1, 1, 1)),
     "max_pool, stride 1": _pool("max_pool", (2, 3), 1, (0, 1, 0, 1)),
     "average_pool": _pool("average_pool", (3, 2), 2, (1, 0, 1, 0)),
+    "average_pool of many pixels": lambda b: b.elementwise(
+        "relu", b.pool("average_pool", b.input("x", 1, 17, 16, 12), (17, 16), 1)
+    ),
     "average_pool of whole images": _pool("average_pool", (6, 7), 1, (0, 0, 0, 0)),
     "leaky_relu": _unary("leaky_relu", ("alpha", 0.1)),
     "clip": _unary("clip", ("min", -0.3), ("max", 0.7)),
@@ -180,6 +183,10 @@ SAMPLES: Mapping[str, Sample] = {
     "reduce_sum of rows": _reduce("reduce_sum", 1),
     "reduce_max": _reduce("reduce_max", 1, 2),
     "reduce_max of two runs": _reduce("reduce_max", 0, 2),
+    "reduce_nearest": _reduce("reduce_nearest", 1, 2),
+    "reduce_nearest of rows": _reduce("reduce_nearest", 3),
+    "reduce_power": _reduce("reduce_power", 1, 2, attributes=(("centred", 0),)),
+    "reduce_power of two runs": _reduce("reduce_power", 0, 2, attributes=(("centred", 1),)),
     "reduce_mean": _reduce("reduce_mean", 1, 2),
     "reduce_mean of two runs": _reduce("reduce_mean", 1, 3),
     "lrn": _lrn,

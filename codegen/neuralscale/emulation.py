@@ -12,6 +12,7 @@ zero, with denormals, overflow to infinity. A NaN is just NaN here; in bits it i
 from __future__ import annotations
 
 from importlib.resources import files
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ Halves = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint16]
 
 _LARGEST = 65504.0
+LONGEST_PIECE = 64
+"""Terms that are added one by one in a long sum."""
+
 _PRODUCTS_AT_A_TIME = 1 << 20
 
 
@@ -138,6 +142,35 @@ def accumulate(values: Halves, axis: int) -> Halves:
     for element in elements[1:]:
         total = add(total, element)
     return total
+
+
+def total(values: Halves, mean: bool = False) -> Halves:
+    """Sums, or means, along the last axis, in pieces of about sqrt(length) elements and at most LONGEST_PIECE: each
+    from its first element, then the sums of the pieces one by one, in pieces again where they are more than that.
+    For a mean the elements are first multiplied by 1 / piece, the sums of pieces by piece / length; where these are
+    summed in pieces again, by that times their number / their piece."""
+    length = values.shape[-1]
+    piece = min(LONGEST_PIECE, isqrt(max(0, length - 1)) + 1)
+    factor = piece / length if mean else None
+    if mean:
+        values = mul(values, _immediate(1 / piece))
+    while True:
+        length, last = values.shape[-1], values.ndim - 1
+        sums = np.stack([accumulate(values[..., i : i + piece], last) for i in range(0, length, piece)], -1)
+        count = sums.shape[-1]
+        piece = min(LONGEST_PIECE, isqrt(max(0, count - 1)) + 1)
+        again = count > LONGEST_PIECE
+        if factor is not None:
+            sums = mul(sums, _immediate(factor * (count / piece if again else 1)))
+            factor = piece / count
+        if not again:
+            return accumulate(sums, last)
+        values = sums
+
+
+def _immediate(value: float) -> Halves:
+    """The nearest half, as an instruction holds a number."""
+    return np.asarray(np.float16(value), np.float64)
 
 
 def largest(values: Halves, axis: int) -> Halves:

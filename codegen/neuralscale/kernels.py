@@ -22,6 +22,7 @@ from codegen.neuralscale.templates.pooling import PoolingTemplate
 from codegen.neuralscale.templates.rearrange import RearrangeTemplate
 from codegen.neuralscale.templates.reduction import ReductionTemplate
 from codegen.neuralscale.templates.resize import ResizeTemplate
+from codegen.neuralscale.templates.scaling import ScalingTemplate
 from codegen.neuralscale.templates.softmax import SoftmaxTemplate
 from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
 from codegen.neuralscale.transfers import copy_instructions
@@ -44,6 +45,7 @@ TEMPLATES: Mapping[str, Template] = {
     "concat": ConcatTemplate(),
     **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "take")},
     **{kind: ReductionTemplate() for kind in ("reduce_sum", "reduce_mean", "reduce_max")},
+    **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
     **{kind: PointwiseTemplate() for kind in sorted(ELEMENTWISE_KINDS)},

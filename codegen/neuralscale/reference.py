@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isqrt, prod
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,8 @@ Read = Callable[[str], Bits]
 WHOLE_REDUCTION = 2_048
 """The longest reduction that one matrix instruction may do; longer ones are cut into runs of about RUN_LENGTH."""
 
-WHOLE_MEAN = 9_000
+WHOLE_MEAN = 256
+"""Pixels of an image whose mean is one dot product."""
 
 RUN_LENGTH = 1_152
 SAMPLES_AT_A_TIME = 1_024
@@ -223,15 +224,17 @@ def _max_pool(s: _Sampled) -> Halves:
 
 
 def _average_pool(s: _Sampled) -> Halves:
-    """A mean over the whole image (up to 9,000 pixels) is a dot product with 1 / pixels. Any other is the input times
-    1 / taps, summed down the columns of the window and then across, from +0; where fewer taps count than the window
-    has, one more product with taps / count.
+    """A mean over the whole image is a dot product with 1 / pixels, of more than WHOLE_MEAN pixels a mean in pieces,
+    the pixels row by row. Any other is the input times 1 / taps, summed down the columns of the window and then across,
+    from +0; where fewer taps count than the window has, one more product with taps / count.
     """
     op, x = s.op, s.tensor(s.op.inputs[0])
     kernel, pads = op.ints("kernel"), op.ints("pads")
     taps = prod(kernel)
-    if kernel == x.shape[1:3] and not any(pads) and taps <= WHOLE_MEAN:
+    if kernel == x.shape[1:3] and not any(pads):
         pixels = np.moveaxis(x.reshape(x.shape[0], taps, x.shape[3]), 1, 2)[s.points[:, 0], s.points[:, 3]]
+        if taps > WHOLE_MEAN:
+            return chip.total(pixels, mean=True)
         return chip.dot(np.broadcast_to(_half(1.0 / taps), pixels.shape), pixels)
     mean = _windowed(s, chip.mul(x, _half(1.0 / taps)), 0.0, chip.add)
     counted = np.ones(len(s.points), np.int64)
@@ -264,18 +267,14 @@ def _windowed(s: _Sampled, x: Halves, start: float, combine: Callable[[Halves, H
 
 
 def _softmax(s: _Sampled) -> Halves:
-    """exp(x - max of the line); sums over pieces of about sqrt(length) elements, each from its first element, then over
-    the pieces' sums; the exponential times the reciprocal of that sum.
-    """
+    """exp(x - max of the line), summed in pieces; the exponential times the reciprocal of that sum."""
     x = s.tensor(s.op.inputs[0])
     axis = int(s.op.number("axis")) % x.ndim
     length = x.shape[axis]
     which, back = np.unique(np.delete(s.points, axis, 1), axis=0, return_inverse=True)
     rows = np.moveaxis(x, axis, -1)[tuple(which.T)].reshape(-1, length)
     powers = chip.exp(chip.sub(rows, chip.largest(rows, 1)[:, None]))
-    piece = isqrt(length - 1) + 1 if length > 1 else 1
-    sums = [chip.accumulate(powers[:, start : start + piece], 1) for start in range(0, length, piece)]
-    scale = chip.recip(chip.accumulate(np.stack(sums, 1), 1))
+    scale = chip.recip(chip.total(powers))
     back = back.reshape(-1)
     return chip.mul(powers[back, s.points[:, axis]], scale[back])
 
@@ -328,20 +327,20 @@ def _first_full(s: _Sampled) -> str:
 
 
 def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
-    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * recip(other), but by a
-    constant of one element x * half(1 / constant); other / x is recip(x) * other."""
+    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * recip(other + 2^-24),
+    but by a constant of one element x * half(1 / constant); other / x is recip(x + 2^-24) * other."""
     y = s.operand(other)
     tensor = s.graph.by_name[other]
     match kind:
         case "sub":
             return chip.add(chip.mul(x, _half(-1.0)), y) if swapped else chip.sub(x, y)
         case "div" if swapped:
-            return chip.mul(chip.recip(x), y)
+            return chip.mul(_reciprocal(x), y)
         case "div" if tensor.constant and prod(tensor.shape) == 1:
             value = float(s.tensor(other).reshape(-1)[0])
-            return chip.mul(x, _half(1.0 / value if value else np.inf))
+            return chip.mul(x, _half(1.0 / value if value else np.copysign(np.inf, value)))
         case "div":
-            return chip.mul(x, chip.recip(y))
+            return chip.mul(x, _reciprocal(y))
     return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
 
 
@@ -365,7 +364,16 @@ def _unary(op: Op, x: Halves) -> Halves:
             return _ramp(x, op.number("alpha"), op.number("beta"))
         case "hard_swish":
             return chip.mul(x, _ramp(x, 1 / 6, 0.5))
-    return {"exp": chip.exp, "sqrt": chip.sqrt, "reciprocal": chip.recip}[op.kind](x)
+        case "sqrt":
+            return chip.sqrt(chip.add(x, _half(0.0)))  # -0 has a root, too
+        case "reciprocal":
+            return _reciprocal(x)
+    return chip.exp(x)
+
+
+def _reciprocal(x: Halves) -> Halves:
+    """recip(x + 2^-24): infinite at zero."""
+    return chip.recip(chip.add(x, _half(2.0**-24)))
 
 
 def _clip(x: Halves, low: float, high: float) -> Halves:

@@ -9,7 +9,6 @@ operator, the order of operations in the docstrings, and the slow arithmetic of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +65,14 @@ def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     """Neighbouring reduced axes together, the last of them first: what the first reduction rounds, the second reads."""
     del graph
+    rows = _reduced_rows(op, x, points)
+    while rows.ndim > 1:
+        rows = _reduced(op.kind, rows)
+    return rows
+
+
+def _reduced_rows(op: Op, x: Halves, points: Points) -> Halves:
+    """What is reduced for each point: [S, elements of the first group of neighbouring axes, of the second, ...]."""
     axes = set(op.ints("axes"))
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     groups: list[list[int]] = []
@@ -76,26 +83,29 @@ def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
             groups.append([axis])
     moved = x.transpose([*kept, *sorted(axes)])
     rows: Halves = moved[tuple(points[:, kept].T)] if kept else np.broadcast_to(moved, (len(points), *moved.shape))
-    rows = rows.reshape(len(points), *(int(np.prod([x.shape[axis] for axis in group])) for group in groups))
-    while rows.ndim > 1:
-        rows = _reduced(op.kind, rows)
-    return rows
+    return rows.reshape(len(points), *(int(np.prod([x.shape[axis] for axis in group])) for group in groups))
 
 
 def _reduced(kind: str, rows: Halves) -> Halves:
-    """The last axis: a maximum; or sums of pieces of about sqrt(length) elements, each from its first element, then the
-    sum of those. For a mean the elements are first multiplied by 1 / piece, the sums of pieces by piece / length."""
+    """The last axis: a maximum, or a sum or mean in pieces."""
     if kind == "reduce_max":
         return chip.largest(rows, rows.ndim - 1)
-    length = rows.shape[-1]
-    piece = isqrt(length - 1) + 1 if length > 1 else 1
-    if kind == "reduce_mean":
-        rows = chip.mul(rows, _half(1 / piece))
-    last = rows.ndim - 1
-    sums = np.stack([chip.accumulate(rows[..., i : i + piece], last) for i in range(0, length, piece)], -1)
-    if kind == "reduce_mean":
-        sums = chip.mul(sums, _half(piece / length))
-    return chip.accumulate(sums, last)
+    return chip.total(rows, mean=kind == "reduce_mean")
+
+
+def _nearest_to_zero(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """max(low, 0) + min(high, 0), low and high being the smallest and the largest of what is reduced."""
+    del graph
+    rows = _reduced_rows(op, x, points).reshape(len(points), -1)
+    return chip.add(chip.maximum(chip.smallest(rows, 1), _half(0)), chip.minimum(chip.largest(rows, 1), _half(0)))
+
+
+def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+    """64 over the power of two at or above m = max |x|, or max |x - nearest|, with m held between 2^-9 and 65504."""
+    rows = _reduced_rows(op, x, points).reshape(len(points), -1)
+    centre = _nearest_to_zero(graph, op, x, points) if op.number("centred") else np.zeros(len(points))
+    m = np.clip(chip.largest(np.abs(chip.sub(rows, centre[:, None])), 1), 2.0**-9, 65504.0)
+    return np.where(np.isnan(m), m, 64 / np.exp2(np.ceil(np.log2(m))))
 
 
 def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
@@ -192,6 +202,8 @@ RULES: Mapping[str, Rule] = {
     "reduce_sum": _reduce,
     "reduce_mean": _reduce,
     "reduce_max": _reduce,
+    "reduce_nearest": _nearest_to_zero,
+    "reduce_power": _power_of_line,
     "lrn": _lrn,
     "resize": _resize,
 }

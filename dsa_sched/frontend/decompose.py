@@ -1,72 +1,27 @@
 """Operators that are others put together: each becomes a few nodes that there are rules for.
 
-    LayerNormalization  -->  ReduceMean, Sub, Mul, ReduceMean, Add, Sqrt, Reciprocal, Mul, Mul, Add
-    Elu                 -->  Relu + alpha * (Exp(Min(x, 0)) - 1)
+    Softsign  -->  x / (1 + Abs(x))
+    Elu       -->  Relu + alpha * (Exp(Min(x, 0)) - 1)
 
-The definitions are ONNX's own. A node that a function here cannot express (an exponent that is computed) stays as it is
-and is refused later, by name. The last node of a chain keeps the node's name and its output's.
+The definitions are ONNX's own; those that divide by a norm are in `norms.py`. A node that a function here cannot
+express (an exponent that is computed) stays as it is and is refused later, by name. The last node of a chain keeps the
+node's name and its output's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import pi, sqrt
 
-import numpy as np
-import onnx
-
-from dsa_sched.frontend.network import Array, Network, Node, Setting, Value
+from dsa_sched.frontend import norms
+from dsa_sched.frontend.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network import Network, Node
 
 __all__ = ["DECOMPOSED", "LIMITS", "decompose"]
 
-Shape = tuple[int, ...]
-Settings = tuple[tuple[str, Setting], ...]
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
-
-
-@dataclass
-class Chain:
-    """The nodes that take the place of one, and the values and constants that they bring."""
-
-    network: Network
-    node: Node
-    nodes: list[Node] = field(default_factory=list)
-    values: dict[str, Value] = field(default_factory=dict)
-    constants: dict[str, Array] = field(default_factory=dict)
-
-    def shape(self, name: str) -> Shape:
-        return self.values[name].shape if name in self.values else self.network.shape(name)
-
-    def number(self, value: float) -> str:
-        return self.array(np.array(value))
-
-    def array(self, value: Array) -> str:
-        name = f"{self.node.outputs[0]}::constant{len(self.constants)}"
-        self.constants[name] = value
-        self.values[name] = Value(value.shape, onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
-        return name
-
-    def add(
-        self, op_type: str, *inputs: str, shape: Shape | None = None, settings: Settings = (), output: str = ""
-    ) -> str:
-        """One more node; its result has the broadcast shape of its operands unless told otherwise."""
-        output = output or f"{self.node.outputs[0]}::{len(self.nodes)}"
-        name = f"{self.node.name}::{len(self.nodes)}"
-        if shape is None:
-            shape = np.broadcast_shapes(*(self.shape(i) for i in inputs))
-        self.values[output] = Value(shape, self.network.values[self.node.outputs[0]].dtype)
-        self.nodes.append(Node(name, op_type, inputs, (output,), settings))
-        return output
-
-    def finished(self) -> tuple[Node, ...]:
-        """The nodes, the last of them under the name and with the output of the node that was."""
-        return (*self.nodes[:-1], replace(self.nodes[-1], name=self.node.name, outputs=self.node.outputs[:1]))
-
-
-Rule = Callable[[Chain, Node], bool]
-"""Writes the nodes, the result last; False where it cannot, with whatever it wrote thrown away."""
 
 
 def decompose(network: Network) -> Network:
@@ -193,57 +148,6 @@ def _gelu(chain: Chain, node: Node) -> bool:
     return True
 
 
-def _average(chain: Chain, x: str, axes: Shape, output: str = "") -> str:
-    """The mean over `axes`, which stay with one element."""
-    shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
-    return chain.add("ReduceMean", x, shape=shape, settings=(("axes", axes), ("keepdims", 1)), output=output)
-
-
-def _inverse_root(chain: Chain, x: str, axes: Shape, epsilon: float, output: str = "") -> str:
-    """1 / sqrt(mean(x * x) + epsilon)."""
-    power = _average(chain, chain.add("Mul", x, x), axes)
-    return chain.add("Reciprocal", chain.add("Sqrt", chain.add("Add", power, chain.number(epsilon))), output=output)
-
-
-def _trailing_axes(chain: Chain, node: Node) -> Shape:
-    rank = len(chain.shape(node.inputs[0]))
-    return tuple(range(node.integer("axis", -1) % rank, rank)) if rank else ()
-
-
-def _layer_norm(chain: Chain, node: Node) -> bool:
-    """Mean and inverse deviation are outputs too, where the node names them."""
-    x, axes = node.inputs[0], _trailing_axes(chain, node)
-    names = (*node.outputs[1:], "", "")
-    centred = chain.add("Sub", x, _average(chain, x, axes, names[0]))
-    inverse = _inverse_root(chain, centred, axes, node.number("epsilon", 1e-5), names[1])
-    result = chain.add("Mul", chain.add("Mul", centred, inverse), node.inputs[1])
-    if node.input(2):
-        chain.add("Add", result, node.input(2))
-    return bool(axes)
-
-
-def _rms_norm(chain: Chain, node: Node) -> bool:
-    x, axes = node.inputs[0], _trailing_axes(chain, node)
-    inverse = _inverse_root(chain, x, axes, node.number("epsilon", 1e-5))
-    chain.add("Mul", chain.add("Mul", x, inverse), node.inputs[1])
-    return bool(axes)
-
-
-def _instance_norm(chain: Chain, node: Node) -> bool:
-    """Each channel of each image by itself; scale and bias must be constant."""
-    x, rank = node.inputs[0], len(chain.shape(node.inputs[0]))
-    vectors = [chain.network.constants.get(name) for name in node.inputs[1:3]]
-    known = [vector for vector in vectors if vector is not None]
-    if len(known) < 2 or rank < 3:
-        return False
-    axes = tuple(range(2, rank))
-    scale, bias = (chain.array(vector.reshape(-1, *(1,) * (rank - 2))) for vector in known)
-    centred = chain.add("Sub", x, _average(chain, x, axes))
-    inverse = _inverse_root(chain, centred, axes, node.number("epsilon", 1e-5))
-    chain.add("Add", chain.add("Mul", chain.add("Mul", centred, inverse), scale), bias)
-    return True
-
-
 def _rearranged(chain: Chain, x: str, split: Shape, perm: Shape, joined: Shape) -> bool:
     """Axes split, permuted and joined."""
     turned = tuple(split[axis] for axis in perm)
@@ -282,7 +186,6 @@ DECOMPOSED: Mapping[str, Rule] = {
     "Mean": _mean,
     "ReduceMin": _reduction(("Neg",), "ReduceMax", ("Neg",)),
     "ReduceL1": _reduction(("Abs",), "ReduceSum", ()),
-    "ReduceL2": _reduction(("Square",), "ReduceSum", ("Sqrt",)),
     "ReduceSumSquare": _reduction(("Square",), "ReduceSum", ()),
     "Elu": _elu,
     "Selu": _elu,
@@ -291,9 +194,7 @@ DECOMPOSED: Mapping[str, Rule] = {
     "Softsign": _softsign,
     "Swish": _swish,
     "Gelu": _gelu,
-    "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm,
-    "InstanceNormalization": _instance_norm,
+    **norms.NORMS,
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
 }

@@ -20,6 +20,9 @@ from onnx import helper, numpy_helper
 from hw_models.errors import ModelError
 
 __all__ = [
+    "NEAREST",
+    "OURS",
+    "POWER",
     "SCALE_SHIFT",
     "Array",
     "Network",
@@ -35,7 +38,14 @@ __all__ = [
 ]
 
 SCALE_SHIFT = "ScaleShift"
-"""The one operator type here that ONNX does not have: x * scale + shift along axis 1."""
+"""An operator type that ONNX does not have: x * scale + shift along axis 1."""
+
+NEAREST, POWER = "ReduceNearest", "ReducePower"
+"""Two more, along `axes`, which stay with one element: the value nearest to zero between the smallest and the largest
+element; and 64 over the power of two at or above the largest magnitude, after subtracting that value if `centred`."""
+
+OURS = (SCALE_SHIFT, NEAREST, POWER)
+"""Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]
 Setting = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]

@@ -23,7 +23,14 @@ from partitioner.graph import Axis, Stage
 
 __all__ = ["Placed", "device_stages"]
 
-REDUCTIONS = {"reduce_mean": "ReduceMean", "reduce_sum": "ReduceSum", "reduce_max": "ReduceMax"}
+REDUCTIONS = {
+    "reduce_mean": "ReduceMean",
+    "reduce_sum": "ReduceSum",
+    "reduce_max": "ReduceMax",
+    "reduce_nearest": "ReduceMax",
+    "reduce_power": "ReduceMax",
+}
+"""Kinds that read whole axes, and the ONNX operator that reads what they read."""
 READABLE_REDUCTIONS = {"rv0": "ry", "rv1": "rx", "k": "k"}
 
 
@@ -89,7 +96,7 @@ def _signature(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Placed
         case "pad":
             pads = op.ints("begins") + op.ints("ends")
             return Signature("Pad", (), (shapes[0], (len(pads),)), results, ((1, pads),))
-        case "reduce_mean" | "reduce_sum" | "reduce_max":
+        case kind if kind in REDUCTIONS:
             axes = op.ints("axes")
             return Signature(REDUCTIONS[op.kind], (), (shapes[0], (len(axes),)), results, ((1, axes),))
     return of("Add" if op.kind in BINARY_KINDS.values() else "Relu")

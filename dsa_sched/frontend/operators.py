@@ -17,7 +17,7 @@ import onnx
 
 from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
 from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
-from dsa_sched.frontend.network import SCALE_SHIFT, Network, Node, Value
+from dsa_sched.frontend.network import NEAREST, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.refusals import RefusedNode
 from dsa_sched.frontend.scalars import give_axes
@@ -171,6 +171,8 @@ OPERATORS: dict[str, Rule] = {
     "HardSigmoid": rules_elementwise.hard_sigmoid,
     "Clip": rules_elementwise.clip,
     SCALE_SHIFT: rules_elementwise.scale_shift,
+    NEAREST: rules_axes.reduce_line,
+    POWER: rules_axes.reduce_line,
     "BatchNormalization": rules_elementwise.batch_norm,
     **dict.fromkeys(("Dropout", "Cast"), rules_elementwise.left_over),
     "Softmax": rules_axes.softmax,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from math import prod
 
-from dsa_sched.frontend.network import Node
+from dsa_sched.frontend.network import NEAREST, Node
 from dsa_sched.frontend.operation import Refusal, Writer
 from dsa_sched.frontend.rules_window import whole_pool
 from dsa_sched.frontend.shapes import shape_text
 from partitioner.graph import Attribute
 
-__all__ = ["concat", "gather", "pad", "reduce", "reshape", "slice_", "softmax", "split", "transpose"]
+__all__ = ["concat", "gather", "pad", "reduce", "reduce_line", "reshape", "slice_", "softmax", "split", "transpose"]
 
 
 def _axis(writer: Writer, node: Node, axis: int) -> int:
@@ -120,6 +120,15 @@ def reduce(writer: Writer, node: Node) -> None:
         writer.add(node, kind, {"axes": axes}, suffix=suffix)
     if suffix:
         writer.add(node, "view", inputs=(result,))
+
+
+def reduce_line(writer: Writer, node: Node) -> None:
+    """Our own two operators, as the decomposition of a norm writes them: axes are counted from the front and stay."""
+    axes = node.integers("axes", ())
+    if node.op_type == NEAREST:
+        writer.add(node, "reduce_nearest", {"axes": axes})
+    else:
+        writer.add(node, "reduce_power", {"axes": axes, "centred": node.integer("centred", 0)})
 
 
 def gather(writer: Writer, node: Node) -> None:

@@ -6,7 +6,7 @@
 
 A node that absorbs others keeps its own name and takes the output name of the last of them, so that every tensor left
 carries the value that the user's file computes under that name; one that does not has an `Origin`.
-`ScaleShift(x, scale, shift)` is the one operator here that ONNX does not have: x * scale + shift along axis 1.
+`ScaleShift(x, scale, shift)` is an operator that ONNX does not have: x * scale + shift along axis 1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dsa_sched.frontend.decompose import decompose
 from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
+from dsa_sched.frontend.norm_patterns import scale_norms
 
 __all__ = ["PASSES", "simplify"]
 
@@ -302,6 +303,7 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     drop_empty_pieces,
     drop_no_ops,
     unify_reshapes,
+    scale_norms,
     fold_affine,
     move_gains,
 )

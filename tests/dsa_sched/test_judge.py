@@ -25,6 +25,11 @@ def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         (array(inf, 4), array(3, 4), inf),
         (array(3, 4), array(inf, 4), inf),
         (array(inf, 4), array(inf, 4), 0.0),
+        (array(nan, 3, 4.5), array(nan, 3, 4), 0.1),
+        (array(-inf, 3, 4.5), array(-inf, 3, 4), 0.1),
+        (array(-inf, 3, 4), array(inf, 3, 4), inf),
+        (array(inf, 3, 4), array(nan, 3, 4), inf),
+        (array(nan, nan), array(nan, nan), 0.0),
     ],
 )
 def test_relative_error(ours: np.ndarray, reference: np.ndarray, error: float) -> None:

@@ -1,14 +1,16 @@
 """Element-wise operators on the vector engine: as anchors of their own kernel and as trailing maps of another.
 
 Order of operations (`reference.py` follows it): binary operators compute `running value op other operand`; a
-subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by the chip's
-reciprocal. Sigmoid is recip(1 + exp(-1 * x)), tanh 2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1).
+subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal. The
+chip's own is NaN at zero: 2^-24, the least half, is added first, so that it is infinite there (and a bit off between
+2^-14 and 2^-12). Its root is NaN at -0: 0 is added first. Sigmoid is recip(1 + exp(-1 * x)), tanh
+2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, prod
+from math import copysign, inf, prod
 from typing import TYPE_CHECKING
 
 from codegen.neuralscale.issue import Issue, Matrix
@@ -35,6 +37,9 @@ __all__ = [
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
+BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": 3}
+"""Vector passes of operators with several operands, where they are more than one."""
+
 UNARY = {
     "relu": 1,
     "leaky_relu": 1,
@@ -42,14 +47,16 @@ UNARY = {
     "neg": 1,
     "abs": 1,
     "exp": 1,
-    "sqrt": 1,
-    "reciprocal": 1,
+    "sqrt": 2,
+    "reciprocal": 2,
     "sigmoid": 4,
     "tanh": 6,
     "hard_sigmoid": 4,
     "hard_swish": 5,
 }
 """Vector passes of each unary operator."""
+
+LEAST = 2.0**-24
 
 
 def running_operand(graph: Graph, op: Op) -> str:
@@ -83,7 +90,7 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
 
 def passes(op: Op) -> int:
     """Vector instructions over the whole tile that `op` takes."""
-    return 2 if op.kind in ("scale_shift", "div", "sub") else UNARY.get(op.kind, 1)
+    return BINARY_PASSES.get(op.kind) or UNARY.get(op.kind, 1)
 
 
 def scratch_needed(op: Op) -> bool:
@@ -120,11 +127,11 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
         yield from issue.scalar("veemul", output, current, -1.0)
         current, mnemonic = output, "veadd"
     elif op.kind == "div" and swapped:
-        yield from issue.unary("verecip.m", output, current)
+        yield from _reciprocal(issue, output, current)
         current = output
     elif op.kind == "div":
         scratch = tile.matrix("scratch", operand.rows, operand.columns)
-        yield from issue.unary("verecip.m", scratch, operand)
+        yield from _reciprocal(issue, scratch, operand)
         operand = scratch
     shape = box_shape(tile.box)
     padded = padded_shape(tile.graph, other, op.outputs[0])
@@ -139,10 +146,10 @@ def _with_scalar(
         yield from issue.scalar("veemul", output, current, -1.0)
         yield from issue.scalar("veadd", output, output, value)
     elif kind == "div" and swapped:
-        yield from issue.unary("verecip.m", output, current)
+        yield from _reciprocal(issue, output, current)
         yield from issue.scalar("veemul", output, output, value)
     elif kind == "div":
-        yield from issue.scalar("veemul", output, current, 1.0 / value if value else inf)
+        yield from issue.scalar("veemul", output, current, 1.0 / value if value else copysign(inf, value))
     else:
         yield from issue.scalar(BINARY[kind], output, current, value)
 
@@ -162,9 +169,10 @@ def _unary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix) ->
         case "exp":
             yield from issue.unary("veexp.m", output, current)
         case "sqrt":
-            yield from issue.unary("vesqrt.m", output, current)
+            yield from issue.scalar("veadd", output, current, 0.0)
+            yield from issue.unary("vesqrt.m", output, output)
         case "reciprocal":
-            yield from issue.unary("verecip.m", output, current)
+            yield from _reciprocal(issue, output, current)
         case "sigmoid":
             yield from _sigmoid(issue, current, output, -1.0)
         case "tanh":
@@ -181,6 +189,11 @@ def _unary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix) ->
             yield from issue.scalar("veadd", scratch, scratch, 0.5)
             yield from _clip(issue, scratch, scratch, 0.0, 1.0)
             yield from issue.binary("veemul", output, current, scratch)
+
+
+def _reciprocal(issue: Issue, output: Matrix, values: Matrix) -> Iterator[Instr]:
+    yield from issue.scalar("veadd", output, values, LEAST)
+    yield from issue.unary("verecip.m", output, output)
 
 
 def _clip(issue: Issue, current: Matrix, output: Matrix, low: float, high: float) -> Iterator[Instr]:

@@ -3,14 +3,14 @@
     reduce(lines, data, span) -> [outer, 1, inner]    by rows where the axis is the innermost, else by columns
     apply(lines, data, values)                        the converse: each value meets the elements of its line
 
-Sums of a thousand fp16 terms would stop growing, so a line is summed in pieces of about sqrt(length) elements, each
-from its first element, and then over the sums of the pieces.
+Sums of a thousand fp16 terms would stop growing, so a line is summed in pieces of about sqrt(length) elements, at most
+LONGEST_PIECE, each from its first element, and then over the sums of the pieces; many of those in pieces again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt, prod
 
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
@@ -18,6 +18,9 @@ from codegen.neuralscale.templates.strided import ITEM_BYTES
 from isched.program import Instr
 
 __all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]
+
+LONGEST_PIECE = 64
+"""Terms that are added one by one: of equal terms, the worst case, each sum of so many is right to 0.5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,31 @@ class Lines:
     @property
     def piece(self) -> int:
         """Elements of one piece of a sum."""
-        return isqrt(max(0, self.length - 1)) + 1
+        return min(LONGEST_PIECE, isqrt(max(0, self.length - 1)) + 1)
 
     @property
     def pieces(self) -> int:
         return -(-self.length // self.piece)
+
+    @property
+    def sums(self) -> Lines:
+        """The sums of the pieces, as lines."""
+        return Lines(self.outer, self.pieces, self.inner)
+
+    @property
+    def in_levels(self) -> bool:
+        """True when the sums of the pieces are so many that they, too, are summed in pieces."""
+        return self.pieces > LONGEST_PIECE
+
+    @property
+    def partial_elements(self) -> int:
+        """Sums of pieces that a sum over all lines holds, of all levels."""
+        return self.sums.elements + (self.sums.partial_elements if self.in_levels else 0)
+
+    @property
+    def sum_instructions(self) -> int:
+        """How many reductions a sum over all lines takes."""
+        return self.pieces * self.instructions + (self.sums.sum_instructions if self.in_levels else self.instructions)
 
     def strided(self, columns: int) -> bool:
         """True when rows of `columns` elements, the last axis, may lie apart: whole lines, or one element of each."""
@@ -97,17 +120,25 @@ def reduce(
 
 
 def total(
-    issue: Issue, lines: Lines, data: Matrix, partial: Matrix, result: Matrix, factor: float | None = None
+    issue: Issue, lines: Lines, data: Matrix, partial: Matrix, result: Matrix, mean: bool = False
 ) -> Iterator[Instr]:
-    """The sum of every line; `partial` takes the sums of its pieces, which are multiplied by `factor` where given."""
+    """The sum of every line; `partial` takes `partial_elements` sums of pieces. For a mean, `data` are the elements
+    times 1 / piece already, and the sums of the pieces are multiplied so that their sum, or the next level's, is one.
+    """
     for piece in range(lines.pieces):
         span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
         yield from reduce(issue, "veacc", lines, data, span, partial, (piece, lines.pieces))
-    if factor is not None:
-        sums = Matrix(partial.memory, partial.offset_bytes, 1, lines.count * lines.pieces)
+    level = lines.sums
+    sums = Matrix(partial.memory, partial.offset_bytes, 1, level.elements)
+    if mean:
+        # `length` elements were divided by `piece`: their mean is the sum of that times piece / length.
+        factor = lines.piece / lines.length * (level.length / level.piece if lines.in_levels else 1)
         yield from issue.scalar("veemul", sums, sums, factor)
-    pieces = Lines(lines.outer, lines.pieces, lines.inner)
-    yield from reduce(issue, "veacc", pieces, partial, (0, lines.pieces), result)
+    if not lines.in_levels:
+        yield from reduce(issue, "veacc", level, sums, (0, level.length), result)
+        return
+    after = replace(sums, offset_bytes=sums.offset_bytes + ITEM_BYTES * level.elements)
+    yield from total(issue, level, sums, after, result, mean)
 
 
 def apply(issue: Issue, op: str, lines: Lines, output: Matrix, data: Matrix, values: Matrix) -> Iterator[Instr]:

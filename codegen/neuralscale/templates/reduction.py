@@ -31,10 +31,10 @@ from partitioner.layers import Layer
 from partitioner.regions import Box, box_shape
 from partitioner.target import Buffer, Load, Pass, Work
 
-__all__ = ["ReductionTemplate"]
+__all__ = ["ReductionTemplate", "mean", "reduced_box", "reduced_runs"]
 
 
-def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Lines, ...]:
+def reduced_runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Lines, ...]:
     """The reductions that a box of `shape` goes through, neighbouring axes together, the last ones first."""
     runs: list[Lines] = []
     current = list(shape)
@@ -47,7 +47,7 @@ def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Lines, ...]:
     return tuple(runs)
 
 
-def _input_box(graph: Graph, op: Op, box: Box) -> Box:
+def reduced_box(graph: Graph, op: Op, box: Box) -> Box:
     shape, axes = graph.by_name[op.inputs[0]].shape, op.ints("axes")
     return tuple((0, shape[axis]) if axis in axes else span for axis, span in enumerate(box))
 
@@ -57,7 +57,7 @@ class ReductionTemplate:
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
-        problems = (line_problem(run) for run in _runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
+        problems = (line_problem(run) for run in reduced_runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
         return next((problem for problem in problems if problem), None)
 
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
@@ -65,13 +65,13 @@ class ReductionTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
-        region = _input_box(graph, op, box)
-        runs = _runs(box_shape(region), op.ints("axes"))
+        region = reduced_box(graph, op, box)
+        runs = reduced_runs(box_shape(region), op.ints("axes"))
         strided = op.kind == "reduce_mean" or runs[0].strided(box_shape(region)[-1])
         buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=strided)]
         buffers += [Buffer(f"reduced{i}", "L1", DATA, 2 * run.count) for i, run in enumerate(runs[:-1])]
         if op.kind != "reduce_max":
-            buffers.append(Buffer("partial", "L1", DATA, max(2 * run.count * run.pieces for run in runs)))
+            buffers.append(Buffer("partial", "L1", DATA, max(2 * run.partial_elements for run in runs)))
         if op.kind == "reduce_mean":
             buffers.append(Buffer("scaled", "L1", DATA, max(2 * run.elements for run in runs)))
         passes = 2 if op.kind == "reduce_mean" else 1
@@ -89,7 +89,7 @@ class ReductionTemplate:
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         shape = box_shape(tile.work.passes[0].loads[0].box)
-        runs = _runs(shape, op.ints("axes"))
+        runs = reduced_runs(shape, op.ints("axes"))
         results = [tile.matrix(name, 1, 1) for name in (*(f"reduced{i}" for i in range(len(runs) - 1)), "output")]
         source = tile.matrix("input", prod(shape[:-1]), prod(shape[-1:]))
         instrs: list[Instr] = []
@@ -101,21 +101,25 @@ class ReductionTemplate:
 
 
 def _instructions(kind: str, run: Lines) -> int:
-    return run.instructions * (1 if kind == "reduce_max" else run.pieces + 1)
+    return run.instructions if kind == "reduce_max" else run.sum_instructions
 
 
 def _reduce(tile: Tile, kind: str, run: Lines, source: Matrix, result: Matrix) -> Iterator[Instr]:
     issue = tile.issue
     if kind == "reduce_max":
         yield from reduce(issue, "vemax", run, source, (0, run.length), result)
-        return
-    partial = tile.matrix("partial", 1, run.count * run.pieces)
-    if kind == "reduce_sum":
-        yield from total(issue, run, source, partial, result)
-        return
+    elif kind == "reduce_sum":
+        yield from total(issue, run, source, tile.matrix("partial", 1, run.count), result)
+    else:
+        yield from mean(tile, run, source, result)
+
+
+def mean(tile: Tile, run: Lines, source: Matrix, result: Matrix) -> Iterator[Instr]:
+    """The mean of every line, by way of the buffers `scaled`, which takes all elements, and `partial`."""
+    issue = tile.issue
     scaled = tile.matrix("scaled", 1, run.elements)
     if source.dense:
         yield from issue.scalar("veemul", scaled, replace(source, rows=1, columns=run.elements), 1 / run.piece)
     else:
         yield from issue.scalar("veemul", scaled.reshaped(source.rows, source.columns), source, 1 / run.piece)
-    yield from total(issue, run, scaled, partial, result, run.piece / run.length)
+    yield from total(issue, run, scaled, tile.matrix("partial", 1, run.count), result, mean=True)

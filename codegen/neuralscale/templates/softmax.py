@@ -46,11 +46,11 @@ class SoftmaxTemplate:
         buffers = (
             Buffer("input", "L1", DATA, box_bytes(box), strided=strided),
             Buffer("line", "L1", DATA, 2 * lines.count),
-            Buffer("partial", "L1", DATA, 2 * lines.count * lines.pieces),
+            Buffer("partial", "L1", DATA, 2 * lines.partial_elements),
             *finish_buffers(graph, layer, box, strided),
         )
         loads = (Load(layer.anchor(graph).inputs[0], box, "input"), *finish_loads(graph, layer, box))
-        cycles = lines.instructions * (lines.pieces + 4) * vector_cycles(chip, 1)
+        cycles = (lines.sum_instructions + 3 * lines.instructions) * vector_cycles(chip, 1)
         after = finish_cycles(graph, layer, box, chip, 5)
         return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
 

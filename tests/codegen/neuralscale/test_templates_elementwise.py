@@ -172,3 +172,29 @@ def test_inputs_that_are_outputs_of_nothing_but_a_view() -> None:
     builder = GraphBuilder("view of an input")
     x = builder.view(builder.input("x", 4, 6), 24)
     compile_graph(*builder.build(builder.elementwise("neg", x))).check()
+
+
+def test_roots_and_quotients_that_are_no_numbers_are_none_here_either() -> None:
+    """Division by zero, roots of negative numbers: NaN and infinities where numpy has them, finite values elsewhere."""
+    special = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan, 300.0], np.float16)
+    x, y = (np.array(half, np.float16) for half in np.meshgrid(special, [*special[special != 0].tolist(), 0.0]))
+    builder = GraphBuilder("special")
+    a, b = builder.input("a", *x.shape), builder.input("b", *x.shape)
+    zero, minus = builder.constant("zero", np.array([0.0])), builder.constant("minus", np.array([-0.0]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotients = {
+            builder.elementwise("div", a, b): x / y,
+            builder.elementwise("div", zero, b): 0 / y,
+            builder.elementwise("div", a, zero): x / np.float16(0),
+            builder.elementwise("div", a, minus): x / np.float16(-0.0),
+            builder.elementwise("reciprocal", b): 1 / y,
+            builder.elementwise("sqrt", a): np.sqrt(x),
+            builder.elementwise("sqrt", builder.elementwise("abs", a)): np.sqrt(np.abs(x)),
+            builder.elementwise("reciprocal", builder.elementwise("sqrt", b)): 1 / np.sqrt(y),
+        }
+    compiled = compile_graph(*builder.build(*quotients))
+    stored = compiled.run({"a": x.view(np.uint16), "b": y.view(np.uint16)})
+    for name, (got, emulated) in compiled.expected(stored).items():
+        np.testing.assert_array_equal(got, emulated, err_msg=name)
+    for name, wanted in quotients.items():
+        np.testing.assert_allclose(stored[name].view(np.float16), wanted, rtol=8e-3, atol=0, err_msg=name)

@@ -102,7 +102,26 @@ MEANINGS: dict[str, Callable[[Values, tuple[int, ...]], Values]] = {
     "reduce_sum": lambda x, axes: np.asarray(x.sum(axes, keepdims=True)),
     "reduce_mean": lambda x, axes: np.asarray(x.mean(axes, keepdims=True)),
     "reduce_max": lambda x, axes: np.asarray(x.max(axes, keepdims=True)),
+    "reduce_nearest": lambda x, axes: nearest_to_zero(x, axes),
+    "reduce_power": lambda x, axes: power(np.abs(x).max(axes, keepdims=True)),
+    "reduce_power centred": lambda x, axes: power(np.abs(x - nearest_to_zero(x, axes)).max(axes, keepdims=True)),
 }
+
+
+def nearest_to_zero(x: Values, axes: tuple[int, ...]) -> Values:
+    low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
+    return np.asarray(np.clip(np.zeros_like(low), low, high))
+
+
+def power(largest: Values) -> Values:
+    held = np.maximum(largest.astype(np.float16).astype(np.float64), 2.0**-9)
+    return np.asarray(64 / 2 ** np.ceil(np.log2(held)))
+
+
+def reduction(builder: MovementBuilder, kind: str, x: str, axes: tuple[int, ...]) -> str:
+    name, *centred = kind.split()
+    attributes: tuple[tuple[str, int], ...] = (("centred", len(centred)),) if name == "reduce_power" else ()
+    return builder.reduce(name, x, *axes, attributes=attributes)
 
 
 @pytest.mark.parametrize("kind", MEANINGS)
@@ -111,11 +130,49 @@ def test_reductions(name: str, kind: str) -> None:
     shape, axes = REDUCTIONS[name]
     stored = []
     for chip in (None, tiny_chip()):
-        got, x = outcome(lambda b, v: b.reduce(kind, v, *axes), shape, chip)
+        got, x = outcome(lambda b, v: reduction(b, kind, v, axes), shape, chip)
         wanted = MEANINGS[kind](x, axes)
         assert relative_error(got, wanted) < 2e-2
         stored.append(got)
     np.testing.assert_array_equal(stored[0], stored[1])
+
+
+def bits_of(kind: str, lines: npt.NDArray[np.uint16]) -> npt.NDArray[np.float16]:
+    """The last axis of these bits, reduced on the simulated chip and checked against the emulation."""
+    builder = MovementBuilder("lines")
+    compiled = compile_graph(*builder.build(reduction(builder, kind, builder.input("x", *lines.shape), (1,))))
+    stored = compiled.run({"x": lines})
+    for got, wanted in compiled.expected(stored).values():
+        np.testing.assert_array_equal(got, wanted)
+    return stored[compiled.graph.outputs[0]].view(np.float16)[:, 0]
+
+
+@pytest.mark.parametrize("kind", ["reduce_power", "reduce_power centred"])
+def test_the_power_of_every_finite_value_is_exact(kind: str) -> None:
+    """Lines [x, 0] of every half of either sign."""
+    values = np.concatenate([np.arange(0x7C00, dtype=np.uint16), np.arange(0x8000, 0xFC00, dtype=np.uint16)])
+    magnitude = np.abs(values.view(np.float16).astype(np.float64))
+    got = bits_of(kind, np.stack([values, np.zeros_like(values)], 1))
+    np.testing.assert_array_equal(got, power(magnitude))
+
+
+def test_lines_with_values_that_are_not_finite() -> None:
+    lines = np.array([[np.inf, 1], [-np.inf, 1], [np.inf, -np.inf], [np.nan, 1], [np.inf, np.inf]], np.float16)
+    nearest = bits_of("reduce_nearest", lines.view(np.uint16))
+    np.testing.assert_array_equal(nearest, np.array([1, 0, 0, np.nan, np.inf], np.float16))
+    np.testing.assert_array_equal(bits_of("reduce_power", lines.view(np.uint16))[:3], [2.0**-10] * 3)
+    centred = bits_of("reduce_power centred", lines.view(np.uint16))
+    np.testing.assert_array_equal(centred, np.array([2.0**-10] * 3 + [np.nan] * 2, np.float16))
+
+
+@pytest.mark.parametrize("kind", ["reduce_sum", "reduce_mean"])
+@pytest.mark.parametrize("length", [4_096, 4_097, 9_001, 50_176])
+def test_long_lines_of_equal_elements_keep_their_digits(kind: str, length: int) -> None:
+    """The worst case of adding one by one: all sums of an octave are rounded the same way."""
+    value = np.float16(0.9 if kind == "reduce_mean" else 1.23)
+    got = bits_of(kind, np.full((2, length), value).view(np.uint16))
+    wanted = np.full(2, float(value) * (1 if kind == "reduce_mean" else length))
+    assert relative_error(got, wanted) < 1e-2
 
 
 def test_mean_of_large_and_of_small_values_keeps_its_digits() -> None:

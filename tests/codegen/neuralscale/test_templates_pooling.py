@@ -28,6 +28,8 @@ CASES = {
     "asymmetric, dilated": Case((1, 13, 11, 20), (3, 2), 1, (0, 1, 2, 0), False, 2),
     "stride larger than the window": Case((2, 11, 11, 20), (2, 2), 3),
     "whole image": Case((2, 7, 7, 70), (7, 7)),
+    "whole image of many pixels": Case((2, 17, 19, 40), (17, 19)),
+    "whole image in levels": Case((1, 67, 71, 5), (67, 71)),
     "whole image, not square": Case((1, 5, 12, 33), (5, 12)),
     "one pixel window": Case((1, 5, 5, 8), (1, 1), 2),
     "one column window": Case((1, 9, 5, 8), (5, 1), 2, (2, 0, 2, 0)),
@@ -75,3 +77,18 @@ def test_operators_trail_a_pool() -> None:
     y = builder.elementwise("mul", builder.pool("average_pool", x, (3, 3), 2), builder.normal(8))
     z = builder.elementwise("relu", builder.pool("average_pool", x, (9, 9)))
     compile_graph(*builder.build(y, z)).check()
+
+
+@pytest.mark.parametrize("pixels", [(16, 16), (16, 17), (30, 30), (95, 94), (150, 150)], ids=str)
+@pytest.mark.parametrize("value", [0.9, 1.24, 3e-3])
+def test_means_of_equal_pixels_keep_their_digits(pixels: tuple[int, int], value: float) -> None:
+    """The worst case of adding one by one: every sum of an octave is rounded the same way."""
+    builder = GraphBuilder("means")
+    x = builder.input("x", 1, *pixels, 3)
+    compiled = compile_graph(*builder.build(builder.pool("average_pool", x, pixels)))
+    image = np.full((1, *pixels, 3), value, np.float16)
+    stored = compiled.run({"x": image.view(np.uint16)})
+    for got, wanted in compiled.expected(stored).values():
+        np.testing.assert_array_equal(got, wanted)
+    mean = stored[compiled.graph.outputs[0]].view(np.float16)
+    assert relative_error(mean, image[:, :1, :1].astype(np.float64)) < 1e-2

@@ -71,9 +71,11 @@ def test_the_minimum_is_a_maximum_of_what_is_negated(tmp_path: Path) -> None:
 
 
 CASES = {
+    "BatchNormalization": "batchnorm",
     "CastLike": "relu_expanded_ver18",
     "InstanceNormalization": "instancenorm",
     "LayerNormalization": "layer_normalization",
+    "LpNormalization": "l2normalization",
     "RMSNormalization": "rms_normalization",
     "ReduceL1": "reduce_l1",
     "ReduceL2": "reduce_l2",

@@ -1,0 +1,133 @@
+"""What norms need to know of a line before they compute in half precision: where it lies, and how large it is.
+
+    reduce_nearest  c = the value nearest to zero between the smallest and the largest of the line
+    reduce_power    s = 64 / 2^k, where 2^k is the power of two at or above max |x|, or max |x - c| where it is centred
+
+Both are exact and follow the input: of 2^n x they are 2^n c and s / 2^n, bit for bit, so that (x - c) * s has the same
+bits whatever power of two scales x, stays within 64 and squares without leaving the range. A line of equal values
+becomes zeros. s is at most 2^15 (lines below 2^-9 stay small) and never zero: an infinity stays one.
+
+2^k comes from two operations without integers: m - m * (1 - 2^-11) is 2^k / 2^11, because the product loses exactly the
+last bit of m. The chip's reciprocal of that is a power of two or just below it, and the same two operations mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.templates.lines import line_problem, reduce
+from codegen.neuralscale.templates.reduction import reduced_box, reduced_runs
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from hw_models.cost import vector_cycles
+from isched.program import Instr
+from partitioner.graph import Graph, Op
+from partitioner.layers import Layer
+from partitioner.regions import Box, box_shape, box_size
+from partitioner.target import Buffer, Load, Pass, Work
+
+__all__ = ["ScalingTemplate"]
+
+LARGEST, SMALLEST = 65504.0, 2.0**-9
+"""Magnitudes between which the power of two follows the line; below, 64 / 2^k would leave the range."""
+
+ALL_BUT_LAST_BIT = 1 - 2.0**-11
+
+ENDS = {"low": "vemin", "high": "vemax"}
+"""The buffers of the smallest and largest elements of the lines, and what finds them."""
+
+PASSES = 14
+"""At most so many instructions over one value a line, behind the two reductions."""
+
+
+class ScalingTemplate:
+    """reduce_nearest(axes), reduce_power(axes, centred): any axes; they stay, with one element."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del chip
+        problems = (line_problem(run) for run in reduced_runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
+        return next((problem for problem in problems if problem), None)
+
+    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (1,) * len(graph.by_name[op.outputs[0]].shape)
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        region = reduced_box(graph, op, box)
+        runs = reduced_runs(box_shape(region), op.ints("axes"))
+        strided = runs[0].strided(box_shape(region)[-1])
+        extremes = (Buffer(f"{which}{i}", "L1", DATA, 2 * r.count) for which in ENDS for i, r in enumerate(runs))
+        buffers = (Buffer("input", "L1", DATA, box_bytes(region), strided=strided), *extremes)
+        cycles = sum(vector_cycles(chip, run.elements, 2) for run in runs)
+        cycles += sum(2 * run.instructions for run in runs) * vector_cycles(chip, 1)
+        cycles += PASSES * vector_cycles(chip, box_size(box))
+        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        outputs = finish_buffers(graph, layer, box, strided=False)
+        return Work((*buffers, *outputs), (Pass(loads),), "output", (("vector", cycles), *after))
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        shape = box_shape(tile.work.passes[0].loads[0].box)
+        runs = reduced_runs(shape, op.ints("axes"))
+        instrs: list[Instr] = []
+        ends = []
+        for which, mnemonic in ENDS.items():
+            source = tile.matrix("input", prod(shape[:-1]), prod(shape[-1:]))
+            for i, run in enumerate(runs):
+                result = tile.matrix(f"{which}{i}", 1, run.count)
+                instrs += reduce(tile.issue, mnemonic, run, source, (0, run.length), result)
+                source = result
+            ends.append(source)
+        low, high = ends
+        output = tile.output.reshaped(1, low.columns)
+        if op.kind == "reduce_nearest":
+            instrs += _nearest(tile.issue, low, high, output)
+        else:
+            instrs += _power(tile.issue, low, high, output, centred=bool(op.number("centred")))
+        instrs += finish(tile, tile.output)
+        return (tuple(instrs),)
+
+
+def _nearest(issue: Issue, low: Matrix, high: Matrix, output: Matrix) -> Iterator[Instr]:
+    """max(low, 0) + min(high, 0): one of the two is zero, or both."""
+    yield from issue.scalar("vemax", low, low, 0.0)
+    yield from issue.scalar("vemin", high, high, 0.0)
+    yield from issue.binary("veadd", output, low, high)
+
+
+def _power(issue: Issue, low: Matrix, high: Matrix, output: Matrix, *, centred: bool) -> Iterator[Instr]:
+    """The larger of high - max(low, 0) and min(high, 0) - low, which is the largest |x - c|, or of high and -low; and
+    what 64 is divided by to take it there."""
+    if centred:
+        yield from issue.scalar("vemax", output, low, 0.0)
+        yield from issue.binary("vesub", output, high, output)
+        yield from issue.scalar("vemin", high, high, 0.0)
+        yield from issue.binary("vesub", low, high, low)
+        yield from issue.binary("vemax", high, output, low)
+    else:
+        yield from issue.scalar("veemul", low, low, -1.0)
+        yield from issue.binary("vemax", high, high, low)
+    yield from issue.scalar("vemax", high, high, SMALLEST)
+    yield from issue.scalar("vemin", high, high, LARGEST)
+    yield from _power_above(issue, high, low)
+    yield from issue.scalar("veemul", high, high, 2.0**7)  # 2^k / 16, so that its reciprocal has all its bits
+    yield from issue.unary("verecip.m", high, high)
+    yield from _power_above(issue, high, low)
+    yield from issue.scalar("veemul", output, high, 2.0**13)  # 16 / 2^k / 2^11 before
+
+
+def _power_above(issue: Issue, values: Matrix, spare: Matrix) -> Iterator[Instr]:
+    """The power of two at or above each value, / 2^11, in its place."""
+    yield from issue.scalar("veemul", spare, values, ALL_BUT_LAST_BIT)
+    yield from issue.binary("vesub", values, values, spare)

@@ -1,0 +1,62 @@
+"""The nodes that take the place of one: how a decomposition writes them.
+
+rule(chain, node)  -->  chain.nodes, the last of them with the node's own name and output, values and constants
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.network import Array, Network, Node, Setting, Value
+
+__all__ = ["Chain", "Rule", "Settings", "Shape"]
+
+Shape = tuple[int, ...]
+Settings = tuple[tuple[str, Setting], ...]
+
+
+@dataclass
+class Chain:
+    """The nodes that take the place of one, and the values and constants that they bring."""
+
+    network: Network
+    node: Node
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def shape(self, name: str) -> Shape:
+        return self.values[name].shape if name in self.values else self.network.shape(name)
+
+    def number(self, value: float) -> str:
+        return self.array(np.array(value))
+
+    def array(self, value: Array) -> str:
+        name = f"{self.node.outputs[0]}::constant{len(self.constants)}"
+        self.constants[name] = value
+        self.values[name] = Value(value.shape, onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
+        return name
+
+    def add(
+        self, op_type: str, *inputs: str, shape: Shape | None = None, settings: Settings = (), output: str = ""
+    ) -> str:
+        """One more node; its result has the broadcast shape of its operands unless told otherwise."""
+        output = output or f"{self.node.outputs[0]}::{len(self.nodes)}"
+        name = f"{self.node.name}::{len(self.nodes)}"
+        if shape is None:
+            shape = np.broadcast_shapes(*(self.shape(i) for i in inputs))
+        self.values[output] = Value(shape, self.network.values[self.node.outputs[0]].dtype)
+        self.nodes.append(Node(name, op_type, inputs, (output,), settings))
+        return output
+
+    def finished(self) -> tuple[Node, ...]:
+        """The nodes, the last of them under the name and with the output of the node that was."""
+        return (*self.nodes[:-1], replace(self.nodes[-1], name=self.node.name, outputs=self.node.outputs[:1]))
+
+
+Rule = Callable[[Chain, Node], bool]
+"""Writes the nodes, the result last; False where it cannot, with whatever it wrote thrown away."""
