@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.frontend.network import Array, Network, Node, Setting, Value
+from dsa_sched.frontend.terms import Term, number
 
 __all__ = ["DECOMPOSED", "decompose"]
 
@@ -35,16 +36,18 @@ class Chain:
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
+    terms: dict[str, Term] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
         return self.values[name].shape if name in self.values else self.network.shape(name)
 
     def number(self, value: float) -> str:
-        return self.array(np.array(value))
+        return self.array(np.array(value), number(value))
 
-    def array(self, value: Array) -> str:
+    def array(self, value: Array, term: Term) -> str:
+        """A constant, and how it follows from the file."""
         name = f"{self.node.outputs[0]}::constant{len(self.constants)}"
-        self.constants[name] = value
+        self.constants[name], self.terms[name] = value, term
         self.values[name] = Value(value.shape, onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
         return name
 
@@ -72,7 +75,7 @@ Rule = Callable[[Chain, Node], bool]
 def decompose(network: Network) -> Network:
     """All nodes of the kinds in the table, as far as they can be expressed."""
     nodes: list[Node] = []
-    values, constants = dict(network.values), dict(network.constants)
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
         rule = DECOMPOSED.get(node.op_type)
         chain = Chain(network, node)
@@ -83,7 +86,8 @@ def decompose(network: Network) -> Network:
         nodes += chain.finished()
         values |= chain.values
         constants |= chain.constants
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants)
+        terms |= chain.terms
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
 
 
 def _cast_like(chain: Chain, node: Node) -> bool:
@@ -237,7 +241,11 @@ def _instance_norm(chain: Chain, node: Node) -> bool:
     if len(known) < 2 or rank < 3:
         return False
     axes = tuple(range(2, rank))
-    scale, bias = (chain.array(vector.reshape(-1, *(1,) * (rank - 2))) for vector in known)
+    shape, names = (-1, *(1,) * (rank - 2)), node.inputs[1:3]
+    scale, bias = (
+        chain.array(vector.reshape(shape), chain.network.term(name).reshape(*shape))
+        for name, vector in zip(names, known, strict=True)
+    )
     centred = chain.add("Sub", x, _average(chain, x, axes))
     inverse = _inverse_root(chain, centred, axes, node.number("epsilon", 1e-5))
     chain.add("Add", chain.add("Mul", chain.add("Mul", centred, inverse), scale), bias)

@@ -20,6 +20,7 @@ from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
 from dsa_sched.frontend.network import Network, Origin
 from dsa_sched.frontend.shapes import fix_shapes
 from dsa_sched.frontend.simplify import simplify
+from dsa_sched.frontend.terms import Term
 from dsa_sched.zoo import zoo_model, zoo_names
 from hw_models.errors import ModelError
 from partitioner.graph import Graph
@@ -33,7 +34,8 @@ class Model:
 
     `source` is the checked original with external data and static shapes, never the simplified one: what verification
     judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins`
-    says of values that a rewrite put in the place of the file's how the file's follow from them.
+    says of values that a rewrite put in the place of the file's how the file's follow from them, `terms` of the
+    graph's constants how they follow from the file's.
     """
 
     graph: Graph
@@ -42,6 +44,7 @@ class Model:
     warnings: tuple[str, ...]
     sha256: str
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    terms: Mapping[str, Term] = field(default_factory=dict)
 
 
 def load_model(
@@ -54,7 +57,7 @@ def load_model(
     """
     file, network = _simplified(source, shapes or {}, batch)
     built = build_graph(network)
-    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins)
+    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins, built.terms)
 
 
 def load_network(

@@ -58,7 +58,7 @@ def operations_of(network: Network) -> Operations:
     values = dict(network.values)
     for name, array in network.constants.items():
         values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-    writer = Writer(network, dict(network.constants), values)
+    writer = Writer(network, dict(network.constants), values, terms=dict(network.terms))
     refusals = []
     for node in network.nodes:
         try:
@@ -71,7 +71,7 @@ def operations_of(network: Network) -> Operations:
             refusals.append(_line(node, writer.values, str(refusal)))
     if refusals:
         raise _unsupported(network.name, refusals)
-    return Operations(tuple(writer.operations), writer.constants, writer.values)
+    return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
 
 
 def _require_computable(writer: Writer, node: Node) -> None:
