@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND, LogitsResult
 from dsa_sched.work import LayerWork
 
-__all__ = ["LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
+__all__ = ["ConstantsResult", "LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,26 @@ class LevelResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantsResult:
+    """How many constants are bit for bit the file's in another order, how many are made of several to within rounding,
+    which ones no rewrite declares, and (constant, elements that differ, elements, the first in words) of all others."""
+
+    copied: int
+    computed: int
+    undeclared: tuple[str, ...]
+    different: tuple[tuple[str, int, int, str], ...]
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        for name, count, size, first in self.different:
+            yield f"constant {name}: {count} of {size} elements are not what the file gives, {first}"
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """The verdict and what led to it. It passed when `failures` is empty. `against_o0` is None at level O0; at others
-    errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's."""
+    errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's.
+    `against_file` is what the constants in memory are beside the file's initializers."""
 
     model: str
     chip: str
@@ -61,6 +78,7 @@ class VerifyReport:
     failures: tuple[str, ...]
     warnings: tuple[str, ...]
     seconds: tuple[tuple[str, float], ...]
+    against_file: ConstantsResult
     against_o0: LevelResult | None = None
 
     @property

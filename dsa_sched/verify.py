@@ -42,6 +42,7 @@ from dsa_sched.evidence import (
     worst_error,
 )
 from dsa_sched.feeds import seeded_or_given
+from dsa_sched.file_constants import compare_constants
 from dsa_sched.judge import LogitsResult, judge_logits
 from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
@@ -187,6 +188,7 @@ def _report(
     work = layer_work(whole.program, whole.chip, whole.plan)
     layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
     levels = None if judged is whole else compare_levels(whole, found.ours, found.stored)
+    against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
         model=whole.model.graph.name,
         chip=whole.chip.name,
@@ -202,10 +204,12 @@ def _report(
         failures=(
             *failures(layers, logits),
             *changed_constants(whole, found.ours[0]),
+            *against_file.sentences,
             *(level_failures(levels) if levels else ()),
         ),
         warnings=whole.model.warnings,
         seconds=seconds,
+        against_file=against_file,
         against_o0=levels,
     )
 
