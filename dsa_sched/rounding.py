@@ -48,6 +48,10 @@ EXACT = frozenset(
 )
 """Operators whose results are among the numbers that they read."""
 
+FROM_ONE = frozenset(["Tanh", "Erf", "Elu", "Selu", "Celu", "Gelu", "Mish"])
+"""Functions that a device with an exponential alone computes as a difference from one (tanh x = 1 - 2 / (exp 2x + 1)),
+so that near zero they are as exact as numbers about one are."""
+
 ONE_ROUNDING = frozenset(["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"])
 PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
 AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
@@ -73,17 +77,19 @@ class RoundedReference:
         )
         self._given = {item.name for item in self._session.get_inputs()}
 
-    def values(self, exact: Values, draw: int = 0) -> dict[str, Array]:
-        """The wanted values for the inputs in `exact`, which also holds what is given at the cuts. Another `draw` moves
-        them up and down in another pattern."""
+    def values(self, exact: Values, together: bool = False) -> dict[str, Array]:
+        """The wanted values for the inputs in `exact`, which also holds what is given at the cuts. With `together` all
+        elements are moved up, as those of neighbours that are alike are moved together."""
         feed = {name: _half(array) for name, array in exact.items() if name in self._given}
         feed |= {_given(name): _half(array) for name, array in exact.items() if _given(name) in self._given}
-        feed |= {name: np.array(1 + PATTERN * (1 + draw), name.split("::")[-1]) for name in self._given - feed.keys()}
+        # Max with -1 changes no sign, with 1 all of them
+        feed |= {name: np.array(1 if together else -1, name.split("::")[-1]) for name in self._given - feed.keys()}
         names = list(self._names.values())
         return dict(zip(self._names, self._session.run(names, feed), strict=True))
 
 
-PATTERN = 0.0386219
+PATTERN = 1.0386219
+"""Any number with many digits: a value times this lies anywhere between two numbers of fp16."""
 
 
 def _given(name: str) -> str:
@@ -178,7 +184,9 @@ class _Draft:
         plain, dtype = f"{name}::plain", self.exact[name].dtype
         inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE
         energy = self.product(inside, self.op("Mul", name, plain, plain), dtype)
-        if node.op_type in PRODUCTS:
+        if node.op_type in FROM_ONE:
+            energy = self.op("Add", name, energy, self.scalar(inside, dtype))
+        elif node.op_type in PRODUCTS:
             energy = self.op("Add", name, energy, self.products_on_the_way(node, name))
         elif node.op_type in AVERAGES:
             energy = self.op("Add", name, energy, self.averages_on_the_way(node, name))
@@ -192,9 +200,11 @@ class _Draft:
         """K (s^2/3 + q/6); the bias is no part of s."""
         dtype = self.exact[name].dtype
         length = self.length(node)
-        total = self.again(node, name, "sum", node.input[:2]) if len(node.input) > 2 else f"{name}::plain"
+        none = [self.vector_of_zero(dtype)] if node.op_type == "Gemm" else []  # needed before opset 11
+        biased = len(node.input) > 2
+        total = self.again(node, name, "sum", [*node.input[:2], *none]) if biased else f"{name}::plain"
         squares = [self.op("Mul", name, operand, operand) for operand in node.input[:2]]
-        energy = self.again(node, name, "squares", squares)
+        energy = self.again(node, name, "squares", [*squares, *none])
         return self.op(
             "Add",
             name,
@@ -230,16 +240,16 @@ class _Draft:
         return tuple(tensor.dims)
 
     def sign(self, name: str) -> str:
-        """Plus or minus one by the last bits of the plain value, in another pattern for each draw."""
+        """Plus or minus one by the last bits of the plain value; plus one for all where they go together."""
         dtype = self.exact[name].dtype
-        pattern = f"pattern::{dtype}"
+        together = f"together::{dtype}"
         kind = helper.np_dtype_to_tensor_dtype(dtype)
-        self.inputs[pattern] = helper.make_tensor_value_info(pattern, kind, [])
-        turned = self.op("Mul", name, f"{name}::plain", pattern)
+        self.inputs[together] = helper.make_tensor_value_info(together, kind, [])
+        turned = self.op("Mul", name, f"{name}::plain", self.scalar(PATTERN, dtype))
         half = self.op("Cast", name, self.op("Cast", name, turned, to=onnx.TensorProto.FLOAT16), to=kind)
         apart = self.op("Sub", name, half, turned)
         length = self.op("Add", name, self.op("Abs", name, apart), self.scalar(1e-30, dtype))
-        return self.op("Div", name, apart, length)
+        return self.op("Max", name, self.op("Div", name, apart, length), together)
 
     def again(self, node: onnx.NodeProto, name: str, what: str, operands: Any) -> str:
         """The node once more on other operands."""
@@ -249,6 +259,9 @@ class _Draft:
         copy.name = f"{node.name}::{what}"
         copy.input.extend(operands)
         copy.output.append(f"{name}::{what}")
+        for attribute in copy.attribute:
+            if what == "squares" and attribute.name == "alpha":
+                attribute.f *= attribute.f
         self.nodes.append(copy)
         return copy.output[0]
 
@@ -259,6 +272,11 @@ class _Draft:
 
     def product(self, factor: float, operand: str, dtype: np.dtype[Any]) -> str:
         return operand if factor == 1 else self.op("Mul", operand, operand, self.scalar(factor, dtype))
+
+    def vector_of_zero(self, dtype: np.dtype[Any]) -> str:
+        name = f"zero::{dtype}"
+        self.extra[name] = numpy_helper.from_array(np.zeros(1, dtype), name)
+        return name
 
     def scalar(self, value: float, dtype: np.dtype[Any]) -> str:
         name = f"{value!r}::{dtype}"
