@@ -183,8 +183,8 @@ def isolated_shares(
     exact: tuple[Feed, ...],
     rounded: tuple[Array | None, ...],
 ) -> tuple[Share, Share] | None:
-    """A layer's value by itself and its worst channel, each for the input for which it comes nearest to its bound, given
-    what rounding alone makes of the value for each input. None where the reference has no such value."""
+    """A layer's value by itself and its worst channel, each for the input for which it comes nearest to its bound.
+    `rounded` is what rounding alone makes of the value for each input. None where the reference has no such value."""
     if not comparable(judged.model, name, exact[0]):
         return None
     theirs, axes = file_name(judged.model, name), judged.model.graph.by_name[name].axes

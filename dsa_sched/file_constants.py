@@ -178,16 +178,19 @@ def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Ar
     raise AssertionError(kind)
 
 
-FIELDS = {
+FIELDS: Mapping[int, str] = {
     onnx.TensorProto.FLOAT: "float_data",
     onnx.TensorProto.DOUBLE: "double_data",
     onnx.TensorProto.INT64: "int64_data",
     onnx.TensorProto.UINT32: "uint64_data",
     onnx.TensorProto.UINT64: "uint64_data",
 }
-"""Where elements lie that are not raw bytes; those of all other types lie in `int32_data`, fp16 and bfloat16 as bits."""
+"""Where elements lie that are not raw bytes; those of other types lie in `int32_data`, fp16 and bfloat16 as bits."""
 
-BITS = {onnx.TensorProto.FLOAT16: np.dtype("<u2"), onnx.TensorProto.BFLOAT16: np.dtype("<u2")}
+BITS: Mapping[int, np.dtype[np.generic]] = {
+    onnx.TensorProto.FLOAT16: np.dtype("<u2"),
+    onnx.TensorProto.BFLOAT16: np.dtype("<u2"),
+}
 
 
 def initializer(tensor: onnx.TensorProto) -> Array:

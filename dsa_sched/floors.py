@@ -23,9 +23,8 @@ __all__ = ["Floors", "start_floors"]
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """For each input the rounded values of layers by the file's names, and two draws of those at the end of the network:
-    errors of neighbours apart, and together.
-    `linked` are the values of layers that do not stand alone."""
+    """For each input the rounded values of layers by the file's names, and two draws of those at the end of the
+    network: errors of neighbours apart, and together. `linked` are the values of layers that do not stand alone."""
 
     alone: tuple[Feed, ...]
     end: tuple[tuple[Feed, Feed], ...]

@@ -9,6 +9,7 @@ inputs. No bound is below what rounding to the chip's dtype makes of the referen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +61,7 @@ def difference(ours: Array, reference: Array) -> Doubles:
 def allowance(draws: int) -> float:
     """By how much the norm of rounding errors may exceed what is expected of it: twice, and four deviations of the norm
     of so many independent ones. 6 for one, 2 for many."""
-    return 2 + 4 / max(draws, 1) ** 0.5
+    return 2 + 4 / sqrt(max(draws, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +94,25 @@ def judge_layer(ours: Array, reference: Array, rounded: Array | None, axis: int)
     rank = max(1, reference.ndim)
     shape = reference.shape or (1,)
     flat = tuple(number for number in range(rank) if number != axis)
-    error, exact = difference(ours, reference).reshape(shape), np.nan_to_num(reference.astype(np.float64), False, 0, 0, 0)
+    error, exact = (
+        difference(ours, reference).reshape(shape),
+        np.nan_to_num(reference.astype(np.float64), False, 0, 0, 0),
+    )
     floor = np.zeros(shape) if rounded is None else difference(rounded, reference).reshape(shape)
     floor[~np.isfinite(floor)] = 0  # overflow is no rounding
     squares = [np.sum(np.square(part.reshape(shape)), axis=flat) for part in (error, floor, exact)]
     errors, floors, norms = (np.sqrt(part) for part in squares)
-    whole = _share(*(float(np.sqrt(part.sum())) for part in squares), error.size)
+    whole = _share(_root(squares[0]), _root(squares[1]), _root(squares[2]), error.size)
     mean = np.sqrt(squares[1].mean())
     channels = [
         _share(float(e), float(max(f, mean)), float(n), error.size // len(errors), number)
         for number, (e, f, n) in enumerate(zip(errors, floors, norms, strict=True))
     ]
     return whole, max(channels, key=lambda channel: channel.share)
+
+
+def _root(squares: Doubles) -> float:
+    return float(np.sqrt(squares.sum()))
 
 
 def _share(error: float, floor: float, norm: float, draws: int, channel: int = -1) -> Share:
@@ -196,8 +204,8 @@ def _top1(ours: Doubles, reference: Doubles, moved: Doubles, floor: float) -> tu
     of a row, and the entries of a row.
 
     A candidate is an entry that differs from the winner by at most CANDIDATE_DEVIATIONS of their difference. An entry
-    deviates by what rounding does to it, at least by the mean of all, and in proportion by more where the error that was
-    measured of the row is larger than rounding's.
+    deviates by what rounding does to it, at least by the mean of all; where the error that was measured of the row is
+    larger than what rounding does, by more in proportion.
     """
     if ours.ndim < 2 or ours[0].size < 2 or not np.isfinite(reference).all():
         return 0, 0, 0, 0, 0

@@ -2,12 +2,12 @@
 
     original ModelProto  -->  the same network, each value off by what storing it as fp16 and summing in fp16 costs
 
-Inputs and the constants of arithmetic are rounded. What a node computes is moved, up or down by its own last bits, by the
-root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
-terms is kept in fp16 while it grows. Given its end s and the sum q of the squares of its terms, the sums on the way have
-the mean square s^2/3 + q/6 (a random walk between 0 and s), each rounded by a relative error of at most u = 2^-11, of
-root mean square u/sqrt(3). Terms of means and sums along axes are neighbours and alike, so that their sums do not walk at
-random: there the sum of absolute values stands for s. Nothing here knows how our compiler computes anything.
+Inputs and the constants of arithmetic are rounded. What a node computes is moved, up or down by its own last bits, by
+the root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
+terms is kept in fp16 while it grows. Given its end s and the sum q of the squares of its terms, the sums on the way
+have the mean square s^2/3 + q/6 (a random walk from 0 to s), and each is rounded by a relative error of at most
+u = 2^-11, of root mean square u/sqrt(3). Terms of means and sums along axes are neighbours and alike, so that their
+sums do not walk at random: there the sum of absolute values stands for s. Nothing here knows how our compiler computes.
 
 With values to `cut` at, a node reads these as they are given, so that each stretch between is off by its own errors
 alone, as layers are that run by themselves.
@@ -42,17 +42,21 @@ STEPS_INSIDE = 8
 """Roundings in a function that is put together of others (sigmoid, softmax, norms)."""
 
 EXACT = frozenset(
-    ["Relu", "Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Clip", "Neg", "Abs", "Identity"]
-    + ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Expand"]
-    + ["Dropout", "Cast", "CastLike", "DepthToSpace", "SpaceToDepth", "Tile", "Where"]
-)
+    [
+        "Abs", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
+        "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape",
+        "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+    ]
+)  # fmt: skip
 """Operators whose results are among the numbers that they read."""
 
 FROM_ONE = frozenset(["Tanh", "Erf", "Elu", "Selu", "Celu", "Gelu", "Mish"])
 """Functions that a device with an exponential alone computes as a difference from one (tanh x = 1 - 2 / (exp 2x + 1)),
 so that near zero they are as exact as numbers about one are."""
 
-ONE_ROUNDING = frozenset(["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"])
+ONE_ROUNDING = frozenset(
+    ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
+)
 PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
 AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
 ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
@@ -224,7 +228,7 @@ class _Draft:
             return min(LONGEST_SUM, prod(self.shape(node.input[1])[1:]))
         if node.op_type == "AveragePool":
             window = next(a.ints for a in node.attribute if a.name == "kernel_shape")
-            return min(LONGEST_SUM, prod(window))
+            return min(LONGEST_SUM, prod(int(extent) for extent in window))
         if node.op_type == "Gemm":
             across = any(a.name == "transA" and a.i for a in node.attribute)
             return min(LONGEST_SUM, first[0 if across else 1])
@@ -263,7 +267,7 @@ class _Draft:
             if what == "squares" and attribute.name == "alpha":
                 attribute.f *= attribute.f
         self.nodes.append(copy)
-        return copy.output[0]
+        return f"{name}::{what}"
 
     def op(self, op_type: str, name: str, *operands: str, **attributes: Any) -> str:
         result = f"{name}::step{len(self.nodes)}"

@@ -13,8 +13,8 @@ __all__ = ["ConstantsResult", "LayerResult", "LevelResult", "VerifyReport", "fai
 
 @dataclass(frozen=True, slots=True)
 class LayerResult:
-    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value. `bound` is
-    that of the error by itself, `floor` what rounding alone is expected to make; `channel` is the worst channel."""
+    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value. By itself
+    the error may be `bound`, and rounding alone is expected to make `floor`; `channel` is the worst channel."""
 
     name: str
     operators: tuple[str, ...]

@@ -91,8 +91,8 @@ class _Builder:
     def constant(
         self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes, say: Callable[[Term], Term]
     ) -> str:
-        """Store a constant as `arrange` puts it in device order, which `say` declares; returns the tensor's name, unique
-        for each content."""
+        """Store a constant as `arrange` puts it in device order, which `say` declares. Returns the tensor's name, which
+        is unique for each content."""
         array = self.source.constants[name]
         half, saturated = _on_device(array)
         if saturated:

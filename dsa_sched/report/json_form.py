@@ -23,7 +23,13 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 def report_json(report: VerifyReport) -> str:
     """The report as JSON text, one key a line."""
-    whole = {"format": FORMAT, "passed": report.passed, "end_to_end": report.end_to_end, **asdict(report), "seconds": dict(report.seconds)}
+    whole = {
+        "format": FORMAT,
+        "passed": report.passed,
+        "end_to_end": report.end_to_end,
+        **asdict(report),
+        "seconds": dict(report.seconds),
+    }
     for logits, result in zip(whole["logits"], report.logits, strict=True):
         logits |= {"share": result.share, "bound": result.bound, "statement": result.statement}
     return json.dumps(_plain(whole), indent=1, allow_nan=False) + "\n"
