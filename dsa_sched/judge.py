@@ -102,13 +102,13 @@ def judge_layer(ours: Array, reference: Array, rounded: Array | None, axis: int)
     floor[~np.isfinite(floor)] = 0  # overflow is no rounding
     squares = [np.sum(np.square(part.reshape(shape)), axis=flat) for part in (error, floor, exact)]
     errors, floors, norms = (np.sqrt(part) for part in squares)
+    floors = np.maximum(floors, sqrt(squares[1].mean()))
     whole = _share(_root(squares[0]), _root(squares[1]), _root(squares[2]), error.size)
-    mean = np.sqrt(squares[1].mean())
-    channels = [
-        _share(float(e), float(max(f, mean)), float(n), error.size // len(errors), number)
-        for number, (e, f, n) in enumerate(zip(errors, floors, norms, strict=True))
-    ]
-    return whole, max(channels, key=lambda channel: channel.share)
+    draws = error.size // len(errors)
+    allowed = np.maximum(LAYER_BOUND * norms, allowance(draws) * floors)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        worst = int(np.argmax(np.where(errors == 0, 0.0, errors / allowed)))
+    return whole, _share(float(errors[worst]), float(floors[worst]), float(norms[worst]), draws, worst)
 
 
 def _root(squares: Doubles) -> float:
@@ -116,11 +116,12 @@ def _root(squares: Doubles) -> float:
 
 
 def _share(error: float, floor: float, norm: float, draws: int, channel: int = -1) -> Share:
-    """Relative to the norm; where that is 0 to the bound, so that zeros may be as wrong as rounding makes them."""
-    allowed = max(LAYER_BOUND * norm, allowance(draws) * floor)
-    scale = norm or allowed or 1.0
-    bound = allowed / scale if allowed else LAYER_BOUND
-    return Share(error / scale if norm or allowed or not error else float("inf"), floor / scale, bound, channel)
+    """Relative to the norm; zeros, which have none, relative to what rounding may make of them."""
+    scale = norm or allowance(draws) * floor
+    if not scale:
+        return Share(0.0 if error == 0 else float("inf"), 0.0, LAYER_BOUND, channel)
+    bound = max(LAYER_BOUND, allowance(draws) * floor / scale)
+    return Share(error / scale, floor / scale, bound, channel)
 
 
 @dataclass(frozen=True, slots=True)

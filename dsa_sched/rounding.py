@@ -5,9 +5,10 @@
 Inputs and the constants of arithmetic are rounded. What a node computes is moved, up or down by its own last bits, by
 the root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
 terms is kept in fp16 while it grows. Given its end s and the sum q of the squares of its terms, the sums on the way
-have the mean square s^2/3 + q/6 (a random walk from 0 to s), and each is rounded by a relative error of at most
-u = 2^-11, of root mean square u/sqrt(3). Terms of means and sums along axes are neighbours and alike, so that their
-sums do not walk at random: there the sum of absolute values stands for s. Nothing here knows how our compiler computes.
+have the mean square s^2/3 + q/6 (a random walk from 0 to s). Each is rounded by a relative error of at most u = 2^-11,
+of root mean square u/sqrt(6), for steps of fp16 are wide beside the smaller numbers between two powers of two. Terms of
+means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of absolute
+values stands for s. Nothing here knows how our compiler computes.
 
 With values to `cut` at, a node reads these as they are given, so that each stretch between is off by its own errors
 alone, as layers are that run by themselves.
@@ -50,9 +51,14 @@ EXACT = frozenset(
 )  # fmt: skip
 """Operators whose results are among the numbers that they read."""
 
-FROM_ONE = frozenset(["Tanh", "Erf", "Elu", "Selu", "Celu", "Gelu", "Mish"])
-"""Functions that a device with an exponential alone computes as a difference from one (tanh x = 1 - 2 / (exp 2x + 1)),
-so that near zero they are as exact as numbers about one are."""
+FROM_ONE = frozenset(
+    [
+        "Celu", "Elu", "Erf", "Gelu", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "Log",
+        "LogSoftmax", "Mish", "Selu", "Softplus", "Tanh",
+    ]
+)  # fmt: skip
+"""Functions that a device with an exponential, a reciprocal and a root alone computes as a difference of numbers about
+one (tanh x = 1 - 2 / (exp 2x + 1)), so that near zero they are as exact as those are."""
 
 ONE_ROUNDING = frozenset(
     ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
@@ -185,7 +191,8 @@ class _Draft:
 
     def move(self, node: onnx.NodeProto, name: str) -> None:
         """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
-        plain, dtype = f"{name}::plain", self.exact[name].dtype
+        dtype = self.kind(name)
+        plain = self.wide(f"{name}::plain", dtype)
         inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE
         energy = self.product(inside, self.op("Mul", name, plain, plain), dtype)
         if node.op_type in FROM_ONE:
@@ -194,21 +201,33 @@ class _Draft:
             energy = self.op("Add", name, energy, self.products_on_the_way(node, name))
         elif node.op_type in AVERAGES:
             energy = self.op("Add", name, energy, self.averages_on_the_way(node, name))
-        size = self.op("Sqrt", name, self.product(UNIT**2 / 3, energy, dtype))
+        elif node.op_type == "BatchNormalization" and len(node.input) == 5:
+            energy = self.op("Add", name, energy, self.product_and_shift(node, name))
+        size = self.op("Sqrt", name, self.product(UNIT**2 / 6, energy, dtype))
         size = self.op("Add", name, size, self.scalar(SMALLEST_STEP / sqrt(3), dtype))
-        self.nodes.append(
-            helper.make_node("Add", [plain, self.op("Mul", name, size, self.sign(name))], [self.rounded(name)])
-        )
+        moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
+        back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
+        self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
+
+    def kind(self, name: str) -> np.dtype[Any]:
+        """The type in which errors of a value are computed: its own, but wider than fp16."""
+        return np.result_type(self.exact[name].dtype, np.float32)
+
+    def wide(self, operand: str, dtype: np.dtype[Any]) -> str:
+        return self.op("Cast", operand, operand, to=helper.np_dtype_to_tensor_dtype(dtype))
 
     def products_on_the_way(self, node: onnx.NodeProto, name: str) -> str:
         """K (s^2/3 + q/6); the bias is no part of s."""
-        dtype = self.exact[name].dtype
-        length = self.length(node)
-        none = [self.vector_of_zero(dtype)] if node.op_type == "Gemm" else []  # needed before opset 11
+        dtype, length = self.kind(name), self.length(node)
+        none = [self.zeros(self.exact[name].dtype, 1)] if node.op_type == "Gemm" else []  # needed before opset 11
         biased = len(node.input) > 2
-        total = self.again(node, name, "sum", [*node.input[:2], *none]) if biased else f"{name}::plain"
+        total = (
+            self.again(node, name, "sum", [*node.input[:2], *none], dtype)
+            if biased
+            else self.wide(f"{name}::plain", dtype)
+        )
         squares = [self.op("Mul", name, operand, operand) for operand in node.input[:2]]
-        energy = self.again(node, name, "squares", [*squares, *none])
+        energy = self.again(node, name, "squares", [*squares, *none], dtype)
         return self.op(
             "Add",
             name,
@@ -216,9 +235,19 @@ class _Draft:
             self.product(length / 6, energy, dtype),
         )
 
+    def product_and_shift(self, node: onnx.NodeProto, name: str) -> str:
+        """A batch norm is x times a number plus a number: both may be larger than the result."""
+        dtype, (x, scale, _, _, variance) = self.kind(name), node.input
+        zeros = self.zeros(self.exact[name].dtype, *self.shape(scale))
+        product = self.again(node, name, "product", [x, scale, zeros, zeros, variance], dtype)
+        shift = self.op("Sub", name, self.wide(f"{name}::plain", dtype), product)
+        squares = [self.op("Mul", name, part, part) for part in (product, shift)]
+        return self.op("Add", name, *squares)
+
     def averages_on_the_way(self, node: onnx.NodeProto, name: str) -> str:
-        dtype = self.exact[name].dtype
-        total = self.again(node, name, "absolute", [self.op("Abs", name, node.input[0]), *node.input[1:]])
+        dtype = self.kind(name)
+        sizes = self.op("Abs", name, node.input[0])
+        total = self.again(node, name, "absolute", [sizes, *node.input[1:]], dtype)
         return self.product(self.length(node) / 3, self.op("Mul", name, total, total), dtype)
 
     def length(self, node: onnx.NodeProto) -> int:
@@ -245,18 +274,18 @@ class _Draft:
 
     def sign(self, name: str) -> str:
         """Plus or minus one by the last bits of the plain value; plus one for all where they go together."""
-        dtype = self.exact[name].dtype
+        dtype = self.kind(name)
         together = f"together::{dtype}"
         kind = helper.np_dtype_to_tensor_dtype(dtype)
         self.inputs[together] = helper.make_tensor_value_info(together, kind, [])
-        turned = self.op("Mul", name, f"{name}::plain", self.scalar(PATTERN, dtype))
+        turned = self.op("Mul", name, self.wide(f"{name}::plain", dtype), self.scalar(PATTERN, dtype))
         half = self.op("Cast", name, self.op("Cast", name, turned, to=onnx.TensorProto.FLOAT16), to=kind)
-        apart = self.op("Sub", name, half, turned)
-        length = self.op("Add", name, self.op("Abs", name, apart), self.scalar(1e-30, dtype))
-        return self.op("Max", name, self.op("Div", name, apart, length), together)
+        below = self.op("Cast", name, self.op("Less", name, half, turned), to=kind)
+        sign = self.op("Sub", name, self.scalar(1.0, dtype), self.product(2.0, below, dtype))
+        return self.op("Max", name, sign, together)
 
-    def again(self, node: onnx.NodeProto, name: str, what: str, operands: Any) -> str:
-        """The node once more on other operands."""
+    def again(self, node: onnx.NodeProto, name: str, what: str, operands: list[str], dtype: np.dtype[Any]) -> str:
+        """The node once more on other operands; its result in this type."""
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         del copy.input[:], copy.output[:]
@@ -267,7 +296,7 @@ class _Draft:
             if what == "squares" and attribute.name == "alpha":
                 attribute.f *= attribute.f
         self.nodes.append(copy)
-        return f"{name}::{what}"
+        return self.wide(f"{name}::{what}", dtype)
 
     def op(self, op_type: str, name: str, *operands: str, **attributes: Any) -> str:
         result = f"{name}::step{len(self.nodes)}"
@@ -277,9 +306,9 @@ class _Draft:
     def product(self, factor: float, operand: str, dtype: np.dtype[Any]) -> str:
         return operand if factor == 1 else self.op("Mul", operand, operand, self.scalar(factor, dtype))
 
-    def vector_of_zero(self, dtype: np.dtype[Any]) -> str:
-        name = f"zero::{dtype}"
-        self.extra[name] = numpy_helper.from_array(np.zeros(1, dtype), name)
+    def zeros(self, dtype: np.dtype[Any], extent: int) -> str:
+        name = f"zeros::{extent}::{dtype}"
+        self.extra[name] = numpy_helper.from_array(np.zeros(extent, dtype), name)
         return name
 
     def scalar(self, value: float, dtype: np.dtype[Any]) -> str:

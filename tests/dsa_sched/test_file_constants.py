@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dsa_sched.bisect import bisect, failing_check
 from dsa_sched.driver import CompileOptions
 from dsa_sched.file_constants import compare_constants, initializer, worked_out
-from dsa_sched.frontend import load, load_model
+from dsa_sched.frontend import constant_folding, load, load_model
 from dsa_sched.frontend.network import Network, Value
 from dsa_sched.frontend.terms import Term, from_file, number
 from dsa_sched.reference import Reference
@@ -65,7 +65,7 @@ def folded(folder: Path) -> Path:
     return builder.save(folder, y)
 
 
-NETWORKS = {
+NETWORKS: Mapping[Callable[[Path], Path], tuple[str, str, str]] = {
     small_classifier: ("w2", "b1", "w2"),
     preactivated: ("c10", "c11", "c4"),
     folded: ("c0", "c1", "c8"),
@@ -121,7 +121,7 @@ DAMAGES: Mapping[Damage, int] = {
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, damage: Damage) -> None:
     """Damage one constant right after the file is read, before any rewrite."""
-    right = load.fold_constants
+    right = constant_folding.fold_constants
 
     def wrong(model: onnx.ModelProto, values: Mapping[str, Value]) -> Network:
         network = right(model, values)
@@ -196,7 +196,7 @@ def test_what_nodes_make_of_initializers_is_taken_from_the_reference(tmp_path: P
     assert compare_constants(model, {}, {}).undeclared == ("v0",)
     result = compare_constants(model, {}, exact)
     assert (result.copied, result.computed, result.undeclared, result.different) == (0, 1, (), ())
-    wrong = {**exact, "v0": exact["v0"] * 1.01}
+    wrong = {**exact, "v0": np.asarray(exact["v0"], np.float64) * 1.01}
     assert compare_constants(model, {}, wrong).different
 
 
@@ -225,7 +225,7 @@ def leaves(name: str) -> Array:
     ],
 )
 def test_terms_are_worked_out_and_shown(term: Term, value: object, text: str) -> None:
-    np.testing.assert_allclose(worked_out(term, leaves), np.array(value), rtol=1e-15)
+    np.testing.assert_allclose(np.asarray(worked_out(term, leaves), np.float64), np.array(value), rtol=1e-15)
     assert str(term) == text
 
 
