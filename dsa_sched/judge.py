@@ -51,11 +51,17 @@ def relative_error(ours: Array, reference: Array) -> float:
 
 def difference(ours: Array, reference: Array) -> Doubles:
     """Ours less the reference; 0 where both are the same infinity or both NaN, infinite where only one is finite."""
-    mine, theirs = ours.astype(np.float64), reference.astype(np.float64)
     with np.errstate(invalid="ignore"):
+        mine, theirs = ours.astype(np.float64), reference.astype(np.float64)
         apart = np.asarray(mine - theirs)
     same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
     return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+
+
+def _rounding(rounded: Array, reference: Array) -> Doubles:
+    """What rounding moves; overflow is no rounding."""
+    moved = difference(rounded, reference)
+    return np.where(np.isfinite(moved), moved, 0.0)
 
 
 def allowance(draws: int) -> float:
@@ -98,8 +104,7 @@ def judge_layer(ours: Array, reference: Array, rounded: Array | None, axis: int)
         difference(ours, reference).reshape(shape),
         np.nan_to_num(reference.astype(np.float64), False, 0, 0, 0),
     )
-    floor = np.zeros(shape) if rounded is None else difference(rounded, reference).reshape(shape)
-    floor[~np.isfinite(floor)] = 0  # overflow is no rounding
+    floor = np.zeros(shape) if rounded is None else _rounding(rounded, reference).reshape(shape)
     squares = [np.sum(np.square(part.reshape(shape)), axis=flat) for part in (error, floor, exact)]
     errors, floors, norms = (np.sqrt(part) for part in squares)
     floors = np.maximum(floors, sqrt(squares[1].mean()))
@@ -180,13 +185,13 @@ def judge_logits(
     """One result for each input; the distance is that to the nearest other input's reference. `rounded` holds, for each
     input, what rounding makes of the reference: errors apart, and together."""
     pairs = rounded or tuple((exact, exact) for exact in reference)
-    moved = [tuple(difference(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
+    moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
     apart, together = (_mean_norm([draws[way] for draws in moved]) for way in (0, 1))
     results = []
     for position, (mine, exact) in enumerate(zip(ours, reference, strict=True)):
         others = [_norm(difference(other, exact)) for k, other in enumerate(reference) if k != position]
         error = _norm(difference(mine, exact))
-        top1 = _top1(mine.astype(np.float64), exact.astype(np.float64), moved[position][0], apart)
+        top1 = _top1(mine, exact.astype(np.float64), moved[position][0], apart)
         results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1))
     return tuple(results)
 
@@ -200,7 +205,7 @@ def _mean_norm(arrays: list[Doubles]) -> float:
     return float(np.sqrt(np.mean([np.square(_norm(array)) for array in arrays])))
 
 
-def _top1(ours: Doubles, reference: Doubles, moved: Doubles, floor: float) -> tuple[int, int, int, int, int]:
+def _top1(ours: Array, reference: Doubles, moved: Doubles, floor: float) -> tuple[int, int, int, int, int]:
     """Rows (one a picture), those with the reference's winner, those with one that is no candidate, the most candidates
     of a row, and the entries of a row.
 
@@ -211,7 +216,8 @@ def _top1(ours: Doubles, reference: Doubles, moved: Doubles, floor: float) -> tu
     if ours.ndim < 2 or ours[0].size < 2 or not np.isfinite(reference).all():
         return 0, 0, 0, 0, 0
     rows, mean = len(ours), floor / reference.size**0.5
-    mine, exact = ours.reshape(rows, -1), reference.reshape(rows, -1)
+    exact = reference.reshape(rows, -1)
+    mine = exact + difference(ours.reshape(rows, -1), exact)
     size = exact.shape[1] ** 0.5
     measured = np.linalg.norm(difference(mine, exact), axis=1, keepdims=True) / size
     moves = np.abs(moved.reshape(rows, -1))

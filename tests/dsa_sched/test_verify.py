@@ -308,3 +308,6 @@ def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
     assert report.failures == ()
     assert [result.rows for result in report.logits] == [batch, batch]
     assert all(layer.isolated_error is not None for layer in report.layers)
+    assert report.end_to_end == "passed"
+    assert all(result.top1_candidates < result.top1_entries / 10 for result in report.logits)
+    assert (report.against_file.undeclared, report.against_file.different) == ((), ())

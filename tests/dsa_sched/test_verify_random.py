@@ -1,7 +1,7 @@
 """`verify` does not cry wolf: right networks are never called wrong, and it seldom has to say nothing.
 
-Random graphs that compile pass, whatever their outputs do; a siamese network, whose output hardly depends on its inputs,
-is right too, and about a network that subtracts what is alike it says that it says nothing.
+Random graphs that compile pass. So does a siamese network, which subtracts what is alike: where that leaves rounding
+errors alone, the report says that it says nothing about the end.
 """
 
 from __future__ import annotations
@@ -118,14 +118,3 @@ def test_a_batch_norm_that_takes_a_large_mean_away_is_not_called_wrong(tmp_path:
     layer = next(layer for layer in report.layers if layer.output == y)
     assert layer.isolated_error is not None
     assert 1.5e-2 < layer.isolated_error < layer.bound < 0.1
-
-
-def test_results_that_are_infinite_in_the_reference_too_pass(tmp_path: Path) -> None:
-    builder = ModelBuilder()
-    x = builder.input(1, 64)
-    positive = builder.node("Relu", x)  # half of them zero
-    y = builder.node("Concat", builder.node("Reciprocal", positive), x, axis=1)
-    report = judged(builder.model(y), tmp_path / "model.onnx")
-    assert report is not None
-    assert report.failures == ()
-    assert all(np.isfinite(result.error) for result in report.logits)
