@@ -40,7 +40,8 @@ LONGEST_SUM = 2_048
 """Terms beyond so many count as this many: whoever sums more in fp16 must sum in parts."""
 
 STEPS_INSIDE = 8
-"""Roundings in a function that is put together of others (sigmoid, softmax, norms)."""
+"""Roundings in a function that is put together of others (sigmoid, softmax, norms). They are the same wherever the
+argument is, so that they add up and do not cancel."""
 
 EXACT = frozenset(
     [
@@ -82,6 +83,8 @@ class RoundedReference:
         options.log_severity_level = 4
         draft = _Draft(source, exact, cut)
         model, self._names = draft.model(wanted)
+        if not self._names:
+            return
         self._session: Any = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
@@ -90,6 +93,8 @@ class RoundedReference:
     def values(self, exact: Values, together: bool = False) -> dict[str, Array]:
         """The wanted values for the inputs in `exact`, which also holds what is given at the cuts. With `together` all
         elements are moved up, as those of neighbours that are alike are moved together."""
+        if not self._names:
+            return {}
         feed = {name: _half(array) for name, array in exact.items() if name in self._given}
         feed |= {_given(name): _half(array) for name, array in exact.items() if _given(name) in self._given}
         # Max with -1 changes no sign, with 1 all of them
@@ -193,7 +198,7 @@ class _Draft:
         """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
         dtype = self.kind(name)
         plain = self.wide(f"{name}::plain", dtype)
-        inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE
+        inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE**2
         energy = self.product(inside, self.op("Mul", name, plain, plain), dtype)
         if node.op_type in FROM_ONE:
             energy = self.op("Add", name, energy, self.scalar(inside, dtype))

@@ -91,10 +91,10 @@ class VerifyReport:
 
     @property
     def end_to_end(self) -> str:
-        """What is said about the outputs: `failed`, `no statement` where one of them says nothing, else `passed`."""
+        """What is said about the outputs: `failed`, `no statement` where none of them says anything, else `passed`."""
         if not self.logits or not all(result.passed for result in self.logits):
             return "failed"
-        return "passed" if all(result.statement for result in self.logits) else "no statement"
+        return "passed" if any(result.statement for result in self.logits) else "no statement"
 
 
 def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...]) -> Iterator[str]:

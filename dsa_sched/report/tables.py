@@ -46,14 +46,14 @@ def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...
         table.add_column(f"{engine}\ncycles", justify="right")
     for way in ways:
         table.add_column(f"{way}\nKiB", justify="right")
-    for heading in ("error\nalone", "worst\nchannel", "error\nin network", "bit-exact\nsamples"):
+    for heading in ("error\nalone", "error\nin network", "bit-exact\nsamples"):
         table.add_column(heading, justify="right")
     for layer in report.layers:
         table.add_row(Text(layer.name), "+".join(layer.operators), *_work(layer.work, engines, ways), *_errors(layer))
     right = sum(layer.samples - layer.samples_wrong for layer in report.layers)
     table.add_section()
     table.add_row(
-        "total", f"{len(report.layers)} layers", *_work(report.total, engines, ways), *_worst(report), "", f"{right:,}"
+        "total", f"{len(report.layers)} layers", *_work(report.total, engines, ways), _worst(report), "", f"{right:,}"
     )
     return table
 
@@ -73,21 +73,27 @@ def _errors(layer: LayerResult) -> tuple[Text, ...]:
     exact = f"{layer.samples:,}" if not layer.samples_wrong else f"{right:,} of {layer.samples:,}"
     return (
         _mark(_error(layer.isolated_error), layer.isolated_error is None or layer.isolated_error <= layer.bound),
-        _mark(_channel(layer), layer.channel is None or layer.channel.passed),
         Text(_error(layer.whole_error)),
         _mark(exact, not layer.samples_wrong),
     )
 
 
-def _channel(layer: LayerResult) -> str:
-    """The error of the worst channel as a part of its bound."""
-    return "-" if layer.channel is None else f"{layer.channel.share:.0%}"
+def _worst(report: VerifyReport) -> str:
+    return _error(
+        max((layer.isolated_error for layer in report.layers if layer.isolated_error is not None), default=None)
+    )
 
 
-def _worst(report: VerifyReport) -> tuple[str, str]:
-    errors = [layer.isolated_error for layer in report.layers if layer.isolated_error is not None]
-    shares = [layer.channel.share for layer in report.layers if layer.channel is not None]
-    return _error(max(errors, default=None)), f"{max(shares):.0%}" if shares else "-"
+def _channel(report: VerifyReport) -> str:
+    """The channel that is nearest to its bound, of all layers."""
+    found = [(layer.channel, layer.name) for layer in report.layers if layer.channel is not None]
+    if not found:
+        return "channels: none that the reference has"
+    worst, name = max(found, key=lambda pair: pair[0].share)
+    return (
+        f"channels: nearest to its bound is channel {worst.channel} of {name}, error {worst.error:.2e} alone, "
+        f"{worst.share:.0%} of what is allowed"
+    )
 
 
 def _error(error: float | None) -> str:
@@ -101,6 +107,7 @@ def _mark(text: str, good: bool) -> Text:
 def _facts(report: VerifyReport) -> list[str]:
     """Logits, constants, size and time, a line each."""
     lines = [_levels(report.against_o0)] if report.against_o0 else []
+    lines.append(_channel(report))
     lines += [_logits(result) for result in report.logits]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
     lines.append(_against_file(report.against_file))
