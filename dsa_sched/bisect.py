@@ -24,7 +24,6 @@ from dsa_sched.driver import CompileOptions, compile_model
 from dsa_sched.evidence import Loads
 from dsa_sched.feeds import seeded_or_given
 from dsa_sched.frontend import load_model
-from dsa_sched.judge import LAYER_BOUND
 from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
 from dsa_sched.subgraph import Part, cut
@@ -85,7 +84,8 @@ def failing_check(report: VerifyReport) -> tuple[str, str]:
 
 
 def _imprecise(layer: LayerResult) -> bool:
-    return layer.isolated_error is not None and not layer.isolated_error <= LAYER_BOUND
+    wrong_channel = layer.channel is not None and not layer.channel.passed
+    return wrong_channel or (layer.isolated_error is not None and not layer.isolated_error <= layer.bound)
 
 
 def _sentence(report: VerifyReport, start: str) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dsa_sched.artifact import from_device, to_device
 from dsa_sched.driver import Compilation
 from dsa_sched.frontend import Model
-from dsa_sched.judge import first_difference, relative_error, sample_points
+from dsa_sched.judge import Share, first_difference, judge_layer, relative_error, sample_points
 from dsa_sched.verdict import LevelResult
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
@@ -36,6 +36,7 @@ __all__ = [
     "computing_layers",
     "file_array",
     "file_name",
+    "isolated_shares",
     "logits_names",
     "probe_loads",
     "stored_values",
@@ -174,6 +175,26 @@ def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: t
     theirs = file_name(whole.model, name)
     pairs = zip(dumps, exact, strict=True)
     return max(relative_error(file_array(whole, name, dump), values[theirs]) for dump, values in pairs)
+
+
+def isolated_shares(
+    judged: Compilation,
+    name: str,
+    dumps: tuple[Dump, ...],
+    exact: tuple[Feed, ...],
+    rounded: tuple[Array | None, ...],
+) -> tuple[Share, Share] | None:
+    """A layer's value by itself and its worst channel, each for the input for which it comes nearest to its bound.
+    `rounded` is what rounding alone makes of the value for each input. None where the reference has no such value."""
+    if not comparable(judged.model, name, exact[0]):
+        return None
+    theirs, axes = file_name(judged.model, name), judged.model.graph.by_name[name].axes
+    found = [
+        judge_layer(file_array(judged, name, dump), values[theirs], floor, axes[-1] if axes else 0)
+        for dump, values, floor in zip(dumps, exact, rounded, strict=True)
+    ]
+    wholes, channels = zip(*found, strict=True)
+    return max(wholes, key=lambda share: share.share), max(channels, key=lambda share: share.share)
 
 
 def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:

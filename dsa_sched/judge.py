@@ -1,13 +1,15 @@
 """The verdicts of `verify`, as plain arithmetic on arrays: errors, logits, samples, bytes.
 
-Bounds. A layer fed with the reference's inputs: relative L2 error at most 1.5e-2. Logits of the whole network: error at
-most a tenth of the distance between the reference's outputs for two different inputs, so that a network whose output
-hardly depends on its input is held to a hard bound. Samples of each layer: bit for bit.
+Bounds. A layer fed with the reference's inputs: relative L2 error at most 1.5e-2, for the whole and for each channel.
+Logits of the whole network: error at most a tenth of the distance between the reference's outputs for two different
+inputs. No bound is below what rounding to the chip's dtype makes of the reference itself (`rounding.py`), times an
+`allowance`; where that does not tell two inputs apart, nothing is said about the logits. Samples: bit for bit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,11 @@ __all__ = [
     "LAYER_BOUND",
     "LOGITS_SHARE_BOUND",
     "LogitsResult",
+    "Share",
+    "allowance",
+    "difference",
     "first_difference",
+    "judge_layer",
     "judge_logits",
     "relative_error",
     "sample_points",
@@ -24,74 +30,206 @@ __all__ = [
 
 LAYER_BOUND = 1.5e-2
 LOGITS_SHARE_BOUND = 0.1
+CANDIDATE_DEVIATIONS = 4.0
+"""Two normally distributed errors change places of two entries beyond it once in 30,000 times."""
 
 Array = npt.NDArray[np.generic]
+Doubles = npt.NDArray[np.float64]
 Points = npt.NDArray[np.intp]
 
 
 def relative_error(ours: Array, reference: Array) -> float:
-    """L2 norm of the difference over that of the reference, among the values that are finite in the reference.
-
-    Infinite where ours should be zero, where ours is not finite and the reference is, and where the reference is NaN or
-    an infinity and ours is not the same there."""
-    mine, theirs = ours.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
-    finite = np.isfinite(theirs)
-    if not np.isfinite(mine[finite]).all() or not np.array_equal(mine[~finite], theirs[~finite], equal_nan=True):
-        return float("inf")
-    mine, theirs = mine[finite], theirs[finite]
-    difference, norm = float(np.linalg.norm(mine - theirs)), float(np.linalg.norm(theirs))
-    if difference == 0:
+    """L2 norm of the difference over that of the reference's finite values; infinite where only one of both is finite
+    or ours should be zero."""
+    apart = float(np.linalg.norm(difference(ours, reference)))
+    if apart == 0:
         return 0.0
-    return difference / norm if norm else float("inf")
+    finite = reference.astype(np.float64)[np.isfinite(reference)]
+    norm = float(np.linalg.norm(finite))
+    return apart / norm if norm else float("inf")
+
+
+def difference(ours: Array, reference: Array) -> Doubles:
+    """Ours less the reference; 0 where both are the same infinity or both NaN, infinite where only one is finite."""
+    with np.errstate(invalid="ignore"):
+        mine, theirs = ours.astype(np.float64), reference.astype(np.float64)
+        apart = np.asarray(mine - theirs)
+    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+    return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+
+
+def _rounding(rounded: Array, reference: Array) -> Doubles:
+    """What rounding moves; overflow is no rounding."""
+    moved = difference(rounded, reference)
+    return np.where(np.isfinite(moved), moved, 0.0)
+
+
+def allowance(draws: int) -> float:
+    """By how much the norm of rounding errors may exceed what is expected of it: twice, and four deviations of the norm
+    of so many independent ones. 6 for one, 2 for many."""
+    return 2 + 4 / sqrt(max(draws, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A relative L2 error, what rounding alone is expected to make of it, and the bound; `channel` is -1 for all."""
+
+    error: float
+    floor: float
+    bound: float
+    channel: int = -1
+
+    @property
+    def share(self) -> float:
+        if self.error == 0:
+            return 0.0
+        return self.error / self.bound if np.isfinite(self.error) else float("inf")
+
+    @property
+    def passed(self) -> bool:
+        return self.share <= 1
+
+
+def judge_layer(ours: Array, reference: Array, rounded: Array | None, axis: int) -> tuple[Share, Share]:
+    """(the whole value, its worst channel along `axis`). `rounded` is what rounding makes of the reference: where that
+    costs more than LAYER_BOUND, it is the bound, times its `allowance`.
+
+    What a channel's rounding costs is never taken for less than the mean of all channels: single elements of few may be
+    exact by chance.
+    """
+    rank = max(1, reference.ndim)
+    shape = reference.shape or (1,)
+    flat = tuple(number for number in range(rank) if number != axis)
+    error, exact = (
+        difference(ours, reference).reshape(shape),
+        np.nan_to_num(reference.astype(np.float64), False, 0, 0, 0),
+    )
+    floor = np.zeros(shape) if rounded is None else _rounding(rounded, reference).reshape(shape)
+    squares = [np.sum(np.square(part.reshape(shape)), axis=flat) for part in (error, floor, exact)]
+    errors, floors, norms = (np.sqrt(part) for part in squares)
+    floors = np.maximum(floors, sqrt(squares[1].mean()))
+    whole = _share(_root(squares[0]), _root(squares[1]), _root(squares[2]), error.size)
+    draws = error.size // len(errors)
+    allowed = np.maximum(LAYER_BOUND * norms, allowance(draws) * floors)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        worst = int(np.argmax(np.where(errors == 0, 0.0, errors / allowed)))
+    return whole, _share(float(errors[worst]), float(floors[worst]), float(norms[worst]), draws, worst)
+
+
+def _root(squares: Doubles) -> float:
+    return float(np.sqrt(squares.sum()))
+
+
+def _share(error: float, floor: float, norm: float, draws: int, channel: int = -1) -> Share:
+    """Relative to the norm; zeros, which have none, relative to what rounding may make of them."""
+    scale = norm or allowance(draws) * floor
+    if not scale:
+        return Share(0.0 if error == 0 else float("inf"), 0.0, LAYER_BOUND, channel)
+    bound = max(LAYER_BOUND, allowance(draws) * floor / scale)
+    return Share(error / scale, floor / scale, bound, channel)
 
 
 @dataclass(frozen=True, slots=True)
 class LogitsResult:
-    """One tensor for one input. `top1_active` of `rows` rows have a margin in the reference above our error there."""
+    """One tensor for one input. `apart` and `together` are L2 errors that rounding alone makes of the reference, where
+    the errors of its values are independent, and where all are of one sign. Of `rows`, `top1_same` have the reference's
+    winner, `top1_wrong` one that rounding does not explain; up to `top1_candidates` of `top1_entries` entries lie so
+    near the winner that it does."""
 
     tensor: str
     input: int
     error: float
     distance: float
+    apart: float
+    together: float
     rows: int
-    top1_active: int
+    top1_same: int
     top1_wrong: int
+    top1_candidates: int
+    top1_entries: int
 
     @property
     def share(self) -> float:
-        """Error over distance; the bound is LOGITS_SHARE_BOUND."""
+        """Error over distance."""
         if self.error == 0:
             return 0.0
         return self.error / self.distance if self.distance else float("inf")
 
     @property
+    def floor(self) -> float:
+        """What rounding may make of the reference: independent errors with the `allowance` of a single draw, or those
+        of one sign, whichever is larger."""
+        return max(allowance(1) * self.apart, self.together)
+
+    @property
+    def bound(self) -> float:
+        """A tenth of the distance, but never less than rounding may make."""
+        return max(LOGITS_SHARE_BOUND * self.distance, self.floor)
+
+    @property
+    def statement(self) -> bool:
+        """Whether the bound tells the outputs of two inputs apart: else nothing is said about the end to end."""
+        return self.distance > 0 and self.bound <= self.distance / 2
+
+    @property
     def passed(self) -> bool:
-        return self.share <= LOGITS_SHARE_BOUND and self.top1_wrong == 0
+        return not self.statement or (self.error <= self.bound and self.top1_wrong == 0)
 
 
-def judge_logits(tensor: str, ours: tuple[Array, ...], reference: tuple[Array, ...]) -> tuple[LogitsResult, ...]:
-    """One result for each input; the distance is that to the nearest other input's reference."""
-    theirs = [array.astype(np.float64) for array in reference]
+def judge_logits(
+    tensor: str,
+    ours: tuple[Array, ...],
+    reference: tuple[Array, ...],
+    rounded: tuple[tuple[Array, Array], ...] = (),
+) -> tuple[LogitsResult, ...]:
+    """One result for each input; the distance is that to the nearest other input's reference. `rounded` holds, for each
+    input, what rounding makes of the reference: errors apart, and together."""
+    pairs = rounded or tuple((exact, exact) for exact in reference)
+    moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
+    apart, together = (_mean_norm([draws[way] for draws in moved]) for way in (0, 1))
     results = []
-    for position, (mine, exact) in enumerate(zip(ours, theirs, strict=True)):
-        others = [float(np.linalg.norm(exact - other)) for k, other in enumerate(theirs) if k != position]
-        error = float(np.linalg.norm(mine.astype(np.float64) - exact))
-        rows, active, wrong = _top1(mine.astype(np.float64), exact)
-        error = error if np.isfinite(error) else float("inf")
-        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), rows, active, wrong))
+    for position, (mine, exact) in enumerate(zip(ours, reference, strict=True)):
+        others = [_norm(difference(other, exact)) for k, other in enumerate(reference) if k != position]
+        error = _norm(difference(mine, exact))
+        top1 = _top1(mine, exact.astype(np.float64), moved[position][0], apart)
+        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1))
     return tuple(results)
 
 
-def _top1(ours: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]) -> tuple[int, int, int]:
-    """Rows (one a picture), rows whose margin exceeds the largest error, and those of them with another winner."""
-    if ours.ndim < 2 or ours[0].size < 2:
-        return 0, 0, 0
-    mine, exact = ours.reshape(len(ours), -1), reference.reshape(len(reference), -1)
-    top = np.sort(exact, axis=1)
-    error = np.abs(mine - exact).max(axis=1)
-    active = top[:, -1] - top[:, -2] > error
-    wrong = active & (mine.argmax(axis=1) != exact.argmax(axis=1))
-    return len(ours), int(active.sum()), int(wrong.sum())
+def _norm(array: Doubles) -> float:
+    return float(np.linalg.norm(array.reshape(-1)))
+
+
+def _mean_norm(arrays: list[Doubles]) -> float:
+    """Root mean square of norms."""
+    return float(np.sqrt(np.mean([np.square(_norm(array)) for array in arrays])))
+
+
+def _top1(ours: Array, reference: Doubles, moved: Doubles, floor: float) -> tuple[int, int, int, int, int]:
+    """Rows (one a picture), those with the reference's winner, those with one that is no candidate, the most candidates
+    of a row, and the entries of a row.
+
+    A candidate is an entry that differs from the winner by at most CANDIDATE_DEVIATIONS of their difference. An entry
+    deviates by what rounding does to it, at least by the mean of all; where the error that was measured of the row is
+    larger than what rounding does, by more in proportion.
+    """
+    if ours.ndim < 2 or ours[0].size < 2 or not np.isfinite(reference).all():
+        return 0, 0, 0, 0, 0
+    rows, mean = len(ours), floor / reference.size**0.5
+    exact = reference.reshape(rows, -1)
+    mine = exact + difference(ours.reshape(rows, -1), exact)
+    size = exact.shape[1] ** 0.5
+    measured = np.linalg.norm(difference(mine, exact), axis=1, keepdims=True) / size
+    moves = np.abs(moved.reshape(rows, -1))
+    scale = np.maximum(1.0, measured / mean) if mean else np.zeros((rows, 1))
+    deviation = np.maximum(np.maximum(moves, mean) * scale, 0 if mean else measured)
+    every, winner = np.arange(rows), exact.argmax(axis=1)
+    of_both = np.sqrt(np.square(deviation) + np.square(deviation[every, winner])[:, None])
+    candidates = exact[every, winner][:, None] - exact <= CANDIDATE_DEVIATIONS * of_both
+    candidates[every, winner] = True
+    found = mine.argmax(axis=1)
+    same, wrong = exact[every, found] == exact[every, winner], ~candidates[every, found]
+    return rows, int(same.sum()), int(wrong.sum()), int(candidates.sum(axis=1).max()), exact.shape[1]
 
 
 def sample_points(shape: tuple[int, ...], count: int, random: np.random.Generator) -> Points:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dsa_sched.driver import judge_of
 from dsa_sched.frontend import load_model
+from dsa_sched.frontend.network import OURS
 from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
 from dsa_sched.frontend.probes import Probe, probes_of
 from dsa_sched.frontend.refusals import Judge, Unsupported
@@ -50,10 +51,8 @@ class Support:
 
 def read_operators() -> tuple[str, ...]:
     """ONNX operators that a model may hold, here and in other packages."""
-    # ScaleShift is the simplifier's own: what a batch norm becomes where it cannot be folded.
-    return tuple(
-        sorted({*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {"ScaleShift"})
-    )
+    # Operators of our own, which rewrites make, are no user's.
+    return tuple(sorted({*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS}))
 
 
 def operator_support(chip: Chip, target: PlanTarget) -> Iterator[Support]:

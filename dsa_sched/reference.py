@@ -24,17 +24,18 @@ Array = npt.NDArray[np.generic]
 
 
 class Reference:
-    """A session over the original model. `values` may be called from several threads."""
+    """A session over the original model, for every value or for `only` one. `values` may be called from several
+    threads."""
 
-    def __init__(self, source: onnx.ModelProto, threads: int = 0) -> None:
+    def __init__(self, source: onnx.ModelProto, threads: int = 0, only: str = "") -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # No optimisation: fused operators would lose the values between them.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if not only:  # fused operators would lose the values between them
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
-        model = _with_every_value(source)
+        model = _with_only(source, only) if only else _with_every_value(source)
         try:
             self._session: Any = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -48,6 +49,17 @@ class Reference:
     def values(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Every value of the network for these inputs, the inputs themselves too."""
         return dict(inputs) | dict(zip(self._names, self._session.run(self._names, dict(inputs)), strict=True))
+
+
+def _with_only(source: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """A copy with one value as its output."""
+    import onnx
+
+    model = onnx.ModelProto()
+    model.CopyFrom(source)
+    del model.graph.output[:]
+    model.graph.output.append(onnx.ValueInfoProto(name=name))
+    return model
 
 
 def _with_every_value(source: onnx.ModelProto) -> onnx.ModelProto:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND, LogitsResult
+from dsa_sched.judge import LAYER_BOUND, LogitsResult, Share
 from dsa_sched.work import LayerWork
 
-__all__ = ["LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
+__all__ = ["ConstantsResult", "LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerResult:
-    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value."""
+    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value. By itself
+    the error may be `bound`, and rounding alone is expected to make `floor`; `channel` is the worst channel."""
 
     name: str
     operators: tuple[str, ...]
@@ -24,6 +25,9 @@ class LayerResult:
     samples: int
     samples_wrong: int
     first_wrong: str
+    bound: float = LAYER_BOUND
+    floor: float = 0.0
+    channel: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,26 @@ class LevelResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantsResult:
+    """How many constants are bit for bit the file's in another order, how many are made of several to within rounding,
+    which ones no rewrite declares, and (constant, elements that differ, elements, the first in words) of all others."""
+
+    copied: int
+    computed: int
+    undeclared: tuple[str, ...]
+    different: tuple[tuple[str, int, int, str], ...]
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        for name, count, size, first in self.different:
+            yield f"constant {name}: {count} of {size} elements are not what the file gives, {first}"
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """The verdict and what led to it. It passed when `failures` is empty. `against_o0` is None at level O0; at others
-    errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's."""
+    errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's.
+    `against_file` is what the constants in memory are beside the file's initializers."""
 
     model: str
     chip: str
@@ -61,18 +82,32 @@ class VerifyReport:
     failures: tuple[str, ...]
     warnings: tuple[str, ...]
     seconds: tuple[tuple[str, float], ...]
+    against_file: ConstantsResult
     against_o0: LevelResult | None = None
 
     @property
     def passed(self) -> bool:
         return not self.failures
 
+    @property
+    def end_to_end(self) -> str:
+        """What is said about the outputs: `failed`, `no statement` where none of them says anything, else `passed`."""
+        if not self.logits or not all(result.passed for result in self.logits):
+            return "failed"
+        return "passed" if any(result.statement for result in self.logits) else "no statement"
+
 
 def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...]) -> Iterator[str]:
     for layer in layers:
         error = layer.isolated_error
-        if error is not None and not error <= LAYER_BOUND:
-            yield f"layer {layer.name}: relative error {error:.3g} by itself, at most {LAYER_BOUND} is allowed"
+        if error is not None and not error <= layer.bound:
+            yield f"layer {layer.name}: relative error {error:.3g} by itself, at most {layer.bound:.3g} is allowed"
+        elif layer.channel is not None and not layer.channel.passed:
+            worst = layer.channel
+            yield (
+                f"layer {layer.name}: relative error {worst.error:.3g} of channel {worst.channel} by itself, at most "
+                f"{worst.bound:.3g} is allowed"
+            )
         if layer.samples_wrong:
             yield (
                 f"layer {layer.name}: {layer.samples_wrong} of {layer.samples} samples differ from the emulation, "
@@ -82,12 +117,12 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...]) 
         yield "no output of the network is a value that the reference has, so the end cannot be judged"
     for result in logits:
         where = f"{result.tensor} for input {result.input}"
-        if not result.share <= LOGITS_SHARE_BOUND:
+        if result.statement and not result.error <= result.bound:
             yield (
                 f"{where}: error {result.error:.4g} is {result.share:.3g} of the distance {result.distance:.4g} "
-                f"between inputs, at most {LOGITS_SHARE_BOUND} is allowed"
+                f"between inputs, at most {result.bound / result.distance:.3g} is allowed"
             )
-        if result.top1_wrong:
+        if result.statement and result.top1_wrong:
             yield f"{where}: {result.top1_wrong} of {result.rows} rows have another top-1 although the margin is clear"
 
 

@@ -36,6 +36,7 @@ from dsa_sched.evidence import (
     computing_layers,
     file_array,
     file_name,
+    isolated_shares,
     logits_names,
     probe_loads,
     stored_values,
@@ -43,7 +44,9 @@ from dsa_sched.evidence import (
 )
 from dsa_sched.feed_range import range_warnings
 from dsa_sched.feeds import seeded_or_given
-from dsa_sched.judge import LogitsResult, judge_logits
+from dsa_sched.file_constants import compare_constants
+from dsa_sched.floors import Floors, start_floors
+from dsa_sched.judge import LAYER_BOUND, LogitsResult, judge_logits
 from dsa_sched.reference import Reference
 from dsa_sched.runner import execute
 from dsa_sched.verdict import LayerResult, VerifyReport, failures, level_failures
@@ -151,6 +154,7 @@ def verify_compiled(
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
         clock.lap("network")
         judged = plain or whole
+        rounding = start_floors(judged, exact, pool)
         values = stored_values(judged)
         if plain:
             loads = [plain.artifact.encode(feed) for feed in feeds]
@@ -166,19 +170,23 @@ def verify_compiled(
         progress("comparing samples bit for bit")
         samples = tuple(check.result() for check in checks)
         clock.lap("layers and samples")
-    return _report(whole, judged, _Findings(exact, ours, stored, alone, samples), clock.laps)
+        progress("rounding the reference")
+        floors = rounding()
+        clock.lap("rounding")
+    return _report(whole, judged, _Findings(exact, ours, stored, alone, samples, floors), clock.laps)
 
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
     """One entry an input: what the reference computed, what the network stored, what it stored at level O0, what the
-    isolated layers stored; one entry a layer: its samples."""
+    isolated layers stored; one entry a layer: its samples. `floors` is what rounding makes of the reference."""
 
     exact: tuple[Feed, ...]
     ours: tuple[Dump, ...]
     stored: tuple[Dump, ...]
     alone: tuple[Dump, ...]
     samples: tuple[Samples, ...]
+    floors: Floors
 
 
 def _report(
@@ -188,6 +196,7 @@ def _report(
     work = layer_work(whole.program, whole.chip, whole.plan)
     layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
     levels = None if judged is whole else compare_levels(whole, found.ours, found.stored)
+    against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
         model=whole.model.graph.name,
         chip=whole.chip.name,
@@ -203,10 +212,12 @@ def _report(
         failures=(
             *failures(layers, logits),
             *changed_constants(whole, found.ours[0]),
+            *against_file.sentences,
             *(level_failures(levels) if levels else ()),
         ),
         warnings=(*whole.model.warnings, *range_warnings(whole.artifact.manifest.inputs, found.exact)),
         seconds=seconds,
+        against_file=against_file,
         against_o0=levels,
     )
 
@@ -219,16 +230,22 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
     graph = judged.model.graph
 
     def result(layer: Layer, samples: Samples) -> LayerResult:
+        theirs = file_name(judged.model, layer.output)
+        rounded = tuple(found.floors.of_layer(theirs, number) for number in range(len(found.exact)))
+        shares = isolated_shares(judged, layer.output, found.alone, found.exact, rounded)
         return LayerResult(
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
             output=layer.output,
             work=work.get(layer.name, LayerWork({}, {}, {}, {})),
-            isolated_error=worst_error(judged, layer.output, found.alone, found.exact),
+            isolated_error=shares[0].error if shares else None,
             whole_error=worst_error(judged, layer.output, found.stored, found.exact),
             samples=samples.count,
             samples_wrong=samples.wrong,
             first_wrong=samples.first,
+            bound=shares[0].bound if shares else LAYER_BOUND,
+            floor=shares[0].floor if shares else 0.0,
+            channel=shares[1] if shares else None,
         )
 
     return tuple(result(*pair) for pair in zip(computing_layers(judged), found.samples, strict=True))
@@ -246,6 +263,7 @@ def _logits(judged: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
                 for ours, stored in zip(found.ours, found.stored, strict=True)
             ),
             tuple(values[file_name(judged.model, name)] for values in found.exact),
+            found.floors.of_end(file_name(judged.model, name)),
         )
     )
 

@@ -77,11 +77,13 @@ def verify(
 
     \b
     What must hold
-      each layer, fed with the reference's inputs: relative L2 error at most 0.015
+      each layer, fed with the reference's inputs: relative L2 error at most 0.015, of all and of each channel
       the logits (before a final softmax): error at most a tenth of the distance between the reference's
-        outputs for two inputs, and the same winner wherever the margin is larger than the error
+        outputs for two inputs, and a winner that rounding explains
+      neither bound is below what rounding alone makes of the reference; where that hides what the inputs change,
+        the report makes no statement about the logits
       about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic
-      every constant: unchanged in memory after the run
+      every constant: in memory after the run what the file's initializers give
       at levels beyond O0, or with --schedule: all that is stored, bit for bit as at O0 without, where layers and
         samples are judged
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -23,6 +24,7 @@ from dsa_sched.frontend.network import Array, Network, Value
 from dsa_sched.frontend.operation import Operation, Operations
 from dsa_sched.frontend.operator_stages import Placed, device_stages
 from dsa_sched.frontend.operators import operations_of
+from dsa_sched.frontend.terms import Term
 from hw_models.errors import ModelError
 from partitioner.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
 
@@ -33,11 +35,13 @@ FP16_LARGEST = 65504.0
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A graph, its constants by content hash, and what the user should know about them."""
+    """A graph, its constants by content hash, and what the user should know about them; `terms` says of each constant
+    tensor how it follows from the file, but for rounding to its dtype."""
 
     graph: Graph
     constants: dict[str, Array]
     warnings: tuple[str, ...]
+    terms: dict[str, Term]
 
 
 def build_graph(network: Network) -> Built:
@@ -54,7 +58,7 @@ def build_graph(network: Network) -> Built:
         builder.append(operation)
     graph = Graph(network.name, network.inputs, network.outputs, tuple(builder.ops), tuple(builder.tensors.values()))
     verify_graph(graph)
-    return Built(graph, builder.store, (*_precision(graph), *builder.warnings))
+    return Built(graph, builder.store, (*_precision(graph), *builder.warnings), builder.terms)
 
 
 def _precision(graph: Graph) -> tuple[str, ...]:
@@ -77,6 +81,7 @@ class _Builder:
     names: set[str] = field(default_factory=set)
     store: dict[str, Array] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    terms: dict[str, Term] = field(default_factory=dict)
     row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Flattened value -> for each of its device columns, the column in the file's order."""
     relaid: dict[tuple[str, Axes], Placed] = field(default_factory=dict)
@@ -110,8 +115,11 @@ class _Builder:
         self.plain_constant(name, f"output {name}")
         self.tensors[name] = replace(self.tensors[name], source_dtype=str(array.dtype))
 
-    def constant(self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes) -> str:
-        """Store a constant as `arrange` puts it in device order; returns the tensor's name, unique for each content."""
+    def constant(
+        self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes, say: Callable[[Term], Term]
+    ) -> str:
+        """Store a constant as `arrange` puts it in device order, which `say` declares. Returns the tensor's name, which
+        is unique for each content."""
         array = self.source.constants[name]
         half, saturated = _on_device(array)
         if saturated:
@@ -127,13 +135,14 @@ class _Builder:
         self.store[key] = data
         source = "float32" if array.dtype == np.float64 else str(array.dtype)
         self.tensors.setdefault(unique, Tensor(unique, data.shape, str(data.dtype), axes, source, key))
+        self.terms.setdefault(unique, say(self.source.term(name)))
         return unique
 
     def plain_constant(self, name: str, layer: str) -> Placed:
         """A constant in the order of the file."""
         shape = tuple(self.source.constants[name].shape)
         axes = row_major(len(shape))
-        return Placed(self.constant(name, layer, lambda array: array, axes), shape, axes)
+        return Placed(self.constant(name, layer, lambda array: array, axes, lambda term: term), shape, axes)
 
     def with_axes(self, node: str, name: str, axes: Axes) -> Placed:
         """The value in the layout wanted: itself, or the result of a transpose that is added here."""
@@ -212,7 +221,8 @@ class _Builder:
         x, y = self.placed(op.inputs[0]), self.declare(op.outputs[0])
         weights, groups = self.source.constants[op.inputs[1]], op.integer("groups")
         axes = weight_axes(weights.ndim) if groups == 1 else ()
-        name = self.constant(op.inputs[1], op.name, lambda array: device_weights(array, groups), axes)
+        said = partial(_weights_term, weights.shape, groups)
+        name = self.constant(op.inputs[1], op.name, lambda array: device_weights(array, groups), axes, said)
         operands = [x, Placed(name, weights.shape, axes)]
         operands += self._vectors(op, weights.shape[0])
         macs = prod(y.shape) * prod(weights.shape[1:])
@@ -222,7 +232,13 @@ class _Builder:
         """Operands from the third on, one element a channel."""
         result = []
         for name in op.inputs[2:]:
-            stored = self.constant(name, op.name, lambda array: np.broadcast_to(array.reshape(-1), (extent,)), (0,))
+            stored = self.constant(
+                name,
+                op.name,
+                lambda array: np.broadcast_to(array.reshape(-1), (extent,)),
+                (0,),
+                lambda term: term.reshape(-1).broadcast(extent),
+            )
             result.append(Placed(stored, (extent,), (0,)))
         return result
 
@@ -241,7 +257,8 @@ class _Builder:
             if order is None:
                 operands.append(self.plain_constant(name, op.name))
             else:
-                stored = self.constant(name, op.name, _rows(order), ())
+                rows = tuple(order.tolist())
+                stored = self.constant(name, op.name, _rows(order), (), partial(Term.take, order=rows))
                 operands.append(Placed(stored, self.source.constants[name].shape, (0, 1)))
         shape = self.source.values[op.outputs[0]].shape
         operands += self._vectors(op, shape[-1])
@@ -283,7 +300,7 @@ class _Builder:
                 shape = tuple(self.source.constants[name].shape)
                 padded = (1,) * (len(axes) - len(shape)) + shape
                 own = axes if len(shape) == len(axes) else ()
-                stored = self.constant(name, op.name, _spread(padded, axes), own)
+                stored = self.constant(name, op.name, _spread(padded, axes), own, partial(_spread_term, padded, axes))
                 operands.append(Placed(stored, padded, axes))
             else:
                 operands.append(self.placed(name))
@@ -322,6 +339,20 @@ def _rows(order: npt.NDArray[np.int64]) -> Callable[[Array], Array]:
 
 def _spread(shape: tuple[int, ...], axes: Axes) -> Callable[[Array], Array]:
     return lambda array: array.reshape(shape).transpose(axes)
+
+
+def _spread_term(shape: tuple[int, ...], axes: Axes, term: Term) -> Term:
+    return term.reshape(*shape).transpose(*axes)
+
+
+def _weights_term(shape: tuple[int, ...], groups: int, term: Term) -> Term:
+    """The groups first where there are several; then kernel positions, inputs, outputs."""
+    outputs, inside, *kernel = shape
+    positions = range(2, 2 + len(kernel))
+    if groups == 1:
+        return term.transpose(*positions, 1, 0)
+    split = term.reshape(groups, outputs // groups, inside, *kernel)
+    return split.transpose(0, *(position + 1 for position in positions), 2, 1)
 
 
 def weight_axes(rank: int) -> Axes:

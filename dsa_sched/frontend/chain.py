@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.frontend.network import Array, Network, Node, Setting, Value
+from dsa_sched.frontend.terms import Term, number
 
 __all__ = ["Chain", "Rule", "Settings", "Shape"]
 
@@ -28,16 +29,18 @@ class Chain:
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
+    terms: dict[str, Term] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
         return self.values[name].shape if name in self.values else self.network.shape(name)
 
     def number(self, value: float) -> str:
-        return self.array(np.array(value))
+        return self.array(np.array(value), number(value))
 
-    def array(self, value: Array) -> str:
+    def array(self, value: Array, term: Term) -> str:
+        """A constant, and how it follows from the file."""
         name = f"{self.node.outputs[0]}::constant{len(self.constants)}"
-        self.constants[name] = value
+        self.constants[name], self.terms[name] = value, term
         self.values[name] = Value(value.shape, onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
         return name
 

@@ -27,7 +27,7 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 def decompose(network: Network) -> Network:
     """All nodes of the kinds in the table, as far as they can be expressed."""
     nodes: list[Node] = []
-    values, constants = dict(network.values), dict(network.constants)
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
         rule = DECOMPOSED.get(node.op_type)
         chain = Chain(network, node)
@@ -38,7 +38,8 @@ def decompose(network: Network) -> Network:
         nodes += chain.finished()
         values |= chain.values
         constants |= chain.constants
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants)
+        terms |= chain.terms
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
 
 
 def _cast_like(chain: Chain, node: Node) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Origin, Value
+from dsa_sched.frontend.terms import Term, number
 
 __all__ = ["MEAN", "VARIANCE", "move_gains"]
 
@@ -46,6 +47,8 @@ class _Activation:
     products: tuple[Node, ...]
     scale: Floats
     shift: Floats
+    terms: tuple[Term, Term]
+    """How scale and shift follow from the file."""
 
     @property
     def offset(self) -> Floats:
@@ -61,6 +64,7 @@ class _Draft:
     constants: dict[str, Array]
     values: dict[str, Value]
     origins: dict[str, Origin]
+    terms: dict[str, Term]
 
     def unscaled(self, name: str, scale: Floats, shift: Floats) -> str:
         """A value from which the file's follows by a scale and a shift."""
@@ -68,21 +72,32 @@ class _Draft:
         self.values[ours], self.origins[ours] = self.values[name], Origin(name, scale, shift)
         return ours
 
-    def vector(self, name: str, along: str, elements: Floats) -> str:
-        """A constant with an element for each channel of the value `along`."""
-        self.constants[name] = elements.reshape(_by_input(len(self.values[along].shape)))
+    def constant(self, name: str, array: Array, term: Term) -> str:
+        self.constants[name], self.terms[name] = array, term
         return name
+
+    def vector(self, name: str, along: str, elements: Floats, term: Term) -> str:
+        """A constant with an element for each channel of the value `along`."""
+        shape = _by_input(len(self.values[along].shape))
+        return self.constant(name, elements.reshape(shape), term.reshape(*shape))
 
 
 def move_gains(network: Network) -> Network:
     """All scales and shifts that can go into convolutions behind Relu gone there."""
-    draft = _Draft({}, dict(network.constants), dict(network.values), dict(network.origins))
+    draft = _Draft({}, dict(network.constants), dict(network.values), dict(network.origins), dict(network.terms))
     for node in network.nodes:
         found = _activation(network, node)
         if found is not None:
             (_as_maximum if _takes_maximum(network, found) else _as_addition)(network, draft, found)
     nodes = tuple(new for node in network.nodes for new in draft.nodes.get(node.name, (node,)))
-    return replace(network, nodes=nodes, constants=draft.constants, values=draft.values, origins=draft.origins)
+    return replace(
+        network,
+        nodes=nodes,
+        constants=draft.constants,
+        values=draft.values,
+        origins=draft.origins,
+        terms=draft.terms,
+    )
 
 
 def _activation(network: Network, node: Node) -> _Activation | None:
@@ -100,7 +115,8 @@ def _activation(network: Network, node: Node) -> _Activation | None:
     products = network.readers.get(data, ())
     if not products or not all(_takes_scales(network, product, data, scale) for product in products):
         return None
-    return _Activation(node, readers[0], products, scale, shift)
+    factor, offset = (network.term(name).reshape(-1) for name in node.inputs[1:3])
+    return _Activation(node, readers[0], products, scale, shift, (factor, offset))
 
 
 def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> bool:
@@ -178,25 +194,29 @@ def _errors_of_sums(network: Network, product: Node, mean: Floats, variance: Flo
 def _as_addition(network: Network, draft: _Draft, found: _Activation) -> None:
     affine, relu, scale = found.affine, found.relu, found.scale
     inner, outer = (draft.unscaled(node.outputs[0], scale, np.zeros_like(scale)) for node in (affine, relu))
-    added = draft.vector(f"{affine.name}::shift", inner, found.shift / scale)
+    factor, offset = found.terms
+    added = draft.vector(f"{affine.name}::shift", inner, found.shift / scale, offset / factor)
     draft.nodes[affine.name] = (Node(affine.name, "Add", (affine.inputs[0], added), (inner,)),)
     draft.nodes[relu.name] = (replace(relu, inputs=(inner,), outputs=(outer,)),)
     for product in found.products:
-        weights = f"{product.name}::weight"
-        draft.constants[weights] = _scaled_weights(network, product, scale)
+        weights = draft.constant(f"{product.name}::weight", *_scaled(network, product, found))
         draft.nodes[product.name] = (replace(product, inputs=(outer, weights, *product.inputs[2:])),)
 
 
 def _as_maximum(network: Network, draft: _Draft, found: _Activation) -> None:
     affine, relu = found.affine, found.relu
     outer = draft.unscaled(relu.outputs[0], found.scale, found.scale * found.offset)
-    floor = draft.vector(f"{affine.name}::floor", outer, -found.offset)
+    factor, shift = found.terms
+    offset = (shift / factor).half()
+    floor = draft.vector(f"{affine.name}::floor", outer, -found.offset, number(0) - offset)
     draft.nodes[affine.name] = (Node(affine.name, "Max", (affine.inputs[0], floor), (outer,)),)
     draft.nodes[relu.name] = ()
     for product in found.products:
-        weights, bias = f"{product.name}::weight", f"{product.name}::offset"
-        draft.constants[weights] = _scaled_weights(network, product, found.scale)
-        draft.constants[bias] = _bias_behind_maximum(network, found, product)
+        scaled, term = _scaled(network, product, found)
+        weights = draft.constant(f"{product.name}::weight", scaled, term)
+        made = (term.half() * offset.reshape(*_by_input(scaled.ndim))).sum(tuple(range(1, scaled.ndim)))
+        own = network.term(product.input(2)).reshape(-1) if product.input(2) else number(0)
+        bias = draft.constant(f"{product.name}::offset", _bias_behind_maximum(network, found, product), own + made)
         draft.nodes[product.name] = (replace(product, inputs=(outer, weights, bias)),)
 
 
@@ -206,6 +226,12 @@ def _bias_behind_maximum(network: Network, found: _Activation, product: Node) ->
     scaled = _halves(_scaled_weights(network, product, found.scale))
     own = np.asarray(network.constants[product.input(2)], np.float64) if product.input(2) else np.zeros(1)
     return np.asarray(own + scaled.reshape(*scaled.shape[:2], -1).sum(2) @ found.offset)
+
+
+def _scaled(network: Network, product: Node, found: _Activation) -> tuple[Floats, Term]:
+    """The weights with the scales in them, and how they follow from the file."""
+    scaled = _scaled_weights(network, product, found.scale)
+    return scaled, network.term(product.inputs[1]) * found.terms[0].reshape(*_by_input(scaled.ndim))
 
 
 def _scaled_weights(network: Network, node: Node, scale: Floats) -> Floats:

@@ -30,6 +30,7 @@ from dsa_sched.frontend.refusals import (
 )
 from dsa_sched.frontend.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.simplify import simplify
+from dsa_sched.frontend.terms import Term
 from dsa_sched.zoo import zoo_model, zoo_names
 from hw_models.errors import ModelError
 from partitioner.graph import Graph
@@ -43,7 +44,8 @@ class Model:
 
     `source` is the checked original with external data and static shapes, never the simplified one: what verification
     judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins`
-    says of values that a rewrite put in the place of the file's how the file's follow from them.
+    says of values that a rewrite put in the place of the file's how the file's follow from them, `terms` of the
+    graph's constants how they follow from the file's.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class Model:
     warnings: tuple[str, ...]
     sha256: str
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    terms: Mapping[str, Term] = field(default_factory=dict)
 
 
 def load_model(
@@ -74,7 +77,7 @@ def load_model(
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
-    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins)
+    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins, built.terms)
 
 
 def _rest_refused(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from dsa_sched.frontend.terms import Term, from_file
 from hw_models.errors import ModelError
 
 __all__ = [
@@ -133,7 +134,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class Network:
-    """Nodes in topological order. `origins` has our values that are none of the file's, but map to one."""
+    """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
+    constants that are none of the file's how they follow from it."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -143,6 +145,11 @@ class Network:
     outputs: tuple[str, ...]
     opset: int
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    terms: Mapping[str, Term] = field(default_factory=dict)
+
+    def term(self, name: str) -> Term:
+        """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
+        return self.terms.get(name, from_file(name))
 
     @cached_property
     def producer(self) -> dict[str, Node]:

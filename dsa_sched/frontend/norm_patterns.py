@@ -41,7 +41,7 @@ class _Scaled:
 def scale_norms(network: Network) -> Network:
     """All norms of this form; nodes that nothing reads any more are left to be pruned."""
     nodes: list[Node] = []
-    values, constants = dict(network.values), dict(network.constants)
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     roots: dict[str, tuple[_Norm, _Scaled]] = {}
     inverses: dict[str, tuple[_Norm, _Scaled]] = {}
     for node in network.nodes:
@@ -53,12 +53,13 @@ def scale_norms(network: Network) -> Network:
             nodes += chain.finished()
             values |= chain.values
             constants |= chain.constants
+            terms |= chain.terms
         elif node.op_type == "Reciprocal" and node.inputs[0] in roots:
             _, made = inverses[node.outputs[0]] = roots[node.inputs[0]]
             nodes.append(replace(node, op_type="Mul", inputs=(made.inverse, made.factor)))
         else:
             nodes.append(_quotient(node, roots, inverses))
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants)
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
 
 
 def _write(chain: Chain, norm: _Norm) -> _Scaled:

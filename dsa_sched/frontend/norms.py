@@ -126,8 +126,11 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
     """One element a channel, on axis 1."""
     spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
     constant = chain.network.constants.get(vector)
-    # Any view is a Flatten, Reshape or Squeeze; the shape decides.
-    return chain.add("Flatten", vector, shape=spread) if constant is None else chain.array(constant.reshape(spread))
+    if constant is None:
+        return chain.add(
+            "Flatten", vector, shape=spread
+        )  # any view is a Flatten, Reshape or Squeeze: the shape decides
+    return chain.array(constant.reshape(spread), chain.network.term(vector).reshape(*spread))
 
 
 def _instance_norm(chain: Chain, node: Node) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from dsa_sched.frontend.network import Array, Network, Node, Value
+from dsa_sched.frontend.terms import Term, from_file
 from partitioner.graph import Attribute
 
 __all__ = ["Operation", "Operations", "Refusal", "Rule", "Writer"]
@@ -37,11 +38,17 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The network in our operators; `constants` and `values` include what rules made."""
+    """The network in our operators; `constants` and `values` include what rules made, `terms` says how constants that
+    are none of the file's follow from it."""
 
     operations: tuple[Operation, ...]
     constants: dict[str, Array]
     values: dict[str, Value]
+    terms: dict[str, Term]
+
+    def term(self, name: str) -> Term:
+        """How a constant follows from the file."""
+        return self.terms.get(name, from_file(name))
 
 
 class Refusal(Exception):
@@ -56,6 +63,7 @@ class Writer:
     constants: dict[str, Array]
     values: dict[str, Value]
     operations: list[Operation] = field(default_factory=list)
+    terms: dict[str, Term] = field(default_factory=dict)
 
     def add(
         self,
@@ -80,13 +88,20 @@ class Writer:
         self.values[name] = Value(shape, self.values[node.outputs[0]].dtype)
         return name
 
-    def constant(self, name: str, array: Array) -> str:
+    def constant(self, name: str, array: Array, term: Term | None = None) -> str:
+        """A constant that the rule makes; without a term, `verify` cannot compare it with the file and says so."""
         self.constants[name] = array
+        if term is not None:
+            self.terms[name] = term
         self.values[name] = Value(array.shape, onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
         return name
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.values[name].shape
+
+    def term(self, name: str) -> Term:
+        """How a constant follows from the file."""
+        return self.terms.get(name, from_file(name))
 
     def integers(self, node: Node, position: int, what: str) -> tuple[int, ...]:
         """A constant input as integers."""

@@ -61,7 +61,7 @@ def operations_of(network: Network) -> Operations:
     values = dict(network.values)
     for name, array in network.constants.items():
         values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-    writer = Writer(network, dict(network.constants), values)
+    writer = Writer(network, dict(network.constants), values, terms=dict(network.terms))
     reasons: dict[str, str] = {}
     for node in network.nodes:
         try:
@@ -76,7 +76,7 @@ def operations_of(network: Network) -> Operations:
             reasons[node.name] = str(refusal)
     if reasons:
         raise RefusedNodes(network, reasons, values)
-    return Operations(tuple(writer.operations), writer.constants, writer.values)
+    return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
 
 
 def _unwritten(op_type: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Refusal, Writer
 from dsa_sched.frontend.rules_elementwise import add_binary
+from dsa_sched.frontend.terms import number
 
 __all__ = ["gemm", "matmul"]
 
@@ -22,7 +23,8 @@ def gemm(writer: Writer, node: Node) -> None:
     if alpha != 1.0:
         if b not in writer.constants:
             raise Refusal(f"alpha {alpha} with a computed second factor")
-        b = writer.constant(f"{node.name}::alpha", writer.constants[b].astype(np.float64) * alpha)
+        scaled, term = writer.constants[b].astype(np.float64) * alpha, writer.term(b) * number(alpha)
+        b = writer.constant(f"{node.name}::alpha", scaled, term)
     rows, columns = writer.shape(node.outputs[0])
     if not c or beta == 0.0:
         writer.add(node, "matmul", inputs=(a, b))
@@ -30,7 +32,8 @@ def gemm(writer: Writer, node: Node) -> None:
         bias = writer.constants[c].astype(np.float64) * beta
         name = c if beta == 1.0 and bias.shape == (columns,) else f"{node.name}::bias"
         if name != c:
-            writer.constant(name, np.broadcast_to(bias.reshape(-1), columns).copy())
+            term = (writer.term(c) * number(beta)).reshape(-1).broadcast(columns)
+            writer.constant(name, np.broadcast_to(bias.reshape(-1), columns).copy(), term)
         writer.add(node, "matmul", inputs=(a, b, name))
     else:
         if beta != 1.0:
@@ -42,7 +45,7 @@ def gemm(writer: Writer, node: Node) -> None:
 
 def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:
     if name in writer.constants:
-        return writer.constant(f"{name}::transposed", writer.constants[name].T)
+        return writer.constant(f"{name}::transposed", writer.constants[name].T, writer.term(name).transpose(1, 0))
     rows, columns = writer.shape(name)
     result = writer.intermediate(node, suffix, (columns, rows))
     writer.add(node, "transpose", {"perm": (1, 0)}, inputs=(name,), suffix=suffix)

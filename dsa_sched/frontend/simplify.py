@@ -21,6 +21,7 @@ from dsa_sched.frontend.decompose import decompose
 from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.norm_patterns import scale_norms
+from dsa_sched.frontend.terms import Term, from_file, number
 
 __all__ = ["PASSES", "simplify"]
 
@@ -137,17 +138,21 @@ def network_shape(values: Mapping[str, Value], name: str) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class Affine:
     """x * scale + shift along one axis; both have one element for each index of the axis, or one for all (scalar).
-    `statistics` are mean and variance of x by channel, where a batch norm says them."""
+    `terms` say how scale and shift follow from the file; `statistics` are mean and variance of x by channel, where a
+    batch norm says them."""
 
     axis: int
     scale: Floats
     shift: Floats
+    terms: tuple[Term, Term]
     statistics: tuple[Floats, Floats] | None = None
 
     def after(self, first: Affine) -> Affine:
         """The map that applies `first` and then this one."""
         axis = first.axis if self.scale.size == 1 and self.shift.size == 1 else self.axis
-        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift, first.statistics)
+        (earlier, offset), (factor, added) = first.terms, self.terms
+        terms = earlier * factor, offset * factor + added
+        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift, terms, first.statistics)
 
     @property
     def uniform(self) -> bool:
@@ -158,7 +163,7 @@ def fold_affine(network: Network) -> Network:
     """Batch normalisation and constant Mul/Add along channels: into the convolution or matrix product before them, into
     one another, or into one ScaleShift. A lone Mul or Add that nothing absorbs stays as it is."""
     nodes: dict[str, Node] = {}  # by output name, in order
-    constants, owned = dict(network.constants), dict[str, Affine]()
+    store, owned = _Store(dict(network.constants), dict(network.terms)), dict[str, Affine]()
     for node in network.nodes:
         affine = affine_of(network, node)
         data = _data_input(network, node) if affine is not None else ""
@@ -170,7 +175,7 @@ def fold_affine(network: Network) -> Network:
             del nodes[data]
             owned[node.outputs[0]] = merged
             nodes[node.outputs[0]] = replace(before, op_type=SCALE_SHIFT, outputs=node.outputs[:1])
-        elif before is not None and single and (absorbed := _absorb(network, constants, before, affine)):
+        elif before is not None and single and (absorbed := _absorb(network, store, before, affine)):
             del nodes[data]
             nodes[node.outputs[0]] = replace(absorbed, outputs=node.outputs[:1])
         else:
@@ -178,8 +183,23 @@ def fold_affine(network: Network) -> Network:
             nodes[node.outputs[0]] = node
     for output, affine in owned.items():
         if output in nodes and nodes[output].op_type in ("BatchNormalization", SCALE_SHIFT):
-            nodes[output] = _scale_shift(network, constants, nodes[output], affine)
-    return replace(network, nodes=tuple(nodes.values()), constants=constants)
+            nodes[output] = _scale_shift(network, store, nodes[output], affine)
+    return replace(network, nodes=tuple(nodes.values()), constants=store.constants, terms=store.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """Constants, and how those that are none of the file's follow from it."""
+
+    constants: dict[str, Array]
+    terms: dict[str, Term]
+
+    def add(self, name: str, array: Array, term: Term) -> str:
+        self.constants[name], self.terms[name] = array, term
+        return name
+
+    def term(self, name: str) -> Term:
+        return self.terms.get(name, from_file(name))
 
 
 def _merge(first: Affine, second: Affine) -> Affine | None:
@@ -211,7 +231,10 @@ def _batch_norm(network: Network, node: Node) -> Affine | None:
         return None
     scale, shift, mean, variance = known
     gain = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
-    return Affine(1, gain, shift - mean * gain, (mean.reshape(-1), variance.reshape(-1)))
+    factor, offset, middle, spread = (network.term(name) for name in node.inputs[1:5])
+    slope = factor / (spread + number(node.number("epsilon", 1e-5))).root()
+    terms = slope, offset - middle * slope
+    return Affine(1, gain, shift - mean * gain, terms, (mean.reshape(-1), variance.reshape(-1)))
 
 
 def _data_input(network: Network, node: Node) -> str:
@@ -233,23 +256,24 @@ def _constant_operand(network: Network, node: Node) -> Affine | None:
         return None
     axis, vector = (wide or [1])[0], known[0].astype(np.float64).reshape(-1)
     one, zero = np.ones(1), np.zeros(1)
+    term = network.term(node.inputs[0] if constant[1] is None else node.inputs[1]).reshape(-1)
     match node.op_type, constant[0] is None:
         case "Add", _:
-            return Affine(axis, one, vector)
+            return Affine(axis, one, vector, (number(1), term))
         case "Sub", True:
-            return Affine(axis, one, -vector)
+            return Affine(axis, one, -vector, (number(1), number(0) - term))
         case "Sub", False:
-            return Affine(axis, -one, vector)
+            return Affine(axis, -one, vector, (number(-1), term))
         case "Mul", _:
-            return Affine(axis, vector, zero)
+            return Affine(axis, vector, zero, (term, number(0)))
         case "Div", True if np.all(vector != 0):
-            return Affine(axis, one / vector, zero)
+            return Affine(axis, one / vector, zero, (number(1) / term, number(0)))
     return None
 
 
-def _absorb(network: Network, constants: dict[str, Array], node: Node, affine: Affine) -> Node | None:
+def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node | None:
     """The node with the map folded into its weights and bias, which become new constants; None where it cannot be."""
-    weights = constants.get(node.input(1))
+    weights, constants = store.constants.get(node.input(1)), store.constants
     if weights is None or (node.input(2) and node.input(2) not in constants):
         return None
     rank = len(network.shape(node.outputs[0]))
@@ -269,18 +293,27 @@ def _absorb(network: Network, constants: dict[str, Array], node: Node, affine: A
     scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
     spread = [1] * weights.ndim
     spread[along] = channels
-    weight_name, bias_name = f"{node.name}::weight", f"{node.name}::bias"
-    constants[weight_name] = weights.astype(np.float64) * scale.reshape(spread)
-    constants[bias_name] = bias.reshape(-1) * scale + shift
-    return replace(node, inputs=(node.inputs[0], weight_name, bias_name))
+    slope, offset = (term.broadcast(channels) for term in affine.terms)
+    own = store.term(node.input(2)).reshape(-1) if node.input(2) else number(0)
+    names = (
+        store.add(
+            f"{node.name}::weight",
+            weights.astype(np.float64) * scale.reshape(spread),
+            store.term(node.inputs[1]) * slope.reshape(*spread),
+        ),
+        store.add(f"{node.name}::bias", bias.reshape(-1) * scale + shift, own * slope + offset),
+    )
+    return replace(node, inputs=(node.inputs[0], *names))
 
 
-def _scale_shift(network: Network, constants: dict[str, Array], node: Node, affine: Affine) -> Node:
+def _scale_shift(network: Network, store: _Store, node: Node, affine: Affine) -> Node:
     data, output = _data_input(network, node), node.outputs[0]
     channels = network.shape(output)[1]
-    names = (f"{node.name}::scale", f"{node.name}::shift")
-    constants[names[0]] = np.broadcast_to(affine.scale, channels).copy()
-    constants[names[1]] = np.broadcast_to(affine.shift, channels).copy()
+    parts = zip(("scale", "shift"), (affine.scale, affine.shift), affine.terms, strict=True)
+    names = tuple(
+        store.add(f"{node.name}::{part}", np.broadcast_to(array, channels).copy(), term.broadcast(channels))
+        for part, array, term in parts
+    )
     said = zip((MEAN, VARIANCE), affine.statistics or (), strict=False)
     settings = tuple((name, tuple(vector.tolist())) for name, vector in said)
     return Node(node.name, SCALE_SHIFT, (data, *names), (output,), settings)

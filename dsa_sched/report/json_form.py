@@ -15,16 +15,22 @@ from dsa_sched.whole_file import write_whole
 
 __all__ = ["FORMAT", "report_json", "write_report"]
 
-FORMAT = "dsa-sched-verify/1"
+FORMAT = "dsa-sched-verify/2"
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 
 def report_json(report: VerifyReport) -> str:
     """The report as JSON text, one key a line."""
-    whole = {"format": FORMAT, "passed": report.passed, **asdict(report), "seconds": dict(report.seconds)}
+    whole = {
+        "format": FORMAT,
+        "passed": report.passed,
+        "end_to_end": report.end_to_end,
+        **asdict(report),
+        "seconds": dict(report.seconds),
+    }
     for logits, result in zip(whole["logits"], report.logits, strict=True):
-        logits["share"] = result.share
+        logits |= {"share": result.share, "bound": result.bound, "statement": result.statement}
     return json.dumps(_plain(whole), indent=1, allow_nan=False) + "\n"
 
 

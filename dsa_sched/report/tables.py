@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsa_sched.judge import LAYER_BOUND, LOGITS_SHARE_BOUND
+from dsa_sched.judge import LogitsResult
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
-from dsa_sched.verdict import LayerResult, LevelResult, VerifyReport
+from dsa_sched.verdict import ConstantsResult, LayerResult, LevelResult, VerifyReport
 from dsa_sched.work import LayerWork
 from hw_models.errors import size_text
 
@@ -32,7 +32,8 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         console.print(Text(f"warning: {warning}", "yellow"), soft_wrap=True)
     for failure in report.failures:
         console.print(Text(f"failed: {failure}", "red"), soft_wrap=True)
-    console.print(Text("passed", "bold green") if report.passed else Text("FAILED", "bold red"))
+    said = "passed" if report.end_to_end != "no statement" else "passed, with no statement about the end to end"
+    console.print(Text(said, "bold green") if report.passed else Text("FAILED", "bold red"))
 
 
 def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:
@@ -67,11 +68,11 @@ def _work(work: LayerWork, engines: tuple[str, ...], ways: tuple[str, ...]) -> t
     return (f"{sum(work.instructions.values()):,}", *cycles, *moved)
 
 
-def _errors(layer: LayerResult) -> tuple[Text, Text, Text]:
+def _errors(layer: LayerResult) -> tuple[Text, ...]:
     right = layer.samples - layer.samples_wrong
     exact = f"{layer.samples:,}" if not layer.samples_wrong else f"{right:,} of {layer.samples:,}"
     return (
-        _mark(_error(layer.isolated_error), layer.isolated_error is None or layer.isolated_error <= LAYER_BOUND),
+        _mark(_error(layer.isolated_error), layer.isolated_error is None or layer.isolated_error <= layer.bound),
         Text(_error(layer.whole_error)),
         _mark(exact, not layer.samples_wrong),
     )
@@ -80,6 +81,18 @@ def _errors(layer: LayerResult) -> tuple[Text, Text, Text]:
 def _worst(report: VerifyReport) -> str:
     return _error(
         max((layer.isolated_error for layer in report.layers if layer.isolated_error is not None), default=None)
+    )
+
+
+def _channel(report: VerifyReport) -> str:
+    """The channel that is nearest to its bound, of all layers."""
+    found = [(layer.channel, layer.name) for layer in report.layers if layer.channel is not None]
+    if not found:
+        return "channels: none that the reference has"
+    worst, name = max(found, key=lambda pair: pair[0].share)
+    return (
+        f"channels: nearest to its bound is channel {worst.channel} of {name}, error {worst.error:.2e} alone, "
+        f"{worst.share:.0%} of what is allowed"
     )
 
 
@@ -94,14 +107,10 @@ def _mark(text: str, good: bool) -> Text:
 def _facts(report: VerifyReport) -> list[str]:
     """Logits, constants, size and time, a line each."""
     lines = [_levels(report.against_o0)] if report.against_o0 else []
-    for result in report.logits:
-        lines.append(
-            f"logits {result.tensor}, input {result.input}: error {result.error:.4g}, {result.share:.2%} of the "
-            f"distance {result.distance:.4g} between inputs (at most {LOGITS_SHARE_BOUND:.0%}); "
-            f"same top-1 in {result.top1_active - result.top1_wrong} of {result.top1_active} rows whose margin exceeds "
-            f"the error ({result.rows} rows)"
-        )
+    lines.append(_channel(report))
+    lines += [_logits(result) for result in report.logits]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
+    lines.append(_against_file(report.against_file))
     cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
     lines.append(f"cycles of the busiest cores: {', '.join(cycles)}")
     moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
@@ -110,6 +119,36 @@ def _facts(report: VerifyReport) -> list[str]:
     lines.append(f"program: {size_text(report.program_bytes)}, {instructions:,} instructions")
     lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
     return lines
+
+
+def _logits(result: LogitsResult) -> str:
+    """One output for one input, in a line."""
+    where = f"logits {result.tensor}, input {result.input}"
+    rounding = f"rounding alone may make {result.floor:.3g}"
+    if not result.statement:
+        return (
+            f"{where}: no statement: the outputs of two inputs differ by {result.distance:.3g}, {rounding} "
+            f"(error {result.error:.3g})"
+        )
+    line = (
+        f"{where}: error {result.error:.3g}, {result.share:.1%} of the distance {result.distance:.3g} between inputs "
+        f"(at most {result.bound / result.distance:.1%}; {rounding})"
+    )
+    if not result.rows:
+        return line
+    alike = f"top-1 the same in {result.top1_same} of {result.rows}"
+    return f"{line}; {alike}, decided among {result.top1_candidates} of {result.top1_entries:,} entries at most"
+
+
+def _against_file(result: ConstantsResult) -> str:
+    copied, computed = f"{result.copied} bit for bit", f"{result.computed} through rewrites to within rounding"
+    line = f"of the file's initializers: {copied}, {computed}"
+    if result.different:
+        line += f", {len(result.different)} of these not"
+    if result.undeclared:
+        named = ", ".join(result.undeclared[:3]) + (", ..." if len(result.undeclared) > 3 else "")
+        line += f"; {len(result.undeclared)} of no declared origin, not compared: {named}"
+    return line
 
 
 def _levels(result: LevelResult) -> str:

@@ -18,6 +18,9 @@ from codegen.neuralscale.kernels import NeuralScaleKernels
 from dsa_sched.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.cli import cli
 from dsa_sched.driver import CompileOptions
+from dsa_sched.frontend.network import Node
+from dsa_sched.frontend.operation import Writer
+from dsa_sched.frontend.operators import OPERATORS
 from dsa_sched.reference import Reference
 from dsa_sched.subgraph import cut
 from dsa_sched.verify import VerifyOptions, verify_model
@@ -137,23 +140,38 @@ def test_the_saved_part_fails_again_on_the_saved_inputs_and_passes_without_the_f
     assert CliRunner().invoke(cli, again).exit_code == 0
 
 
-def test_a_loss_that_only_the_logits_show_is_narrowed_to_where_it_happens(tmp_path: Path) -> None:
-    """Every layer is right to the bit; a bias far above the differences between inputs swallows them in fp16."""
+def test_a_loss_that_only_the_logits_show_is_narrowed_to_where_it_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attribute is misread: all of a layer is 1 % off, which its bound allows, and the inputs change little."""
+
+    def wrong(writer: Writer, node: Node) -> None:
+        numbers = {"size": node.integer("size", 0), "alpha": node.number("alpha", 0.0), "beta": 0.75, "bias": 1.013}
+        writer.add(node, "lrn", numbers)
+
+    monkeypatch.setitem(OPERATORS, "LRN", wrong)
     random = np.random.default_rng(0)
     nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Mul", ["x", "small"], ["m"], name="mul"),
+        helper.make_node("Add", ["m", "pattern"], ["a"], name="add"),
+        helper.make_node("Conv", ["a", "w1"], ["c"], name="conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["r"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["r"], ["g"], name="mean"),
+        helper.make_node("LRN", ["r"], ["l"], name="lrn", size=3, alpha=1e-4, beta=0.75, bias=1.0),
+        helper.make_node("GlobalAveragePool", ["l"], ["g"], name="mean"),
         helper.make_node("Flatten", ["g"], ["f"], name="flat"),
-        helper.make_node("Gemm", ["f", "w2", "b2"], ["h"], name="fc", transB=1),
-        helper.make_node("Neg", ["h"], ["y"], name="neg"),
+        helper.make_node("Gemm", ["f", "w2"], ["y"], name="fc", transB=1),
     ]
-    weights = {"w1": random.normal(0, 0.2, (8, 3, 3, 3)), "w2": random.normal(0, 0.05, (4, 8))}
-    path = save_model(model(nodes, [1, 3, 8, 8], [1, 4], **weights, b2=np.full(4, 2000.0)), tmp_path / "biased.onnx")
+    weights = {
+        "small": np.full((1, 3, 8, 8), 0.06),
+        "pattern": random.normal(0, 1, (1, 3, 8, 8)),
+        "w1": random.normal(0, 0.2, (8, 3, 3, 3)),
+        "w2": random.uniform(0.5, 1.0, (4, 8)),
+    }
+    path = save_model(model(nodes, [1, 3, 8, 8], [1, 4], **weights), tmp_path / "misread.onnx")
     found = narrowed(path)
     assert found.check == "logits"
     assert "of the distance" in found.failure
-    assert [node.name for node in found.part.model.graph.node] in (["fc"], ["neg"])
+    assert [node.name for node in found.part.model.graph.node] == ["lrn"]
 
 
 def test_a_run_that_ends_in_a_fault_is_narrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

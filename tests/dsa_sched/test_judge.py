@@ -5,9 +5,21 @@ from __future__ import annotations
 from math import inf, nan
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from dsa_sched.judge import first_difference, judge_logits, relative_error, sample_points
+from dsa_sched.judge import (
+    LAYER_BOUND,
+    allowance,
+    difference,
+    first_difference,
+    judge_layer,
+    judge_logits,
+    relative_error,
+    sample_points,
+)
+
+Array = npt.NDArray[np.float64]
 
 
 def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -36,39 +48,151 @@ def test_relative_error(ours: np.ndarray, reference: np.ndarray, error: float) -
     assert relative_error(ours, reference) == pytest.approx(error)
 
 
+def test_the_same_infinity_and_nan_on_both_sides_are_no_difference() -> None:
+    found = difference(array(inf, nan, -inf, 1, inf), array(inf, nan, inf, nan, 2))
+    assert found.tolist() == [0, 0, inf, inf, inf]
+    assert relative_error(array(inf, nan, 3, 4.5), array(inf, nan, 3, 4)) == pytest.approx(0.1)
+
+
 def test_logits_are_held_to_the_distance_between_inputs() -> None:
     reference = (np.array([[0.0, 1.0, 5.0]]), np.array([[0.0, 4.0, 1.0]]))  # 5 apart
     near = (np.array([[0.0, 1.0, 5.4]]), np.array([[0.0, 4.0, 1.6]]))
     first, second = judge_logits("l", near, reference)
     assert (first.distance, first.error, first.share) == pytest.approx((5.0, 0.4, 0.08))
+    assert first.statement
     assert first.passed
+    assert second.statement
     assert not second.passed
-    assert (second.top1_active, second.top1_wrong) == (1, 0)
 
 
-def test_a_network_that_ignores_its_input_cannot_pass_by_chance() -> None:
+def moved(reference: tuple[Array, ...], apart: float, together: float) -> tuple[tuple[Array, Array], ...]:
+    """Rounding that moves every element by so much."""
+    return tuple((exact + apart, exact + together) for exact in reference)
+
+
+def test_the_bound_of_logits_is_never_below_what_rounding_does() -> None:
+    reference = (np.zeros((1, 4)), np.full((1, 4), 2.0))  # 4 apart
+    ours = (np.full((1, 4), 0.4), reference[1])  # off by 0.8
+    assert not judge_logits("l", ours, reference)[0].passed
+    few, _ = judge_logits("l", ours, reference, moved(reference, 0.1, 0.3))
+    assert (few.apart, few.together) == pytest.approx((0.2, 0.6))
+    assert (few.floor, few.bound) == pytest.approx((1.2, 1.2))  # six times 0.2 exceed a tenth of 4
+    assert few.statement
+    assert few.passed
+    alike, _ = judge_logits("l", ours, reference, moved(reference, 0.01, 0.5))
+    assert (alike.floor, alike.bound) == pytest.approx((1.0, 1.0))
+    large, _ = judge_logits("l", (np.full((1, 4), 0.7), reference[1]), reference, moved(reference, 0.1, 0.3))
+    assert large.statement
+    assert not large.passed
+
+
+def test_nothing_is_said_where_rounding_does_not_tell_two_inputs_apart() -> None:
+    reference = (np.zeros((1, 4)), np.full((1, 4), 0.1))  # 0.2 apart
+    first, second = judge_logits("l", (reference[0] + 9, reference[1]), reference, moved(reference, 0.01, 0.01))
+    assert not first.statement
+    assert not second.statement
+    assert first.passed
+    assert second.passed
+
+
+def test_nothing_is_said_of_a_network_that_ignores_its_input() -> None:
     same = np.array([[1.0, 2.0]])
     (first, _) = judge_logits("l", (same + 1e-6, same), (same, same))
     assert first.share == inf
+    assert not first.statement
+    assert first.passed
+
+
+def test_winners_are_judged_among_entries_that_rounding_does_not_tell_apart() -> None:
+    reference = (np.array([[5.0, 4.9, 0.0, 1.0]]), np.array([[0.0, 90.0, 0.0, 0.0]]))
+
+    def top1(*ours: float) -> tuple[int, int, int]:
+        result = judge_logits("l", (np.array([ours]), reference[1]), reference, moved(reference, 0.02, 0.0))[0]
+        assert (result.rows, result.top1_entries) == (1, 4)
+        return result.top1_same, result.top1_wrong, result.top1_candidates
+
+    assert top1(5.0, 4.9, 0.0, 1.0) == (1, 0, 2), "0.1 is within four deviations of two errors of 0.02"
+    assert top1(4.95, 4.97, 0.0, 1.0) == (0, 0, 2)
+    assert top1(4.0, 4.9, 0.0, 1.0) == (0, 0, 2), "a measured error of 0.5 in the mean: entries deviate by more"
+
+
+def test_a_winner_that_rounding_does_not_explain_is_wrong() -> None:
+    """One entry of a hundred is off by enough to win; the error of the row stays small."""
+    exact = np.zeros((1, 100))
+    exact[0, :2] = 5.0, 3.0
+    reference, ours = (exact, -exact), exact.copy()
+    ours[0, 1] = 5.2
+    first, _ = judge_logits("l", (ours, -exact), reference, moved(reference, 0.001, 0.001))
+    assert (first.top1_same, first.top1_wrong, first.top1_candidates) == (0, 1, 1)
+    assert first.error < first.bound * 2.5
     assert not first.passed
-    assert judge_logits("l", (same, same), (same, same))[0].passed
 
 
-def test_top1_counts_only_rows_with_a_clear_margin() -> None:
-    reference = (np.array([[5.0, 0.0], [1.0, 0.9]]), np.array([[90.0, 0.0], [0.0, 90.0]]))
-    ours = (np.array([[5.0, 0.5], [0.9, 1.0]]), reference[1])
-    first, second = judge_logits("l", ours, reference)
-    assert (first.rows, first.top1_active, first.top1_wrong) == (2, 1, 0)
-    assert (second.rows, second.top1_active) == (2, 2)
-    third, _ = judge_logits("l", (np.array([[0.0, 3.0], [1.0, 0.9]]), reference[1]), reference)
-    assert (third.top1_active, third.top1_wrong) == (1, 0), "an error above the margin makes a row inactive"
-    wrong, _ = judge_logits("l", (np.array([[2.0, 2.5], [1.0, 0.9]]), reference[1]), reference)
-    assert (wrong.top1_active, wrong.top1_wrong) == (2, 1)
+def test_rows_of_which_one_entry_ties_with_the_winner_count_as_the_same() -> None:
+    reference = (np.array([[2.0, 2.0], [1.0, 0.0]]), np.array([[9.0, 0.0], [0.0, 9.0]]))
+    ours = (np.array([[1.999, 2.0], [1.0, 0.0]]), reference[1])
+    first, _ = judge_logits("l", ours, reference)
+    assert (first.rows, first.top1_same, first.top1_wrong) == (2, 2, 0)
 
 
 def test_not_a_number_never_passes() -> None:
     reference = (np.array([[5.0, 0.0]]), np.array([[0.0, 5.0]]))
     assert not judge_logits("l", (np.array([[nan, 0.0]]), reference[1]), reference)[0].passed
+    same = (np.array([[nan, 0.0]]), np.array([[nan, 5.0]]))
+    assert judge_logits("l", same, same)[0].passed
+
+
+def test_a_channel_that_is_wrong_fails_where_the_whole_does_not() -> None:
+    exact = np.ones((4, 100))
+    ours = exact.copy()
+    ours[:, 7] *= 1.1  # 1 % of the whole
+    whole, worst = judge_layer(ours, exact, None, 1)
+    assert (whole.bound, whole.passed) == (LAYER_BOUND, True)
+    assert (worst.channel, worst.bound, worst.passed) == (7, LAYER_BOUND, False)
+    assert (whole.error, worst.error) == pytest.approx((0.01, 0.1))
+
+
+def test_what_rounding_does_bounds_small_differences_of_large_values() -> None:
+    """Rounding moves every element by 0.01: half of a value of 0.02, nothing to one of 100."""
+    exact = np.stack([np.full(400, 0.02), np.full(400, 100.0)])
+    rounded, ours = exact + 0.01, exact + np.array([[0.012], [0.0]])
+    whole, worst = judge_layer(ours, exact, rounded, 0)
+    assert whole.bound == LAYER_BOUND
+    assert worst.channel == 0
+    assert (worst.error, worst.floor) == pytest.approx((0.6, 0.5))
+    assert worst.bound == pytest.approx(0.5 * allowance(400))
+    assert worst.passed
+    assert not judge_layer(exact + np.array([[0.025], [0.0]]), exact, rounded, 0)[1].passed
+
+
+def test_the_floor_of_a_channel_is_at_least_the_mean_of_all() -> None:
+    """Of a channel of one element rounding may move nothing by chance."""
+    exact = np.ones((1, 4))
+    rounded = exact + np.array([[0.0, 0.02, 0.02, 0.02]])
+    _, worst = judge_layer(exact + np.array([[0.05, 0, 0, 0]]), exact, rounded, 1)
+    assert worst.channel == 0
+    assert worst.floor == pytest.approx(0.02 * 0.75**0.5)
+    assert worst.passed
+
+
+def test_zeros_may_be_as_wrong_as_rounding_makes_them() -> None:
+    zeros = np.zeros((1, 3))
+    assert judge_layer(zeros, zeros, None, 1)[0].error == 0
+    assert not judge_layer(zeros + 1e-9, zeros, None, 1)[0].passed
+    assert judge_layer(zeros + 1e-3, zeros, zeros + 1e-3, 1)[0].passed
+    assert not judge_layer(zeros + 1e-2, zeros, zeros + 1e-3, 1)[0].passed
+
+
+def test_overflow_is_no_rounding() -> None:
+    exact = np.full((1, 3), 7e4)
+    whole, _ = judge_layer(np.full((1, 3), inf), exact, np.full((1, 3), inf), 1)
+    assert whole.error == inf
+    assert not whole.passed
+
+
+def test_the_allowance_is_six_for_one_draw_and_two_for_many() -> None:
+    assert allowance(1) == 6
+    assert allowance(10**8) == pytest.approx(2, abs=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(1, 7, 7, 2048), (2, 112, 112, 3), (1, 14, 14, 300), (5000,)])

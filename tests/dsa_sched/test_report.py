@@ -11,21 +11,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dsa_sched.judge import LogitsResult
+from dsa_sched.judge import LogitsResult, Share
 from dsa_sched.report.json_form import report_json, write_report
 from dsa_sched.report.progress import Steps
 from dsa_sched.report.tables import print_report
-from dsa_sched.verdict import LayerResult, LevelResult, VerifyReport, failures, level_failures
+from dsa_sched.verdict import ConstantsResult, LayerResult, LevelResult, VerifyReport, failures, level_failures
 from dsa_sched.work import LayerWork, add_work
 from hw_models.errors import UserError
 
 WORK = LayerWork(
     {"matrix": 3, "dma": 2}, {"matrix": 800.0, "dma": 20.0}, {"matrix": 100.0, "dma": 20.0}, {"A->B": 2048}
 )
-GOOD = LayerResult("conv", ("Conv", "Relu"), "r", WORK, 1e-3, 2e-3, 2048, 0, "")
+GOOD = LayerResult("conv", ("Conv", "Relu"), "r", WORK, 1e-3, 2e-3, 2048, 0, "", channel=Share(5e-3, 1e-3, 0.02, 3))
+WRONG_CHANNEL = replace(GOOD, channel=Share(0.1, 0.004, 0.02, 17))
 BAD = LayerResult("[red]odd", ("Add",), "s", WORK, 0.5, inf, 2048, 48, "first at [0]")
 UNKNOWN = LayerResult("split", ("Add",), "t", WORK, None, None, 10, 0, "")
-LOGITS = LogitsResult("s", 0, 0.5, 10.0, 2, 1, 0)
+LOGITS = LogitsResult("s", 0, 0.5, 10.0, 0.05, 0.2, 2, 1, 0, 3, 1000)
 
 
 def report(*layers: LayerResult, logits: tuple[LogitsResult, ...] = (LOGITS,)) -> VerifyReport:
@@ -44,6 +45,7 @@ def report(*layers: LayerResult, logits: tuple[LogitsResult, ...] = (LOGITS,)) -
         failures=tuple(failures(layers, logits)),
         warnings=(),
         seconds=(("compile", 1.25),),
+        against_file=ConstantsResult(1, 0, (), ()),
     )
 
 
@@ -56,7 +58,18 @@ def shown(what: VerifyReport, width: int, terminal: bool = True) -> str:
 def test_a_wide_terminal_shows_cycles_and_bytes_by_layer() -> None:
     lines = shown(report(GOOD, GOOD), 160).splitlines()
     assert lines[0] == "net on toy, O0, batch 2, 2 inputs"
-    headings = ["layer", "operators", "instr.", "cycles", "cycles", "KiB", "alone", "in", "network", "samples"]
+    headings = [
+        "layer",
+        "operators",
+        "instr.",
+        "cycles",
+        "cycles",
+        "KiB",
+        "alone",
+        "in",
+        "network",
+        "samples",
+    ]
     assert lines[2].split() == headings
     assert lines[3].split() == ["conv", "Conv+Relu", "5", "100", "20", "2.0", "1.00e-03", "2.00e-03", "2,048"]
     assert lines[5].split() == ["total", "2", "layers", "10", "200", "40", "4.0", "1.00e-03", "4,096"]
@@ -95,6 +108,47 @@ def test_failures_are_said_in_words_and_names_are_not_markup() -> None:
 def test_logits_that_fail(logits: LogitsResult, said: str) -> None:
     (failure,) = report(GOOD, logits=(logits,)).failures
     assert failure.startswith(said)
+
+
+def test_a_wrong_channel_is_said_in_words() -> None:
+    text = shown(report(WRONG_CHANNEL), 200)
+    assert "failed: layer conv: relative error 0.1 of channel 17 by itself, at most 0.02 is allowed" in text
+    said = "channels: nearest to its bound is channel 17 of conv, error 1.00e-01 alone, 500% of what is allowed"
+    assert said in text
+    assert "channels: none that the reference has" in shown(report(UNKNOWN), 200)
+
+
+def test_logits_are_a_line_each() -> None:
+    assert (
+        "logits s, input 0: error 0.5, 5.0% of the distance 10 between inputs (at most 10.0%; rounding alone may make "
+        "0.3); top-1 the same in 1 of 2, decided among 3 of 1,000 entries at most"
+    ) in shown(report(GOOD), 300)
+
+
+def test_an_end_about_which_nothing_is_said_is_said() -> None:
+    silent = replace(LOGITS, distance=0.5, error=3.0)
+    assert report(GOOD, logits=(LOGITS, silent)).end_to_end == "passed"
+    what = report(GOOD, logits=(silent, silent))
+    assert (what.passed, what.end_to_end) == (True, "no statement")
+    text = shown(what, 300)
+    assert (
+        "logits s, input 0: no statement: the outputs of two inputs differ by 0.5, rounding alone may make 0.3" in text
+    )
+    assert text.splitlines()[-1] == "passed, with no statement about the end to end"
+    data = json.loads(report_json(what))
+    assert (data["passed"], data["end_to_end"]) == (True, "no statement")
+    assert [logits["statement"] for logits in data["logits"]] == [False, False]
+    assert report(GOOD, logits=(replace(LOGITS, error=2.0), silent)).end_to_end == "failed"
+
+
+def test_what_constants_are_beside_the_files_is_a_line() -> None:
+    found = ConstantsResult(5, 2, ("odd",), (("w", 3, 9, "first at [0]: 1, 2 by w"),))
+    text = shown(replace(report(GOOD), against_file=found), 300)
+    assert (
+        "of the file's initializers: 5 bit for bit, 2 through rewrites to within rounding, 1 of these not; "
+        "1 of no declared origin, not compared: odd"
+    ) in text
+    assert list(found.sentences) == ["constant w: 3 of 9 elements are not what the file gives, first at [0]: 1, 2 by w"]
 
 
 def test_an_end_that_cannot_be_judged_is_a_failure() -> None:

@@ -89,13 +89,23 @@ def test_a_right_network_passes_and_every_check_was_active(whole: Compilation, i
     for layer in report.layers:
         assert layer.isolated_error is not None
         assert 0 < layer.isolated_error < 0.015
+        assert 0 < layer.floor < layer.bound
+        assert layer.channel is not None
+        assert 0 < layer.channel.share < 1
         assert layer.whole_error is not None
         assert layer.samples > 0
         assert sum(layer.work.instructions.values()) > 0
         assert layer.work.moved_bytes["DDR->LLB"] > 0
     assert [result.tensor for result in report.logits] == ["logits", "logits"]
-    assert all(result.distance > 0 and result.error > 0 and result.top1_active == 1 for result in report.logits)
+    for result in report.logits:
+        assert result.statement
+        assert 0 < result.apart < result.together < result.bound < result.distance
+        assert 0 < result.error < result.bound
+        assert (result.rows, result.top1_same, result.top1_wrong, result.top1_entries) == (1, 1, 0, 10)
+        assert result.top1_candidates < 10
+    assert report.end_to_end == "passed"
     assert report.constants == 5
+    assert (report.against_file.copied, report.against_file.computed) == (5, 0)
 
 
 @pytest.fixture(scope="module")
@@ -298,3 +308,6 @@ def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
     assert report.failures == ()
     assert [result.rows for result in report.logits] == [batch, batch]
     assert all(layer.isolated_error is not None for layer in report.layers)
+    assert report.end_to_end == "passed"
+    assert all(result.top1_candidates < result.top1_entries / 10 for result in report.logits)
+    assert (report.against_file.undeclared, report.against_file.different) == ((), ())

@@ -1,0 +1,210 @@
+"""Constants after a run against the user's file: each worked out anew from the file's initializers, by its term.
+
+    ModelProto + terms  --float64-->  what each constant must be   ==   what lies in memory, to within rounding to fp16
+
+This is a second reading: it takes the bytes of the initializers itself and works terms out by arithmetic of its own, so
+that what goes wrong between the file and the machine code shows, wherever that is. What nodes make of initializers
+alone is taken from the reference's run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+
+from dsa_sched.evidence import Dump, Feed
+from dsa_sched.frontend import Model
+from dsa_sched.frontend.terms import Term
+from dsa_sched.verdict import ConstantsResult
+from partitioner.graph import Tensor
+
+__all__ = ["compare_constants", "initializer", "worked_out"]
+
+Array = npt.NDArray[np.generic]
+Doubles = npt.NDArray[np.float64]
+Leaf = Callable[[str], Array]
+
+ROUNDING_SLACK = 2.0**-8
+"""Of half a step of fp16: for the last bits of float32 and float64, in which two ways to work out a term may differ."""
+
+LARGEST_HALF = 65504.0
+MOVES = ("reshape", "transpose", "broadcast", "take")
+
+
+class _Undeclared(Exception):
+    """A term names what the file does not have."""
+
+
+def compare_constants(model: Model, dump: Dump, exact: Feed) -> ConstantsResult:
+    """Every constant of the graph as `dump` has it (or, where it lies in no memory, as the graph has it). `exact` holds
+    what the file's nodes make of its initializers."""
+    leaves = _Leaves(model.source, exact)
+    copied = computed = 0
+    undeclared: list[str] = []
+    different: list[tuple[str, int, int, str]] = []
+    for tensor in model.graph.tensors:
+        if not tensor.constant:
+            continue
+        stored = _stored(tensor, model, dump)
+        term = model.terms.get(tensor.name)
+        try:
+            if term is None:
+                raise _Undeclared
+            expected, copy = worked_out(term, leaves.value), leaves.copies(term)
+        except _Undeclared:
+            undeclared.append(tensor.name)
+            continue
+        copied, computed = copied + copy, computed + (not copy)
+        if expected.shape != stored.shape:
+            # Scalars and vectors broadcast to what the operator reads.
+            expected = np.broadcast_to(expected, stored.shape) if _spreads(expected, stored) else expected
+        if expected.shape != stored.shape:
+            different.append((tensor.name, stored.size, stored.size, f"which is {list(expected.shape)} by {term}"))
+            continue
+        wrong = np.argwhere(_differs(stored, expected, copy))
+        if len(wrong):
+            first = tuple(int(i) for i in wrong[0])
+            has, needs = float(stored[first]), float(expected[first])
+            different.append(
+                (tensor.name, len(wrong), stored.size, f"first at {list(first)}: {has:.6g}, {needs:.6g} by {term}")
+            )
+    return ConstantsResult(copied, computed, tuple(undeclared), tuple(different))
+
+
+def _spreads(expected: Array, stored: Array) -> bool:
+    return expected.ndim <= stored.ndim and expected.size == 1
+
+
+def _stored(tensor: Tensor, model: Model, dump: Dump) -> Array:
+    if tensor.name in dump:
+        return np.frombuffer(dump[tensor.name], np.dtype(tensor.dtype)).reshape(tensor.shape)
+    return model.constants[tensor.constant].reshape(tensor.shape)
+
+
+def _differs(stored: Array, expected: Array, copy: bool) -> npt.NDArray[np.bool_]:
+    """Where a stored constant is not the expected number rounded to nearest; beyond the range the largest one is."""
+    if stored.dtype != np.float16:
+        return np.asarray(stored != expected)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = expected.astype(np.float16)
+        rounded[np.isinf(rounded)] = np.copysign(np.float16(LARGEST_HALF), rounded[np.isinf(rounded)])
+        unlike = np.asarray(stored.view(np.uint16) != rounded.view(np.uint16))
+        if copy or not unlike.any():
+            return unlike
+        exact = np.clip(expected.astype(np.float64), -LARGEST_HALF, LARGEST_HALF)
+        step = np.spacing(np.abs(rounded)).astype(np.float64)
+        near = np.abs(stored.astype(np.float64) - exact) <= step / 2 * (1 + ROUNDING_SLACK)
+    return unlike & ~near
+
+
+class _Leaves:
+    """Values of the file by name, each read when it is asked for."""
+
+    def __init__(self, source: onnx.ModelProto, exact: Feed) -> None:
+        self._initializers = {tensor.name: tensor for tensor in source.graph.initializer}
+        made = {name for node in source.graph.node for name in node.output}
+        self._made: Mapping[str, Array] = {name: array for name, array in exact.items() if name in made}
+
+    def value(self, name: str) -> Array:
+        if name in self._initializers:
+            return initializer(self._initializers[name])
+        if name in self._made:
+            return np.asarray(self._made[name])
+        raise _Undeclared
+
+    def copies(self, term: Term) -> bool:
+        """Whether the numbers are an initializer's own, at most in another order."""
+        while term.kind in MOVES:
+            term = term.operands[0]
+        return term.kind == "number" or (term.kind == "file" and term.name in self._initializers)
+
+
+def worked_out(term: Term, leaf: Leaf) -> Array:
+    """The numbers of a term: in the file's own type while they only move, in float64 behind any arithmetic."""
+    known: dict[int, Array] = {}
+    waiting = [term]  # not by recursion: a file may have thousands of factors in a row
+    while waiting:
+        part = waiting[-1]
+        open_ = [operand for operand in part.operands if id(operand) not in known]
+        if open_:
+            waiting += open_
+            continue
+        known[id(part)] = _step(part, [known[id(operand)] for operand in part.operands], leaf)
+        waiting.pop()
+    return known[id(term)]
+
+
+def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
+    whole = tuple(int(n) for n in term.numbers)
+    match term.kind, operands:
+        case "file", _:
+            return leaf(term.name)
+        case "number", _:
+            return np.array(term.numbers[0])
+        case "reshape", [array]:
+            return array.reshape(whole)
+        case "transpose", [array]:
+            return array.transpose(whole)
+        case "broadcast", [array]:
+            return np.broadcast_to(array, whole)
+        case "take", [array]:
+            return array[np.array(whole, np.int64)]
+        case kind, arrays:
+            return _arithmetic(kind, [np.asarray(array, np.float64) for array in arrays], whole)
+
+
+def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Array:
+    with np.errstate(all="ignore"):
+        match kind, operands:
+            case "add", [a, b]:
+                return np.asarray(a + b)
+            case "subtract", [a, b]:
+                return np.asarray(a - b)
+            case "multiply", [a, b]:
+                return np.asarray(a * b)
+            case "divide", [a, b]:
+                return np.asarray(a / b)
+            case "root", [a]:
+                return np.asarray(np.sqrt(a))
+            case "sum", [a]:
+                return np.asarray(a.sum(axis=axes))
+            case "half", [a]:
+                return np.asarray(a.astype(np.float16).astype(np.float64))
+    raise AssertionError(kind)
+
+
+FIELDS: Mapping[int, str] = {
+    onnx.TensorProto.FLOAT: "float_data",
+    onnx.TensorProto.DOUBLE: "double_data",
+    onnx.TensorProto.INT64: "int64_data",
+    onnx.TensorProto.UINT32: "uint64_data",
+    onnx.TensorProto.UINT64: "uint64_data",
+}
+"""Where elements lie that are not raw bytes; those of other types lie in `int32_data`, fp16 and bfloat16 as bits."""
+
+BITS: Mapping[int, np.dtype[np.generic]] = {
+    onnx.TensorProto.FLOAT16: np.dtype("<u2"),
+    onnx.TensorProto.BFLOAT16: np.dtype("<u2"),
+}
+
+
+def initializer(tensor: onnx.TensorProto) -> Array:
+    """The elements of a tensor that lies in the file itself. bfloat16 comes as float32."""
+    kind = tensor.data_type
+    stored = BITS.get(kind, np.dtype(helper.tensor_dtype_to_np_dtype(kind)).newbyteorder("<"))
+    if tensor.HasField("raw_data"):
+        array: Array = np.frombuffer(tensor.raw_data, stored)
+    else:
+        array = np.array(getattr(tensor, FIELDS.get(kind, "int32_data"))).astype(stored)
+    if sys.byteorder == "big":
+        array = array.astype(stored.newbyteorder("="))
+    if kind == onnx.TensorProto.FLOAT16:
+        array = array.view(np.float16)
+    elif kind == onnx.TensorProto.BFLOAT16:
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.reshape(tuple(tensor.dims))

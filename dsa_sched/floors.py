@@ -1,0 +1,81 @@
+"""What rounding alone makes of the values that are judged: of each layer by itself, and of the end of the network.
+
+    the reference's values  -->  the same, rounded as fp16 rounds, for each input: alone by layer, and from end to end
+
+A layer that reads values which the reference does not have (pieces of one node) is fed with what the network stored, so
+that it does not stand alone: what rounding from the network's inputs on makes of it is its floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from dsa_sched.driver import Compilation
+from dsa_sched.evidence import Array, Feed, comparable, computing_layers, file_name, logits_names, stored_values
+from dsa_sched.frontend import Model
+from dsa_sched.rounding import RoundedReference
+from partitioner.layers import Layer
+
+__all__ = ["Floors", "start_floors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """For each input the rounded values of layers by the file's names, and two draws of those at the end of the
+    network: errors of neighbours apart, and together. `linked` are the values of layers that do not stand alone."""
+
+    alone: tuple[Feed, ...]
+    end: tuple[tuple[Feed, Feed], ...]
+    linked: frozenset[str]
+
+    def of_layer(self, name: str, number: int) -> Array | None:
+        """The rounded value of the file's `name` for an input; None where nothing is known."""
+        return (self.end[number][0] if name in self.linked else self.alone[number]).get(name)
+
+    def of_end(self, name: str) -> tuple[tuple[Array, Array], ...]:
+        """For each input errors apart and together; nothing for a value that no input changes."""
+        return tuple((apart[name], together[name]) for apart, together in self.end if name in apart)
+
+
+def start_floors(judged: Compilation, exact: tuple[Feed, ...], pool: Executor) -> Callable[[], Floors]:
+    """Compute in the pool; the function that comes back waits. `judged` stores the values of all layers."""
+    model = judged.model
+    stored = frozenset(file_name(model, name) for name in stored_values(judged) if comparable(model, name, exact[0]))
+    layers = [layer for layer in computing_layers(judged) if comparable(model, layer.output, exact[0])]
+    given = _given_by_reference(model, exact[0])
+    linked = frozenset(file_name(model, x.output) for x in layers if not _stands_alone(model, x, given))
+    ends = frozenset(file_name(model, name) for name in logits_names(model, exact[0]))
+    outputs = frozenset(file_name(model, layer.output) for layer in layers)
+
+    # Made here: shapes of values, which they need, are those of every input.
+    layer_by_layer = RoundedReference(model.source, exact[0], outputs - linked, stored)
+    whole = RoundedReference(model.source, exact[0], ends | linked)
+    alone: list[Future[Feed]] = [pool.submit(layer_by_layer.values, feed) for feed in exact]
+    end = [(pool.submit(whole.values, feed, False), pool.submit(whole.values, feed, True)) for feed in exact]
+
+    def wait() -> Floors:
+        return Floors(
+            tuple(job.result() for job in alone), tuple((one.result(), other.result()) for one, other in end), linked
+        )
+
+    return wait
+
+
+def _given_by_reference(model: Model, exact: Feed) -> frozenset[str]:
+    """Values with which layers are fed as the reference has them."""
+    given = set(model.graph.inputs)
+    for op in model.graph.ops:
+        for name in op.outputs:
+            if comparable(model, name, exact) or (op.kind == "view" and op.inputs[0] in given):
+                given.add(name)
+    return frozenset(given)
+
+
+def _stands_alone(model: Model, layer: Layer, given: frozenset[str]) -> bool:
+    graph = model.graph
+    ops = [graph.op_by_name[name] for name in layer.ops]
+    inside = {name for op in ops for name in op.outputs}
+    read = {name for op in ops for name in op.inputs if not graph.by_name[name].constant}
+    return read - inside <= given

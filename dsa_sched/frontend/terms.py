@@ -1,0 +1,100 @@
+"""How a constant of the compiled network follows from values of the user's file: said by the rewrite that makes it.
+
+    Conv + BatchNormalization  -->  weight = file w * reshape(file scale / sqrt(file variance + 1e-05))
+
+A term is a record, not a computation: the frontend makes its arrays by code of its own, and `verify` works the terms
+out anew from the file (`dsa_sched.file_constants`). So numbers that were damaged between reading the file and the
+machine code differ from what their terms give. Terms share their parts; none is changed after it is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Kind", "Term", "from_file", "number"]
+
+Kind = Literal[
+    "file", "number",
+    "add", "subtract", "multiply", "divide", "root", "sum", "half",
+    "reshape", "transpose", "broadcast", "take",
+]  # fmt: skip
+
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+LONGEST_TEXT = 160
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
+
+    `file` is the value of that name in the file, `number` one number of an operator's definition or attribute; `half`
+    rounds to fp16, `take` puts rows in an order.
+    """
+
+    kind: Kind
+    operands: tuple[Term, ...] = ()
+    numbers: tuple[float, ...] = ()
+    name: str = ""
+
+    def __add__(self, other: Term) -> Term:
+        return Term("add", (self, other))
+
+    def __sub__(self, other: Term) -> Term:
+        return Term("subtract", (self, other))
+
+    def __mul__(self, other: Term) -> Term:
+        return Term("multiply", (self, other))
+
+    def __truediv__(self, other: Term) -> Term:
+        return Term("divide", (self, other))
+
+    def root(self) -> Term:
+        return Term("root", (self,))
+
+    def half(self) -> Term:
+        return Term("half", (self,))
+
+    def sum(self, axes: tuple[int, ...]) -> Term:
+        return Term("sum", (self,), axes)
+
+    def reshape(self, *shape: int) -> Term:
+        return Term("reshape", (self,), shape)
+
+    def transpose(self, *perm: int) -> Term:
+        return Term("transpose", (self,), perm)
+
+    def broadcast(self, *shape: int) -> Term:
+        return Term("broadcast", (self,), shape)
+
+    def take(self, order: tuple[int, ...]) -> Term:
+        return Term("take", (self,), order)
+
+    def __str__(self) -> str:
+        text = _text(self, LONGEST_TEXT)
+        return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
+
+
+def _text(term: Term, room: int) -> str:
+    """In about `room` characters: parts share what there is, so that long terms stay cheap to print."""
+    if room <= 0:
+        return "..."
+    match term.kind, [_text(part, room // len(term.operands) - 3) for part in term.operands]:
+        case "file", _:
+            return term.name
+        case "number", _:
+            return f"{term.numbers[0]:.6g}"
+        case "add" | "subtract" | "multiply" | "divide" as sign, [left, right]:
+            return f"({left} {SIGNS[sign]} {right})"
+        case kind, [inner]:
+            return f"{kind}({inner})"
+    raise AssertionError(term.kind)
+
+
+def from_file(name: str) -> Term:
+    """The value that the file has under this name: an initializer, or what its nodes make of initializers alone."""
+    return Term("file", name=name)
+
+
+def number(value: float) -> Term:
+    return Term("number", numbers=(float(value),))

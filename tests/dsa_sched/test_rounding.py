@@ -1,0 +1,164 @@
+"""What rounding makes of the reference: near what fp16 really does, and nothing where that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto
+
+from dsa_sched.reference import Reference
+from dsa_sched.rounding import RoundedReference
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
+
+Array = npt.NDArray[np.floating]
+Floats = npt.NDArray[np.float64]
+UNIT = 2.0**-11
+
+
+def rounded(
+    model: onnx.ModelProto, feed: dict[str, Array], cut: frozenset[str] = frozenset(), together: bool = False
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """All values of the reference and of the rounded one."""
+    exact = Reference(model).values(feed)
+    wanted = frozenset(name for node in model.graph.node for name in node.output)
+    found = RoundedReference(model, exact, wanted, cut).values(exact, together)
+    return cast(dict[str, Array], exact), cast(dict[str, Array], found)
+
+
+def moves(exact: Array, found: Array) -> float:
+    """Root mean square of what rounding moves."""
+    return float(np.sqrt(np.mean(np.square(found.astype(np.float64) - exact.astype(np.float64)))))
+
+
+def halves(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(0, 1, shape).astype(np.float16).astype(np.float32)
+
+
+def summed_in_half(products: Floats) -> Floats:
+    """Sums over the last axis, each step rounded to fp16."""
+    total = np.zeros(products.shape[:-1], np.float16)
+    for step in range(products.shape[-1]):
+        total = (total.astype(np.float64) + products[..., step]).astype(np.float16)
+    return total.astype(np.float64)
+
+
+@pytest.mark.parametrize("length", [4, 64, 1024])
+def test_products_move_as_a_sum_kept_in_half_does(length: int) -> None:
+    builder = ModelBuilder()
+    weights = halves(length, 32, seed=1)
+    y = builder.node("MatMul", builder.input(48, length), builder.constant(weights))
+    x = halves(48, length)
+    exact, found = rounded(builder.model(y), {"x0": x})
+    really = summed_in_half(x.astype(np.float64)[:, None, :] * weights.T.astype(np.float64)[None]) - exact[y]
+    assert moves(exact[y], found[y]) == pytest.approx(float(np.sqrt(np.mean(np.square(really)))), rel=0.35)
+
+
+def test_a_convolution_with_a_bias_that_cancels_moves_as_its_sum_does() -> None:
+    """The result is about zero, the sums on the way are not."""
+    builder = ModelBuilder()
+    w, b = builder.constant(np.full((1, 64, 1, 1), 0.5)), builder.constant([-32.0])
+    y = builder.node("Conv", builder.input(1, 64, 20, 20), w, b)
+    x = (1 + 0.05 * halves(1, 64, 20, 20)).astype(np.float16).astype(np.float32)
+    exact, found = rounded(builder.model(y), {"x0": x})
+    really = summed_in_half(np.moveaxis(x, 1, -1).astype(np.float64) / 2) - 32 - exact[y][:, 0]
+    assert float(np.abs(exact[y]).mean()) < 0.5
+    assert moves(exact[y], found[y]) == pytest.approx(float(np.sqrt(np.mean(np.square(really)))), rel=0.5)
+
+
+def test_a_mean_of_neighbours_that_cancel_moves_as_the_sum_of_their_sizes() -> None:
+    builder = ModelBuilder()
+    y = builder.node("GlobalAveragePool", builder.input(1, 8, 30, 30))
+    waves = np.sin(np.arange(900) / 900 * 2 * np.pi)[None, None].reshape(1, 1, 30, 30)
+    x = (waves * np.arange(1, 9).reshape(1, 8, 1, 1)).astype(np.float16).astype(np.float32)
+    exact, found = rounded(builder.model(y), {"x0": x})
+    sizes = np.abs(x).mean(axis=(2, 3), keepdims=True)
+    assert float(np.abs(exact[y]).max()) < 1e-3
+    expected = UNIT / 18**0.5 * 30 * sizes  # u/sqrt(6) * sqrt(K/3)
+    np.testing.assert_allclose(np.abs(found[y] - exact[y]), expected, rtol=0.05)
+
+
+def test_a_batch_norm_that_takes_a_large_mean_away_moves_as_that_mean_does() -> None:
+    builder = ModelBuilder()
+    ones, means = builder.constant(np.ones(4)), builder.constant(np.full(4, 100.0))
+    y = builder.node("BatchNormalization", builder.input(1, 4, 9, 9), ones, builder.constant(np.zeros(4)), means, ones)
+    exact, found = rounded(builder.model(y), {"x0": (100 + halves(1, 4, 9, 9)).astype(np.float16).astype(np.float32)})
+    assert moves(exact[y], found[y]) == pytest.approx(UNIT / 6**0.5 * 100 * 2**0.5, rel=0.2)
+
+
+def test_a_tangent_near_zero_moves_as_numbers_about_one_do() -> None:
+    builder = ModelBuilder()
+    y = builder.node("Tanh", builder.input(1, 64))
+    exact, found = rounded(builder.model(y), {"x0": halves(1, 64) / 1024})
+    assert UNIT / 2 < moves(exact[y], found[y]) < 3 * UNIT
+
+
+MOVING: dict[str, Callable[[ModelBuilder, str], str]] = {
+    "Relu": lambda b, x: b.node("Relu", x),
+    "MaxPool": lambda b, x: b.node("MaxPool", x, kernel_shape=[2, 2]),
+    "Concat": lambda b, x: b.node("Concat", x, x, axis=1),
+    "Transpose": lambda b, x: b.node("Transpose", x, perm=[0, 2, 3, 1]),
+    "Reshape": lambda b, x: b.node("Reshape", x, b.integers(1, -1)),
+    "Clip": lambda b, x: b.node("Clip", x, b.constant(-0.5), b.constant(0.5)),
+}
+
+
+@pytest.mark.parametrize("operator", MOVING)
+def test_what_only_moves_numbers_rounds_nothing(operator: str) -> None:
+    builder = ModelBuilder()
+    y = MOVING[operator](builder, builder.input(1, 3, 8, 8))
+    exact, found = rounded(builder.model(y), {"x0": halves(1, 3, 8, 8)})
+    np.testing.assert_array_equal(exact[y], found[y])
+
+
+def test_inputs_and_constants_are_rounded() -> None:
+    builder = ModelBuilder()
+    y = builder.node("Max", builder.input(1, 2), builder.constant([[0.1, 0.3]]))
+    exact, found = rounded(builder.model(y), {"x0": np.array([[0.7, -1]], np.float32)})
+    np.testing.assert_array_equal(found[y], np.array([[0.7, 0.3]], np.float16).astype(np.float32))
+    assert not np.array_equal(exact[y], found[y])
+
+
+def test_values_behind_a_cut_do_not_know_what_rounding_did_before_it() -> None:
+    builder = ModelBuilder()
+    first = builder.node("Mul", builder.input(1, 500), builder.constant(np.full(500, 1.3)))
+    last = builder.node("Mul", first, builder.constant(np.full(500, 1.7)))
+    for _ in range(20):
+        last = builder.node("Mul", last, builder.constant(np.full(500, 1.1)))
+    model, feed = builder.model(last), {"x0": halves(1, 500)}
+    every = frozenset(name for node in model.graph.node for name in node.output)
+    (exact, through), (_, alone) = rounded(model, feed), rounded(model, feed, every)
+    assert moves(exact[last], through[last]) > 2.5 * moves(exact[last], alone[last]) > 0
+
+
+def test_errors_of_one_sign_add_up_where_others_cancel() -> None:
+    builder = ModelBuilder()
+    y = builder.node("GlobalAveragePool", builder.node("Sqrt", builder.input(1, 4, 16, 16)))
+    model, feed = builder.model(y), {"x0": (1 + np.abs(halves(1, 4, 16, 16))).astype(np.float16).astype(np.float32)}
+    (exact, apart), (_, together) = rounded(model, feed), rounded(model, feed, together=True)
+    root = model.graph.node[0].output[0]
+    assert moves(exact[root], apart[root]) == pytest.approx(moves(exact[root], together[root]), rel=0.1)
+    assert np.all(together[root] > exact[root])
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(TensorProto.DOUBLE, np.float64), (TensorProto.FLOAT16, np.float16)])
+def test_other_floating_types_are_rounded_too(dtype: int, kind: type[np.floating]) -> None:
+    builder = ModelBuilder()
+    x = builder.input(4, 64, dtype=dtype)
+    y = builder.node("MatMul", x, builder.constant(halves(64, 16, seed=2), dtype=kind))
+    exact, found = rounded(builder.model(y, dtype=dtype), {x: halves(4, 64).astype(kind)})
+    assert found[y].dtype == kind
+    assert 1e-3 < moves(exact[y], found[y]) < 1e-1
+
+
+def test_an_old_gemm_and_one_with_factors_are_rounded() -> None:
+    for opset in (9, 17):
+        builder = ModelBuilder(opset=opset)
+        bias = builder.weights(6)
+        y = builder.node("Gemm", builder.input(8, 40), builder.weights(6, 40), bias, transB=1, alpha=0.5, beta=2.0)
+        exact, found = rounded(builder.model(y), {"x0": halves(8, 40)})
+        assert UNIT < moves(exact[y], found[y]) / float(np.std(exact[y])) < 20 * UNIT
