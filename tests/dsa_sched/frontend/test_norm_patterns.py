@@ -28,7 +28,7 @@ def kinds(folder: Path, nodes: list[onnx.NodeProto], *outputs: str) -> Counter[s
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 32)) for name in ("x", "z")],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [
-            numpy_helper.from_array(np.float32(1e-5), "eps"),
+            numpy_helper.from_array(np.array(1e-5, np.float32), "eps"),
             numpy_helper.from_array(np.array([-1], np.int64), "last"),
         ],
     )
