@@ -26,13 +26,15 @@ class Window:
     extents: tuple[int, int]
 
 
-def _window(draft: Draft, shape: Shape, dilated: bool, ceils: bool, most_dilation: int = 2) -> Window:
+def _window(draft: Draft, shape: Shape, dilated: bool, ceils: bool) -> Window:
     """One stride and one dilation for both axes, as the rules ask; paddings in all ways that a file can say them."""
     stride = 1 if draft.keep else draft.number(1, 3)
-    dilation = draft.number(1, most_dilation) if dilated else 1
+    automatic = draft.one_of("", "", "", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    # onnxruntime leaves dilations out where it pads to the same size.
+    dilation = draft.number(1, 2) if dilated and not automatic.startswith("SAME") else 1
     kernel = tuple(draft.number(1, max(1, min(LARGEST_KERNEL, (e - 1) // dilation + 1))) for e in shape[2:])
     spans = [(k - 1) * dilation + 1 for k in kernel]
-    automatic = draft.one_of("", "", "", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    stride = min(stride, *kernel) if automatic.startswith("SAME") else stride  # onnxruntime pads by less than nothing
     if draft.keep and automatic in ("", "VALID"):
         begins = [draft.number(0, k - 1) if dilation == 1 else (k - 1) * dilation // 2 for k in kernel]
         pads, automatic = [*begins, *(s - 1 - b for s, b in zip(spans, begins, strict=True))], ""
@@ -59,8 +61,8 @@ def _window(draft: Draft, shape: Shape, dilated: bool, ceils: bool, most_dilatio
     for i, extent in enumerate(shape[2:]):
         room = extent + pads[i] + pads[2 + i] - spans[i]
         count = (-(-room // stride) if ceil else room // stride) + 1
-        if (count - 1) * stride >= extent + pads[i]:  # no window starts behind the image
-            count -= 1
+        if (count - 1) * stride >= extent + pads[i]:  # a window behind the image: versions differ on whether it counts
+            return _window(draft, shape, dilated, ceils=False)
         overhangs |= (count - 1) * stride > room
         extents.append(count)
     return Window(attributes, (kernel[0], kernel[1]), any(pads), overhangs, (extents[0], extents[1]))
@@ -71,8 +73,6 @@ def _conv(draft: Draft, op_type: str, x: str) -> bool:
     if len(shape) != 4:
         return False
     window = _window(draft, shape, dilated=True, ceils=False)
-    if str(window.attributes.get("auto_pad", "")).startswith("SAME") and window.attributes.get("dilations") == [2, 2]:
-        return False  # not defined alike everywhere
     groups = draft.one_of(1, 1, *(g for g in (2, 3, 4, shape[1]) if shape[1] % g == 0))
     outputs = shape[1] if draft.keep else groups * draft.number(1, max(1, 24 // groups))
     inside = shape[1] // groups
@@ -150,6 +150,8 @@ def _resize(draft: Draft, op_type: str, x: str) -> bool:
     mode = draft.one_of("nearest", "linear")
     scales = (1.0, 1.0, *(draft.one_of(*FACTORS) for _ in shape[2:]))
     if draft.opset < 11:
+        if min(_scaled(shape, scales)) < 1:
+            return False
         by_factor = {"mode": mode} if mode != "nearest" else {}
         draft.add(op_type, [x, draft.constant(_floats(scales, tuple(range(len(shape)))))], _scaled(shape, scales), **by_factor)
         return True

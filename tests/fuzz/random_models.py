@@ -82,8 +82,9 @@ def random_model(choose: Choices, featured: Sequence[str] = ()) -> onnx.ModelPro
 def _first_shape(draft: Draft) -> Shape:
     rank = draft.one_of(4, 4, 4, 4, 3, 2, 5)
     if rank == 4:
-        side = draft.one_of(8, draft.number(2, 16))
-        return draft.one_of(1, 1, 2, 3), draft.one_of(4, 8, draft.number(1, 12)), side, draft.one_of(side, draft.number(1, 12))
+        rows, columns = (draft.one_of(8, draft.number(1, 16)) for _ in range(2))
+        shape = draft.one_of(1, 1, 2, 3), draft.one_of(4, 8, draft.number(1, 12)), rows, columns
+        return shape if prod(shape) <= LARGEST_ELEMENTS else (1, 4, *shape[2:])
     return tuple(draft.number(1, 4 if rank == 5 else 12) for _ in range(rank))
 
 
