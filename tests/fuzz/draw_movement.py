@@ -93,8 +93,9 @@ def _pad(draft: Draft, op_type: str, x: str) -> bool:
     result = list(shape)
     for axis, begin, end in zip(axes, begins, ends, strict=True):
         result[axis] += begin + end
-    if min(result) < 1:
-        return False
+    kept = [shape[a] + min(b, 0) + min(e, 0) for a, b, e in zip(axes, begins, ends, strict=True)]
+    if min(kept) < 1:
+        return False  # refused: nothing would be left of the value
     settings: dict[str, Attribute] = {"mode": "constant"} if draft.flip() else {}
     if draft.opset < 11:
         settings |= {"pads": (*begins, *ends)} | ({"value": value} if value else {})
