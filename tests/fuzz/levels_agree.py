@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx
 
 from codegen.neuralscale.target import TARGET
+from dsa_sched.artifact import from_device
 from dsa_sched.driver import Compilation, CompileOptions, compile_graph
 from dsa_sched.evidence import stored_values
 from dsa_sched.frontend import Model, load_model
@@ -27,7 +28,7 @@ from partitioner.levels import LEVELS
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded
 
-__all__ = ["WAYS", "Difference", "Found", "Way", "chip_of", "compare", "differences", "feed_of", "load"]
+__all__ = ["WAYS", "Difference", "Found", "Way", "chip_of", "compare", "differences", "feed_of", "load", "outputs_at_o0"]
 
 Array = npt.NDArray[np.generic]
 Bits = Mapping[str, bytes]
@@ -133,6 +134,13 @@ def at_o0(model: Model, chip: Chip, feed: Mapping[str, Array], seed: int) -> tup
         chip = stcp920()
         compilation = _compiled(model, chip, PLAIN)
     return chip, compilation, run(compilation, feed, seed)
+
+
+def outputs_at_o0(model: Model, feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """The values of the model's outputs, in the file's axes, as the plain program for the stcp920 computes them."""
+    compilation = _compiled(model, stcp920(), PLAIN)
+    bits = run(compilation, feed, seed)
+    return {name: from_device(compilation.artifact.tensor(name), bits[name]) for name in model.graph.outputs}
 
 
 def compare(model: Model, chip: Chip, feed: Mapping[str, Array], seed: int, ways: tuple[Way, ...] = WAYS) -> Found:
