@@ -20,8 +20,9 @@ from partitioner.graph import Graph
 from partitioner.instance import instance_box
 from partitioner.layers import Layer, group_layers
 from partitioner.layout import lay_out
-from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step, verify_plan
+from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step
 from partitioner.target import PlanTarget
+from partitioner.verify import verify_plan
 from partitioner.workshop import Workshop
 
 __all__ = ["FINER", "PUBLISHED", "Variant", "hand_plans"]
@@ -64,7 +65,7 @@ def hand_plans(graph: Graph, chip: Chip, target: PlanTarget) -> tuple[Variant, .
 
 def _refusal(plan: Plan, workshop: Workshop) -> str:
     try:
-        verify_plan(plan, workshop.graph, workshop.chip)
+        verify_plan(plan, workshop.graph, workshop.chip, workshop.target)
         lay_out(plan, workshop.graph, workshop.chip, workshop.target, workshop.tiler)
     except UserError as error:
         return str(error)

@@ -17,8 +17,8 @@ from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError
 from hw_models.routes import main_memory, route
 from partitioner.graph import Constants, Graph, Op
-from partitioner.layers import Layer
-from partitioner.regions import Box, box_size, input_boxes, join
+from partitioner.layers import Layer, layer_boxes
+from partitioner.regions import Box, box_size
 from partitioner.target import Buffer, Load, Pass, Work
 
 __all__ = ["GenericTarget", "local_memory"]
@@ -44,9 +44,13 @@ class GenericTarget:
     def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[layer.output].shape)
 
+    def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        del graph, layer
+        return ()
+
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         """Raises ChipError for a chip that lacks the memories, links or engines that the layer needs."""
-        boxes = _boxes(graph, layer, box)
+        boxes = layer_boxes(graph, layer, box)
         memory = local_memory(chip)
         loads = tuple(Load(name, boxes[name], name) for name in layer.inputs(graph) if box_size(boxes[name]))
         needed = [Buffer(load.buffer, memory, "", _bytes(graph, load.tensor, load.box)) for load in loads]
@@ -71,17 +75,6 @@ def local_memory(chip: Chip) -> str:
     if not reached:
         raise ChipError(f"chip {chip.name}", needs=f"a memory of scope core that links reach from {main}", has="none")
     return max(reached, key=lambda memory: memory.size_bytes).name
-
-
-def _boxes(graph: Graph, layer: Layer, box: Box) -> dict[str, Box]:
-    """The box of every value that the layer touches for `box` of its output."""
-    boxes: dict[str, Box] = {layer.output: box}
-    for name in reversed(layer.ops):
-        op = graph.op_by_name[name]
-        written = {output: boxes[output] for output in op.outputs if output in boxes}
-        for operand, needed in input_boxes(graph, op, written).items():
-            boxes[operand] = join(boxes[operand], needed) if operand in boxes else needed
-    return boxes
 
 
 def _bytes(graph: Graph, name: str, box: Box) -> int:

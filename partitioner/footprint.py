@@ -18,10 +18,10 @@ from math import prod
 import numpy as np
 
 from partitioner.graph import Graph
-from partitioner.layers import Layer
+from partitioner.layers import Layer, layer_boxes
 from partitioner.lifetimes import Activations, Place, best_order, peak_of_places, places_of, segments
 from partitioner.reach import layer_reaches
-from partitioner.regions import Box, box_size, full_box, input_boxes, join
+from partitioner.regions import Box, box_size, full_box, join
 from partitioner.terms import Integers, Reach, Span, Term, compose, join_reaches
 
 __all__ = [
@@ -295,12 +295,7 @@ class Footprints:
         whole = box == full_box(self.graph.by_name[layer.output].shape)
         if whole and layer.name in self._boxes:
             return self._boxes[layer.name]
-        boxes: dict[str, Box] = {layer.output: box}
-        for name in reversed(layer.ops):
-            op = self.graph.op_by_name[name]
-            known = {output: boxes[output] for output in op.outputs if output in boxes}
-            for read, needed in input_boxes(self.graph, op, known).items():
-                boxes[read] = join(boxes[read], needed) if read in boxes else needed
+        boxes = layer_boxes(self.graph, layer, box)
         reads = {name: boxes[name] for name in self._inputs.of(layer)}
         if whole:
             self._boxes[layer.name] = reads

@@ -3,7 +3,8 @@
     box of the output --binding--> a piece a core --reads, layer by layer, backward--> boxes of all values a core needs
 
 A layer computes on each core all that the core's later layers read, so neighbours overlap (a halo, computed twice);
-where the group names an exchange, the cores compute disjoint pieces instead and fetch the rest from each other.
+where the group names an exchange, the cores compute disjoint pieces instead and fetch the rest from each other. Where
+a kernel computes whole lines only (a softmax along its axis), a core that needs a part of them computes all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from partitioner.plan import Group, Step
 from partitioner.regions import Box, box_size, full_box, input_boxes, join
 from partitioner.target import PlanTarget, Work
 
-__all__ = ["CoreBoxes", "Reads", "core_boxes", "instance_box", "layer_reads", "staged_boxes"]
+__all__ = ["CoreBoxes", "Reads", "core_boxes", "instance_box", "layer_reads", "staged_boxes", "whole_lines"]
 
 Reads = Callable[[Layer, Box], Mapping[str, Box]]
 """(layer, box of its output) -> the box of every value that it reads, constants too."""
@@ -62,6 +63,17 @@ def layer_reads(graph: Graph, target: PlanTarget, chip: Chip) -> Reads:
     return reads
 
 
+def whole_lines(graph: Graph, layer: Layer, box: Box, target: PlanTarget) -> Box:
+    """The smallest box that the layer's kernel can compute and that holds `box` of its output."""
+    axes = () if layer.anchor(graph).kind == "view" else target.whole_axes(graph, layer)
+    if not axes or box_size(box) == 0:
+        return box
+    return tuple(
+        (0, extent) if axis in axes else span
+        for axis, (span, extent) in enumerate(zip(box, graph.by_name[layer.output].shape, strict=True))
+    )
+
+
 def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
     """The part of an output of the group that an instance gives away: cut where the group's own output is cut, in
     proportion. Raises PlanError for an output that has no such axis."""
@@ -99,7 +111,10 @@ def core_boxes(
     for layer in reversed(group.layers):
         name = layer.output
         empty = tuple((0, 0) for _ in graph.by_name[name].shape)
-        wanted = [_both(needed[c].get(name, empty), owned[c].get(name, empty)) for c in range(cores)]
+        wanted = [
+            whole_lines(graph, layer, _both(needed[c].get(name, empty), owned[c].get(name, empty)), target)
+            for c in range(cores)
+        ]
         if name in exchanged:
             union = empty
             for box in wanted:

@@ -25,7 +25,7 @@ from partitioner.layout import lay_out
 from partitioner.ordering import choose_order
 from partitioner.ordering_cost import InstanceGraph, Node, Room
 from partitioner.pinning import with_pins
-from partitioner.plan import Plan, Step, verify_plan
+from partitioner.plan import Plan, Step
 from partitioner.regions import Box, box_size
 from partitioner.spilling import NO_SPILLS
 from partitioner.split import SplitOptions, Splitter
@@ -140,7 +140,6 @@ def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tupl
             refusal = error
             reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
             continue
-        verify_plan(plan, workshop.graph, chip)
         return with_pins(workshop, plan, layout)
     raise refusal
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from partitioner.decisions import Decision
 from partitioner.graph import Graph, Op
+from partitioner.regions import Box, input_boxes, join
 
-__all__ = ["ELEMENTWISE_KINDS", "Layer", "group_layers"]
+__all__ = ["ELEMENTWISE_KINDS", "Layer", "group_layers", "layer_boxes"]
 
 ELEMENTWISE_KINDS = frozenset(
     [
@@ -62,6 +63,17 @@ class Layer:
         inside = {output for name in self.ops for output in graph.op_by_name[name].outputs}
         names = (tensor for name in self.ops for tensor in graph.op_by_name[name].inputs)
         return tuple(dict.fromkeys(name for name in names if name not in inside))
+
+
+def layer_boxes(graph: Graph, layer: Layer, box: Box) -> dict[str, Box]:
+    """By access maps, the box of every value that the layer's operators touch for `box` of its output."""
+    boxes: dict[str, Box] = {layer.output: box}
+    for name in reversed(layer.ops):
+        op = graph.op_by_name[name]
+        written = {output: boxes[output] for output in op.outputs if output in boxes}
+        for operand, needed in input_boxes(graph, op, written).items():
+            boxes[operand] = join(boxes[operand], needed) if operand in boxes else needed
+    return boxes
 
 
 def group_layers(

@@ -21,12 +21,13 @@ from partitioner.instances_level import plan_instances
 from partitioner.layer_level import in_main
 from partitioner.local_level import in_cores
 from partitioner.main_room import require_main_room
-from partitioner.plan import Plan, verify_plan
+from partitioner.plan import Plan
 from partitioner.scopes import in_staging
 from partitioner.spill_choice import plan_with_worthwhile_spills
 from partitioner.spilling import NO_SPILLS
 from partitioner.stitching import stitched
 from partitioner.target import PlanTarget
+from partitioner.verify import verify_plan
 
 __all__ = ["LEVELS", "SPILLS", "make_plan"]
 
@@ -56,7 +57,7 @@ def make_plan(
         _require_spill(level, spill)
         planner = plan_with_worthwhile_spills if spill == AUTO_SPILL else partial(plan_instances, spill=spill)
     plan = planner(graph, chip, target)
-    verify_plan(plan, graph, chip)
+    verify_plan(plan, graph, chip, target)
     return plan
 
 

@@ -18,7 +18,7 @@ from hw_models.routes import staging_memory
 from partitioner.binding import cut_quanta, piece_boxes
 from partitioner.decisions import Decision
 from partitioner.graph import Graph
-from partitioner.instance import Reads
+from partitioner.instance import Reads, whole_lines
 from partitioner.layers import Layer
 from partitioner.plan import Exchange
 from partitioner.regions import Box, box_shape, box_size, common, empty_box, join, run_count
@@ -91,6 +91,7 @@ class Spreader:
             empty = empty_box(len(self.graph.by_name[output].shape))
             last = layer is layers[-1]
             wanted = self._divide(layer, box, pieces) if last else [part.get(output, empty) for part in needed]
+            wanted = [whole_lines(self.graph, layer, part, self.target) for part in wanted]
             union = empty
             for part in wanted:
                 union = join(union, part)

@@ -81,5 +81,10 @@ class PlanTarget(Protocol):
     def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         """For each axis of the layer's output: cuts lie at multiples of this; 0 means that the axis is never cut."""
 
+    def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        """Axes of the layer's output along which a kernel computes whole lines only, as that of a softmax does along
+        its axis: no box that a core computes ends inside them. They are never cut either."""
+
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
-        """What computing `box` of the layer's output needs. Defined for every box, whether it fits or not."""
+        """What computing `box` of the layer's output needs. Defined for every box, whether it fits or not, that is
+        whole along `whole_axes`."""

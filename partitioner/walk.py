@@ -245,7 +245,7 @@ class Walk:
             entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
             scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory
             done = after.get(name, entry.slot)
-            if name not in spilled and (scope == self.local.memory or any(name in part.needed for part in cores)):
+            if name not in spilled and (scope == self.local.memory or _stays(name, cores)):
                 local[name] = self._stay(entry, cores, owned)
                 self._touch(local[name], max(last.get(name, entry.slot), done))
             if name in exchanged:
@@ -353,8 +353,7 @@ class Walk:
             if name in exchanged:
                 after[name] = self.slot
                 self.slot += 1
-            inner = any(name in part.needed for part in cores)
-            if name in outputs and inner and scopes.get(name) != self.local.memory:
+            if name in outputs and _stays(name, cores) and scopes.get(name) != self.local.memory:
                 after[name] = self.slot
                 self.slot += 1
         return slots, after
@@ -413,3 +412,10 @@ class Walk:
         for name in layer.inputs(self.graph):
             if name in self.plan.pinned:
                 self.pinned.setdefault(name, [slot, slot])[1] = slot
+
+
+def _stays(name: str, cores: tuple[CoreBoxes, ...]) -> bool:
+    """Whether cores keep a value that they compute: some of them read it, or compute more of it than they give away."""
+    return any(
+        name in part.needed or (name in part.owned and part.computed.get(name) != part.owned[name]) for part in cores
+    )

@@ -14,7 +14,8 @@ from isched.verify import verify_program
 from partitioner.graph import Constants, Graph
 from partitioner.instance import instance_box
 from partitioner.levels import make_plan
-from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan, verify_plan
+from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan
+from partitioner.verify import verify_plan
 from tests.chip_runs import Compiled
 
 __all__ = ["check_against_o0", "one_group", "outputs_of"]
@@ -45,7 +46,7 @@ def one_group(
         for number in range(split.instances)
     )  # fmt: skip
     plan = replace(base, level="by hand", groups=(group,), steps=steps)
-    verify_plan(plan, graph, chip)
+    verify_plan(plan, graph, chip, TARGET)
     assert parse_plan(str(plan)) == plan
     return plan
 

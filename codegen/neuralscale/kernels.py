@@ -23,7 +23,7 @@ from codegen.neuralscale.templates.rearrange import RearrangeTemplate
 from codegen.neuralscale.templates.reduction import ReductionTemplate
 from codegen.neuralscale.templates.resize import ResizeTemplate
 from codegen.neuralscale.templates.softmax import SoftmaxTemplate
-from codegen.neuralscale.templates.tile import Template, Tile
+from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
 from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from isched.program import Instr
@@ -91,6 +91,11 @@ class NeuralScaleKernels:
     def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
         return template_of(graph, anchor).quanta(graph, anchor)
+
+    def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        anchor = layer.anchor(graph)
+        template = template_of(graph, anchor)
+        return template.whole_axes(graph, anchor) if isinstance(template, WholeLines) else ()
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         template = template_of(graph, layer.anchor(graph))

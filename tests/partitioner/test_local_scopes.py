@@ -9,7 +9,8 @@ from codegen.neuralscale.target import TARGET
 from partitioner.graph import Constants, Graph
 from partitioner.layout import lay_out
 from partitioner.levels import make_plan
-from partitioner.plan import Plan, verify_plan
+from partitioner.plan import Plan
+from partitioner.verify import verify_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.partitioner.test_scopes import two_levels
 from tests.small_graphs import GraphBuilder
@@ -88,15 +89,16 @@ def test_what_stays_leaves_room_for_all_tiles(data_kib: int, llb_kib: int) -> No
 def test_a_chip_whose_smallest_tile_does_not_fit_is_planned_for_whoever_explains_it() -> None:
     graph, constants = chain(channels=512, layers=2)
     chip = small_chip(data_bytes=512, weights_bytes=512)
-    verify_plan(make_plan(graph, constants, chip, TARGET, "O2"), graph, chip)
+    verify_plan(make_plan(graph, constants, chip, TARGET, "O2"), graph, chip, TARGET)
 
 
 @pytest.mark.parametrize("enforced", [True, False])
 def test_a_target_without_templates_is_planned_too(enforced: bool) -> None:
     graph, constants = chain()
     for chip in (small_chip(enforced=enforced), two_levels()):
-        plan = make_plan(graph, constants, chip, GenericTarget("any"), "O2")
-        verify_plan(plan, graph, chip)
+        target = GenericTarget("any")
+        plan = make_plan(graph, constants, chip, target, "O2")
+        verify_plan(plan, graph, chip, target)
         assert "L1" in scopes(plan)
 
 

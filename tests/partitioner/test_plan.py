@@ -12,8 +12,9 @@ from hw_models.errors import ModelError, PlanError
 from partitioner.graph import Graph, Op
 from partitioner.layers import Layer, group_layers
 from partitioner.levels import make_plan
-from partitioner.plan import Binding, Exchange, Plan, Split, parse_plan, verify_plan
+from partitioner.plan import Binding, Exchange, Plan, Split, parse_plan
 from partitioner.text import TextError
+from partitioner.verify import verify_plan
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -56,9 +57,9 @@ FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 @pytest.mark.parametrize(("damage", "message"), FAULTS.values(), ids=FAULTS.keys())
 def test_damaged_plans_are_refused(damage: Callable[[Plan], Plan], message: str) -> None:
     graph, plan = network()
-    verify_plan(plan, graph, stcp920())
+    verify_plan(plan, graph, stcp920(), TARGET)
     with pytest.raises(PlanError, match=message):
-        verify_plan(damage(plan), graph, stcp920())
+        verify_plan(damage(plan), graph, stcp920(), TARGET)
 
 
 def test_text_round_trip_and_decisions() -> None:

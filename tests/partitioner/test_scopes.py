@@ -13,7 +13,8 @@ from partitioner.graph import Constants, Graph
 from partitioner.layout import lay_out
 from partitioner.levels import make_plan
 from partitioner.packing import Item, peak_bytes
-from partitioner.plan import Plan, verify_plan
+from partitioner.plan import Plan
+from partitioner.verify import verify_plan
 from partitioner.waiting import waiting_values
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
@@ -137,6 +138,7 @@ def test_lives_bound_what_is_kept_at_once() -> None:
 
 def test_a_target_without_templates_is_planned_too() -> None:
     graph, constants = chain()
-    plan = make_plan(graph, constants, stcp920(), GenericTarget("any"), "O1")
-    verify_plan(plan, graph, stcp920())
+    target = GenericTarget("any")
+    plan = make_plan(graph, constants, stcp920(), target, "O1")
+    verify_plan(plan, graph, stcp920(), target)
     assert "LLB" in scopes(plan).values()

@@ -13,8 +13,9 @@ from partitioner.graph import Constants, Graph
 from partitioner.layers import group_layers
 from partitioner.layout import lay_out
 from partitioner.levels import make_plan
-from partitioner.plan import Plan, verify_plan
+from partitioner.plan import Plan
 from partitioner.stitching import COMPUTE_BOUND_KINDS, neighbours
+from partitioner.verify import verify_plan
 from partitioner.waiting import activations
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
@@ -77,7 +78,8 @@ def test_a_view_whose_name_leaves_is_a_group_of_its_own() -> None:
 
 def test_a_target_without_templates_is_planned_too() -> None:
     graph, constants = cheap_chain()
-    verify_plan(make_plan(graph, constants, stcp920(), GenericTarget("any"), "astitch"), graph, stcp920())
+    target = GenericTarget("any")
+    verify_plan(make_plan(graph, constants, stcp920(), target, "astitch"), graph, stcp920(), target)
 
 
 @st.composite

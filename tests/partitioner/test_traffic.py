@@ -18,9 +18,10 @@ from partitioner.graph import Constants, Graph
 from partitioner.instance import instance_box
 from partitioner.layout import lay_out
 from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step, verify_plan
+from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step
 from partitioner.tiling import Tiler
 from partitioner.traffic import Traffic, plan_traffic
+from partitioner.verify import verify_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
 from tests.small_graphs import GraphBuilder
@@ -75,7 +76,7 @@ def two_groups(base: Plan, graph: Graph, scopes: Sequence[str]) -> Plan:
 
 def counted(graph: Graph, constants: Constants, chip: Chip, plan: Plan) -> tuple[Traffic, Traffic, dict[str, int]]:
     """Traffic with and without the tiles, and what the simulator says."""
-    verify_plan(plan, graph, chip)
+    verify_plan(plan, graph, chip, TARGET)
     tiler = Tiler.of(graph, TARGET, chip)
     layout = lay_out(plan, graph, chip, TARGET, tiler)
     program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)

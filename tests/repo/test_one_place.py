@@ -180,6 +180,9 @@ class ToyTarget:
     def quanta(self, graph, layer):
         return (1,) * len(graph.by_name[layer.output].shape)
 
+    def whole_axes(self, graph, layer):
+        return ()
+
     def work(self, graph, layer, box, chip):
         op, size = layer.anchor(graph), 2 * box_size(box)
         names = tuple(dict.fromkeys(op.inputs))

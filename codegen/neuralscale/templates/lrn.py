@@ -59,6 +59,9 @@ class LrnTemplate:
             return f"alpha {op.number('alpha'):g} and size {op.number('size'):g}; they must be positive"
         return None
 
+    def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (len(graph.by_name[op.outputs[0]].shape) - 1,)
+
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (*(1,) * (len(graph.by_name[op.outputs[0]].shape) - 1), 0)
 

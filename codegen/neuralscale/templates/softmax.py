@@ -33,10 +33,12 @@ class SoftmaxTemplate:
         del chip
         return line_problem(_lines(graph, op, graph.by_name[op.outputs[0]].shape))
 
+    def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return (int(op.number("axis")) % len(graph.by_name[op.outputs[0]].shape),)
+
     def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        rank = len(graph.by_name[op.outputs[0]].shape)
-        axis = int(op.number("axis")) % rank
-        return tuple(0 if i == axis else 1 for i in range(rank))
+        whole = self.whole_axes(graph, op)
+        return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         lines = _lines(graph, layer.anchor(graph), box_shape(box))

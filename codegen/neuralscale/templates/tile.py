@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from codegen.neuralscale.issue import Issue, Matrix
 from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_needed
@@ -94,6 +94,13 @@ class Template(Protocol):
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work: ...
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]: ...
+
+
+@runtime_checkable
+class WholeLines(Protocol):
+    """A template whose tiles hold whole lines along some axes, because each element of a line depends on all of it."""
+
+    def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
 
 
 def box_bytes(box: Box) -> int:
