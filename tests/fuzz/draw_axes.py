@@ -45,7 +45,7 @@ def _reduce(draft: Draft, op_type: str, x: str) -> bool:
     """Some axes, or all by naming none; reduced axes stay or go, but for the last."""
     shape = draft.shapes[x]
     rank, axes = len(shape), draft.axes(shape)
-    every = draft.number(0, 7) == 0
+    every = draft.number(0, 7) == 0 or (prod(shape) <= LONGEST_SUM and draft.number(0, 3) == 0)
     axes = tuple(range(rank)) if every else axes
     if op_type in ("ReduceSum", "ReduceL1", "ReduceSumSquare") and prod(shape[a] for a in axes) > LONGEST_SUM:
         return False

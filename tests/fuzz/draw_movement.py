@@ -35,10 +35,11 @@ def _concat(draft: Draft, op_type: str, x: str) -> bool:
 def _split(draft: Draft, op_type: str, x: str) -> bool:
     """Two to four pieces of any extents, or equal ones by their number."""
     shape = draft.shapes[x]
-    axis = draft.axis(shape)
-    extent = shape[axis]
-    if extent < 2:
+    wide = [axis for axis, extent in enumerate(shape) if extent > 1]
+    if not wide:
         return False
+    axis = draft.one_of(*wide)
+    extent = shape[axis]
     count = draft.number(2, min(4, extent))
     settings: dict[str, Attribute] = {"axis": draft.signed(axis, len(shape))} if axis or draft.flip() else {}
     inputs: list[str] = []

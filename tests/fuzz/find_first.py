@@ -33,11 +33,12 @@ def problem_of(model: onnx.ModelProto, chip: Chip, seed: int, ways: tuple[Way, .
     return f"bits: {found.differences[0]}" if found.differences else ""
 
 
-def first_wrong(start: int, most: int, ways: tuple[Way, ...] = WAYS) -> tuple[int, str] | None:
-    """How many models were tried up to the first that shows a problem, and the problem."""
+def first_wrong(start: int, most: int, ways: tuple[Way, ...] = WAYS, kind: str = "") -> tuple[int, str] | None:
+    """How many models were tried up to the first that shows a problem, of a kind if one is given, and the problem."""
     for count in range(most):
         seed = start + count
-        if problem := problem_of(model_of(seed), chip_of(seed), seed, ways):
+        problem = problem_of(model_of(seed), chip_of(seed), seed, ways)
+        if problem and problem.startswith(kind):
             return count + 1, problem
     return None
 
@@ -64,13 +65,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--most", type=int, default=3000, help="models a run")
+    parser.add_argument("--kind", default="", help="how the problem begins: bits, or the name of an error")
     parser.add_argument("--shrink", action="store_true", help="show the smallest part that fails")
     parser.add_argument("--level", choices=sorted({way.level for way in WAYS}), help="one level alone, not scheduled")
     told = parser.parse_args()
     ways = (Way(told.level, schedule=False),) if told.level else WAYS
     counts = []
     for run in range(told.seed, told.seed + told.runs):
-        found = first_wrong(run * APART, told.most, ways)
+        found = first_wrong(run * APART, told.most, ways, told.kind)
         print(f"seed {run}: {'none of ' + str(told.most) if found is None else f'model {found[0]}: {found[1]}'}", flush=True)
         counts.append(told.most if found is None else found[0])
         if found is not None and told.shrink:

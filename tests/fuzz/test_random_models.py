@@ -32,7 +32,6 @@ UNDRAWN: Mapping[tuple[str, str], str] = {
     ("Cast", "round_mode"): "of types of eight bits",
     ("CastLike", "round_mode"): "of types of eight bits",
     ("BatchNormalization", "spatial"): "only until version 8 of the operator set",
-    ("Dropout", "is_test"): "only until version 6 of the operator set",
     ("Resize", "antialias"): "refused",
     ("Resize", "cubic_coeff_a"): "of a mode that is refused",
     ("Resize", "exclude_outside"): "of a mode that is refused",
@@ -119,8 +118,9 @@ def axes_drawn() -> Counter[tuple[str, int, int]]:
     found = Counter[tuple[str, int, int]]()
     for model in drawn():
         inferred = onnx.shape_inference.infer_shapes(model).graph
-        ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in (*inferred.input, *inferred.value_info)}
+        ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in (*inferred.input, *inferred.value_info, *inferred.output)}
         known = {t.name: onnx.numpy_helper.to_array(t).reshape(-1).tolist() for t in model.graph.initializer}
+        ranks |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
         for node in model.graph.node:
             for attribute in node.attribute:
                 if attribute.name in ("axis", "axes"):
