@@ -35,7 +35,9 @@ def exchange_behind_a_store(b: ModelBuilder) -> str:
     x = b.node("Relu", b.input(3, 2, 3, 2, 4))
     b.node("Transpose", x, perm=[1, 4, 2, 3, 0], outputs=["turned"])
     y = b.node("ReduceSum", x, b.integers(1, 3))
-    return b.node("ReduceSumSquare", b.node("InstanceNormalization", y, b.weights(1), b.weights(1)), b.integers(0, 1, 3, 4))
+    return b.node(
+        "ReduceSumSquare", b.node("InstanceNormalization", y, b.weights(1), b.weights(1)), b.integers(0, 1, 3, 4)
+    )
 
 
 FOUND: dict[str, tuple[Callable[[ModelBuilder], str], tuple[str, ...], Chip]] = {
@@ -44,7 +46,7 @@ FOUND: dict[str, tuple[Callable[[ModelBuilder], str], tuple[str, ...], Chip]] = 
     "exchange behind a store": (exchange_behind_a_store, ("turned",), small(3, 64)),
 }
 OPEN = {
-    "images of padding": "an instance that reads nothing may come before what its group reads; verify_plan asks by name",
+    "images of padding": "an instance that reads nothing may come before what others read; verify_plan asks by name",
 }
 
 

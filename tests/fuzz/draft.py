@@ -121,6 +121,12 @@ class Draft:
         self.others[output] = shape, dtype
         return output
 
+    def add_constant(self, op_type: str, inputs: Sequence[str], **attributes: Attribute) -> str:
+        """One node whose result is known once shapes are."""
+        output = f"c{len(self.nodes)}"
+        self._append(op_type, inputs, [output], attributes)
+        return output
+
     def _names(self, count: int) -> list[str]:
         start = len(self.shapes) + len(self.others)
         return [f"v{start + position}" for position in range(count)]
@@ -128,14 +134,16 @@ class Draft:
     def _append(
         self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attributes: dict[str, Attribute]
     ) -> None:
-        self.nodes.append(helper.make_node(op_type, inputs, outputs, name=f"n{len(self.nodes)}", **attributes))
+        node = helper.make_node(op_type, inputs, outputs, name=f"n{len(self.nodes)}")
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        self.nodes.append(node)
 
     def listed(self, name: str, values: Sequence[int], since: int) -> tuple[list[str], dict[str, Attribute]]:
         """Integers as an input from an operator set on, as an attribute before."""
         return ([self.integers(*values)], {}) if self.opset >= since else ([], {name: values})
 
     def model(self, outputs: Sequence[str]) -> onnx.ModelProto:
-        """The checked model, without nodes that no output needs. Raises ValueError of onnx for one that is not valid."""
+        """The checked model, without nodes that no output needs. Raises an error of onnx where it is not valid."""
         needed, nodes = set(outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):

@@ -140,7 +140,8 @@ def _gemm(draft: Draft, op_type: str, x: str) -> bool:
     across, turned, alpha = draft.number(0, 1), draft.number(0, 1), draft.one_of(1.0, 0.5)
     rows, length = shape[::-1] if turned else shape
     columns = draft.one_of(rows, draft.number(1, LONGEST_CONSTANT_SIDE))
-    partners = [name for name, found in draft.shapes.items() if found == ((columns, length) if across else (length, columns))]
+    second = (columns, length) if across else (length, columns)
+    partners = [name for name, found in draft.shapes.items() if found == second]
     match draft.one_of("constant", "value", "second"):
         case "value" if partners:
             factors, alpha = [x, draft.one_of(*partners)], 1.0
@@ -150,7 +151,7 @@ def _gemm(draft: Draft, op_type: str, x: str) -> bool:
             left = draft.weights(*((length, rows) if turned else (rows, length)), length=length)
             factors, alpha = [left, x], 1.0
         case _:
-            factors = [x, draft.weights(*((columns, length) if across else (length, columns)), length=length)]
+            factors = [x, draft.weights(*second, length=length)]
     added, beta = _third(draft, rows, columns)
     settings: dict[str, Attribute] = {"alpha": alpha, "beta": beta, "transA": turned, "transB": across}
     defaults: dict[str, Attribute] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}

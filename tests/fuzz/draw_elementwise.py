@@ -110,8 +110,7 @@ def _other_operand(draft: Draft, shape: Shape, positive: bool) -> str:
             fitting = [
                 name
                 for name, found in draft.shapes.items()
-                if len(found) <= len(shape)
-                and all(a in (1, b) for a, b in zip(found[::-1], shape[::-1], strict=False))
+                if len(found) <= len(shape) and all(a in (1, b) for a, b in zip(found[::-1], shape[::-1], strict=False))
             ]
             other = draft.one_of(*fitting)
         case "input":
@@ -224,12 +223,11 @@ def _constant(draft: Draft, op_type: str, x: str) -> bool:
     """An operand that the file has as a node."""
     length = draft.shapes[x][-1]
     values = draft.normal(length)
-    forms: dict[str, tuple[Shape, Attribute]] = {"value": ((length,), numpy_helper.from_array(values))}
+    forms: dict[str, Attribute] = {"value": numpy_helper.from_array(values)}
     if draft.opset >= 12:
-        forms |= {"value_float": ((), 0.75), "value_floats": ((length,), values.tolist())}
+        forms |= {"value_float": 0.75, "value_floats": values.tolist()}
     name = draft.one_of(*forms)
-    other = f"c{len(draft.nodes)}"
-    draft.nodes.append(onnx.helper.make_node(op_type, [], [other], name=f"n{len(draft.nodes)}", **{name: forms[name][1]}))
+    other = draft.add_constant(op_type, [], **{name: forms[name]})
     draft.add(draft.one_of("Add", "Mul", "Max"), [x, other], draft.shapes[x])
     return True
 

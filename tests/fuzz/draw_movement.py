@@ -41,7 +41,8 @@ def _split(draft: Draft, op_type: str, x: str) -> bool:
     axis = draft.one_of(*wide)
     extent = shape[axis]
     count = draft.number(2, min(4, extent))
-    settings: dict[str, Attribute] = {"axis": draft.signed(axis, len(shape))} if axis or draft.flip() else {}
+    written = draft.signed(axis, len(shape))
+    settings: dict[str, Attribute] = {"axis": written} if written or draft.flip() else {}
     inputs: list[str] = []
     if extent % count == 0 and draft.flip():
         sizes = [extent // count] * count
@@ -229,9 +230,8 @@ def _constant_of_shape(draft: Draft, op_type: str, x: str) -> bool:
     shape = draft.shapes[x]
     extents = draft.add_other("Shape", [x], (len(shape),), INT64)
     value = helper.make_tensor("value", TensorProto.FLOAT, [1], [draft.one_of(0.5, -1.0)])
-    settings = {"value": value} if draft.flip() else {}
-    filled = f"c{len(draft.nodes)}"
-    draft.nodes.append(helper.make_node(op_type, [extents], [filled], name=f"n{len(draft.nodes)}", **settings))
+    settings: dict[str, Attribute] = {"value": value} if draft.flip() else {}
+    filled = draft.add_constant(op_type, [extents], **settings)
     draft.add(draft.one_of("Add", "Mul", "Min"), [x, filled], shape)
     return True
 

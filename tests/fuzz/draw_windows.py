@@ -153,7 +153,9 @@ def _resize(draft: Draft, op_type: str, x: str) -> bool:
         if min(_scaled(shape, scales)) < 1:
             return False
         by_factor = {"mode": mode} if mode != "nearest" else {}
-        draft.add(op_type, [x, draft.constant(_floats(scales, tuple(range(len(shape)))))], _scaled(shape, scales), **by_factor)
+        draft.add(
+            op_type, [x, draft.constant(_floats(scales, tuple(range(len(shape)))))], _scaled(shape, scales), **by_factor
+        )
         return True
     by_scales = draft.flip() and min(_scaled(shape, scales)) > 0
     sizes = (*shape[:2], *(draft.number(max(1, extent // 2), 2 * extent) for extent in shape[2:]))

@@ -1,6 +1,6 @@
 """How many random models until one is wrong: `python -m tests.fuzz.find_first --seed N` counts from a seed of its own.
 
-    seeds N * 1,000,000 + 0, 1, 2, ...  -->  the first that differs from O0, or that cannot be compiled; its smallest part
+    seeds N * 1,000,000 + 0, 1, 2, ...  -->  the first that differs from O0 or cannot be compiled; its smallest part
 
 With `--runs R` also for N + 1, ..., N + R - 1, and the median of all.
 `--shrink` shows the smallest part of each model that still fails.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+
 import onnx
 
 from hw_models.chip import Chip
@@ -57,7 +58,10 @@ def _told(model: onnx.ModelProto) -> str:
     nodes = [str(onnx.printer.to_text(node)).strip() for node in model.graph.node]
     small = {t.name: onnx.numpy_helper.to_array(t).tolist() for t in model.graph.initializer if len(t.dims) == 1}
     few = {name: values for name, values in small.items() if len(values) <= 8}
-    return "\n".join(f"    {line}" for line in (f"opset {model.opset_import[0].version}", *nodes, f"inputs {inputs}", f"constants {shapes | few}"))
+    return "\n".join(
+        f"    {line}"
+        for line in (f"opset {model.opset_import[0].version}", *nodes, f"inputs {inputs}", f"constants {shapes | few}")
+    )
 
 
 def main() -> None:
@@ -73,7 +77,10 @@ def main() -> None:
     counts = []
     for run in range(told.seed, told.seed + told.runs):
         found = first_wrong(run * APART, told.most, ways, told.kind)
-        print(f"seed {run}: {'none of ' + str(told.most) if found is None else f'model {found[0]}: {found[1]}'}", flush=True)
+        print(
+            f"seed {run}: {'none of ' + str(told.most) if found is None else f'model {found[0]}: {found[1]}'}",
+            flush=True,
+        )
         counts.append(told.most if found is None else found[0])
         if found is not None and told.shrink:
             seed = run * APART + found[0] - 1

@@ -28,7 +28,18 @@ from partitioner.levels import LEVELS
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded
 
-__all__ = ["WAYS", "Difference", "Found", "Way", "chip_of", "compare", "differences", "feed_of", "load", "outputs_at_o0"]
+__all__ = [
+    "WAYS",
+    "Difference",
+    "Found",
+    "Way",
+    "chip_of",
+    "compare",
+    "differences",
+    "feed_of",
+    "load",
+    "outputs_at_o0",
+]
 
 Array = npt.NDArray[np.generic]
 Bits = Mapping[str, bytes]

@@ -57,7 +57,7 @@ def reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, 
 
 
 def rounded_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every float32 value that a node computes rounded to float16, in outputs as in all that reads it."""
+    """The model with every float32 value that a node computes rounded to float16, for all that read it."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     inferred = onnx.shape_inference.infer_shapes(model).graph

@@ -97,7 +97,7 @@ def _walk(draft: Draft, op_type: str) -> None:
             usable = _usable(draft)
             _extend(draft, op_type or _drawn(draft), [draft.one_of(*usable), *usable[::-1]])
         case "view":
-            views = [name for name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")]
+            views = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape")
             _extend(draft, draft.one_of(*views), _near(draft))
             _extend(draft, op_type or _drawn(draft), _near(draft))
         case _:

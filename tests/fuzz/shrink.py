@@ -1,6 +1,6 @@
 """A smaller model that still fails: fewer outputs, values as inputs instead of what computes them, nodes left out.
 
-    model, fails --fewer outputs, cut off, bypass, until nothing helps--> a model that fails and no smaller one of these
+model, fails --fewer outputs, cut off, bypass, until nothing helps--> a model that fails and no smaller one of these
 """
 
 from __future__ import annotations

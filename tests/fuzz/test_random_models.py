@@ -118,7 +118,9 @@ def axes_drawn() -> Counter[tuple[str, int, int]]:
     found = Counter[tuple[str, int, int]]()
     for model in drawn():
         inferred = onnx.shape_inference.infer_shapes(model).graph
-        ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in (*inferred.input, *inferred.value_info, *inferred.output)}
+        ranks = {
+            i.name: len(i.type.tensor_type.shape.dim) for i in (*inferred.input, *inferred.value_info, *inferred.output)
+        }
         known = {t.name: onnx.numpy_helper.to_array(t).reshape(-1).tolist() for t in model.graph.initializer}
         ranks |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
         for node in model.graph.node:
@@ -163,7 +165,12 @@ def follows(model: onnx.ModelProto) -> bool:
             before = made.get(node.input[0])
             while before is not None and before.op_type in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"):
                 before = made.get(before.input[0])
-            if before is not None and before.op_type in ("Softmax", "LRN", "LayerNormalization", "InstanceNormalization"):
+            if before is not None and before.op_type in (
+                "Softmax",
+                "LRN",
+                "LayerNormalization",
+                "InstanceNormalization",
+            ):
                 return True
     return False
 
