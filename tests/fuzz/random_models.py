@@ -41,7 +41,8 @@ NOT_DRAWN: Mapping[str, str] = {
 
 FAMILIES = (WINDOWS, WINDOWS, AXES, ELEMENTWISE, MOVEMENT)
 """Windows twice: they make the halos that cutting is about."""
-OFTEN = ("Conv", "Conv", "Conv", "MaxPool", "AveragePool")
+OFTEN = (*["Conv"] * 3, "MaxPool", "AveragePool", *["LRN"] * 2, *["Softmax"] * 6, *["LayerNormalization"] * 2)
+"""Drawn more often than others of their family: what reads around an element, and what reads whole axes."""
 LARGEST_ELEMENTS = 3_000
 TRIES = 6
 
