@@ -135,8 +135,9 @@ def axes_drawn() -> Counter[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("op_type", ["Softmax", "Concat", "Split", "Gather", "ReduceMean", "ReduceMax", "ReduceSum"])
 def test_every_axis_of_images_and_matrices_is_drawn(op_type: str) -> None:
-    wanted = {(op_type, 4, axis) for axis in range(-4, 4)} | {(op_type, 2, axis) for axis in (0, 1)}
-    assert wanted <= axes_drawn().keys()
+    found = {(rank, axis % rank) for name, rank, axis in axes_drawn() if name == op_type}
+    assert found >= {(rank, axis) for rank in (2, 4) for axis in range(rank)}
+    assert any(axis < 0 for name, _, axis in axes_drawn() if name == op_type)
 
 
 def readers(model: onnx.ModelProto) -> Counter[str]:
