@@ -59,8 +59,11 @@ class _Lowering:
     """Of this turn: instructions that bring constants, which are the same on all cores."""
     from_end: dict[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
     """By core, the parts of memories whose end was not used by the last tile: the next one begins there."""
+    leaving: list[tuple[int, int]] = field(default_factory=list)
+    """Bytes of the staging memory that are on their way out, which only core 0 knows to be over before a barrier."""
 
     def barrier(self, source: str) -> None:
+        self.leaving = []
         for stream in self.streams:
             stream.append(self.target.synchronise(source))
 
@@ -197,6 +200,7 @@ def _store_outputs(state: _Lowering, turn: Turn) -> None:
         for copy in packed_copies(turn.place(staged), main, staged.box, state.item_bytes(name), at_source=True)
     ]
     state.copy(0, wanted, turn.entry.layer.name)
+    state.leaving.append((turn.base_bytes, turn.end_bytes))
 
 
 def _lower_piece(state: _Lowering, turn: Turn, number: int) -> list[TileCode]:
@@ -293,6 +297,10 @@ def _back(state: _Lowering, turn: Turn, source: Place, here: Mapping[str, Place]
 def _exchange(state: _Lowering, step: Step, entry: LayerLayout, buffer: Place) -> None:
     """Every core gives what others need of its box and fetches what it needs of theirs."""
     name = entry.layer.output
+    start = buffer.offset_bytes
+    end = start + box_size(buffer.box) * state.item_bytes(name)
+    if any(low < end and start < high for low, high in state.leaving):
+        state.barrier(entry.layer.name)
     each = zip(step.binding.cores, entry.residents, entry.boxes, strict=True)
     givers = [(core, here[name], box) for core, here, box in each if name in here]
     takers = [(core, place) for core, place, _ in givers]

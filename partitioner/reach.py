@@ -76,6 +76,8 @@ def _read_reach(
     """One read of one stage in cut points of axis `axis` of what the stage writes."""
     if not shape:
         return Reach(0, (Span((constant(0),), (constant(1),)),))
+    if not written_shape:  # one number of all, such as the largest of a softmax over the only axis
+        return whole_reach(shape[0])
     if isinstance(access, View):
         return _view_reach(shape, written_shape, axis)
     match stage.writes.indices[axis]:

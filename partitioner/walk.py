@@ -137,6 +137,8 @@ class Walk:
                 core in held.boxes and holds(held.boxes[core][1], box) for core, box in needs.items()
             ):
                 return held
+        if not any(map(box_size, needs.values())):
+            return ()  # an instance of nothing but padding
         shared = tuple(
             held
             for held in self.values.get(name, ())
@@ -233,14 +235,16 @@ class Walk:
         result: list[Slot] = []
         for layer in group.layers:
             name = layer.output
-            if layer.anchor(self.graph).kind == "view":
-                self._inner_view(layer, step.binding.cores, cores, local, sources)
-                continue
-            self._note_pinned(layer, slots[name])
             empty = empty_box(len(self.graph.by_name[name].shape))
             boxes = tuple(part.computed.get(name, empty) for part in cores)
-            if not any(map(box_size, boxes)):
-                continue  # its readers leave this part of it out, as a slice may
+            read_by_none = not any(map(box_size, boxes))  # readers leave this part of it out, as a slice may
+            if layer.anchor(self.graph).kind == "view":
+                if not read_by_none:
+                    self._inner_view(layer, step.binding.cores, cores, local, sources)
+                continue
+            self._note_pinned(layer, slots[name])
+            if read_by_none:
+                continue
             owned = tuple(part.owned.get(name, empty) for part in cores)
             entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
             scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory

@@ -286,6 +286,7 @@ class _Builder:
         del self.tensors[y.name]
         result = Placed(f"{y.name}::row_major", y.shape, natural)
         self._declare(result, self.source.values[y.name], natural)
+        self.relaid[y.name, natural] = result  # for readers that want it so
         self.add(op, operands, (result,), attributes, macs)
         self._declare(y, self.source.values[y.name], y.axes)
         self.transpose(f"{op.name}::layout", result, y, natural, "")

@@ -103,7 +103,8 @@ def _require_computable(writer: Writer, node: Node) -> None:
     for name in (*node.inputs, *node.outputs):
         if name and name not in writer.values:
             raise Refusal(f"the shape of {name} is not static; give every input's shape with --shape")
-        if name and 0 in writer.values[name].shape:
+        # Constants may be: a list of no axes, or the factors of a Resize that has extents.
+        if name and name not in writer.constants and 0 in writer.values[name].shape:
             raise Refusal(f"{name} is empty ({shape_text(writer.values[name].shape)})")
     for name in node.outputs:
         if name and writer.values[name].dtype not in FLOATING:

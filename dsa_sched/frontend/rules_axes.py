@@ -97,6 +97,10 @@ def pad(writer: Writer, node: Node) -> None:
         for i, axis in enumerate(axes):
             full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
         pads = tuple(full)
+    extents = zip(writer.shape(node.inputs[0]), pads[:rank], pads[rank:], strict=False)
+    for axis, (extent, begin, end) in enumerate(extents):
+        if extent + min(begin, 0) + min(end, 0) < 1:
+            raise Refusal(f"of the {extent} elements along axis {axis}, padding by {begin} and {end} leaves none")
     value = writer.scalar(node, 2, "the padding value", node.number("value", 0.0))
     writer.add(node, "pad", {"begins": pads[:rank], "ends": pads[rank:], "value": value})
 

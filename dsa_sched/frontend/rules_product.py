@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsa_sched.frontend.network import Node
+from dsa_sched.frontend.network import Array, Node
 from dsa_sched.frontend.operation import Refusal, Writer
 from dsa_sched.frontend.rules_elementwise import add_binary
 from dsa_sched.frontend.terms import number
@@ -28,7 +28,7 @@ def gemm(writer: Writer, node: Node) -> None:
     rows, columns = writer.shape(node.outputs[0])
     if not c or beta == 0.0:
         writer.add(node, "matmul", inputs=(a, b))
-    elif c in writer.constants and writer.constants[c].size in (1, columns):
+    elif c in writer.constants and _is_bias(writer.constants[c], columns):
         bias = writer.constants[c].astype(np.float64) * beta
         name = c if beta == 1.0 and bias.shape == (columns,) else f"{node.name}::bias"
         if name != c:
@@ -36,11 +36,18 @@ def gemm(writer: Writer, node: Node) -> None:
             writer.constant(name, np.broadcast_to(bias.reshape(-1), columns).copy(), term)
         writer.add(node, "matmul", inputs=(a, b, name))
     else:
-        if beta != 1.0:
+        if beta != 1.0 and c not in writer.constants:
             raise Refusal(f"beta {beta} with a computed third operand")
+        if beta != 1.0:
+            c = writer.constant(f"{node.name}::added", writer.constants[c].astype(np.float64) * beta)
         product = writer.intermediate(node, "product", (rows, columns))
         writer.add(node, "matmul", inputs=(a, b), suffix="product")
         add_binary(writer, node, "add", (product, c))
+
+
+def _is_bias(array: Array, columns: int) -> bool:
+    """One number, or one a column; one a row is as many where the result is square."""
+    return array.size == 1 or (array.size == columns and array.shape[-1] == columns)
 
 
 def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:

@@ -288,7 +288,8 @@ def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node
         case _:
             return None
     bias = constants[node.input(2)].astype(np.float64) if node.input(2) else np.zeros(1)
-    if (not affine.uniform and affine.axis != axis) or bias.size not in (1, channels):
+    by_channel = bias.size == 1 or (bias.size == channels and bias.shape[-1] == channels)
+    if (not affine.uniform and affine.axis != axis) or not by_channel:
         return None
     scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
     spread = [1] * weights.ndim

@@ -99,6 +99,14 @@ CASES: dict[str, Build] = {
     "Gemm scaled": lambda b: b.node(
         "Gemm", b.input(3, 4), b.weights(5, 4), b.weights(1), transB=1, alpha=0.5, beta=2.0
     ),
+    "Gemm with one number a row": lambda b: b.node("Gemm", b.input(5, 4), b.weights(4, 5), b.weights(5, 1)),
+    "Gemm with one number a row, scaled": lambda b: b.node(
+        "Mul", b.node("Gemm", b.input(5, 4), b.weights(4, 5), b.weights(5, 1)), b.weights(5)
+    ),
+    "Gemm with a factor for one number a row": lambda b: b.node(
+        "Gemm", b.input(5, 4), b.weights(4, 5), b.weights(5, 1), beta=0.5
+    ),
+    "Gemm with a matrix of one row": lambda b: b.node("Gemm", b.input(3, 4), b.weights(4, 5), b.weights(1, 5)),
     "Gemm transposed": lambda b: b.node("Gemm", b.input(4, 3), b.input(5, 4), transA=1, transB=1),
     "Gemm with a matrix": lambda b: b.node("Gemm", b.input(3, 4), b.weights(4, 5), b.input(3, 5)),
     "MatMul": lambda b: b.node("MatMul", b.input(2, 3, 4), b.weights(4, 5)),
@@ -137,6 +145,11 @@ CASES: dict[str, Build] = {
     "Flatten of the input": lambda b: b.node("MatMul", b.node("Flatten", b.input(2, 3, 4, 5)), b.weights(60, 3)),
     "Squeeze": lambda b: b.node("Squeeze", b.node("GlobalAveragePool", feature_map(b)), b.integers(2, 3)),
     "Unsqueeze": lambda b: b.node("Unsqueeze", b.input(2, 3), b.integers(0, 2)),
+    "Reshape read in both layouts": lambda b: b.node(
+        "Add",
+        b.node("GlobalMaxPool", b.node("Reshape", b.input(5, 4, 5), b.integers(1, 5, 4, 5), outputs=["map"])),
+        b.node("Squeeze", "map", b.integers(0)),
+    ),
     "Reshape into a map": mapped(lambda b: b.node("Reshape", b.input(2, 120), b.integers(2, 4, 5, 6))),
     "channel shuffle": mapped(
         lambda b: b.node(
@@ -223,6 +236,15 @@ def test_our_graph_computes_what_the_file_says(name: str, tmp_path: Path) -> Non
     assert max(errors.values()) < LARGEST_ERROR, errors
 
 
+@pytest.mark.parametrize("opset", [11, 12])
+def test_resize_to_sizes_before_factors_could_be_left_out(opset: int, tmp_path: Path) -> None:
+    def build(b: ModelBuilder) -> str:
+        return b.node("Resize", feature_map(b), b.constant([]), b.constant([]), b.integers(2, 4, 9, 7))
+
+    model, inputs = load(build, tmp_path, opset)
+    assert max(layer_errors(model.graph, model.constants, model.source, inputs).values()) < LARGEST_ERROR
+
+
 def test_old_upsampling(tmp_path: Path) -> None:
     model, inputs = load(lambda b: b.node("Upsample", feature_map(b), b.constant([1, 1, 2, 1.5])), tmp_path, opset=9)
     assert max(layer_errors(model.graph, model.constants, model.source, inputs).values()) < LARGEST_ERROR
@@ -290,6 +312,10 @@ REFUSED: dict[str, tuple[Build, str]] = {
     "reflected padding": (
         lambda b: b.node("Pad", b.input(4, 4), b.integers(1, 1, 1, 1), mode="reflect"),
         "padding mode reflect",
+    ),
+    "padding that cuts everything off": (
+        lambda b: b.node("Pad", b.input(2, 3), b.integers(1, 0, -2, 1)),
+        "of the 2 elements along axis 0, padding by 1 and -2 leaves none",
     ),
     "computed clip": (lambda b: b.node("Clip", b.input(2), b.input()), "the lower bound is not one constant number"),
     "divisor beyond the padding": (

@@ -1,0 +1,72 @@
+"""Random models of every operator have the bits of O0 at every level, with and without scheduling.
+
+One model a seed, on the stcp920 or a chip of few cores and little memory; what half precision can judge is also near
+onnxruntime. `python -m tests.fuzz.find_first` looks among other seeds and makes what it finds smaller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from dsa_sched.frontend import Model
+from tests.fuzz.levels_agree import WAYS, chip_of, compare, feed_of, load, outputs_at_o0
+from tests.fuzz.near_reference import judge
+from tests.fuzz.random_models import model_of
+
+ORDINARY, SLOW, FULL = 60, 300, 3_000
+TOGETHER = 10
+"""Seeds a test: their shares of what ran and of what was judged are asserted together."""
+SMALLEST_SHARE = 0.9
+
+
+def blocks(start: int, stop: int) -> list[range]:
+    return [range(first, first + TOGETHER) for first in range(start, stop, TOGETHER)]
+
+
+def block_name(seeds: range) -> str:
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+def check_levels(model: Model, seed: int) -> int:
+    """How many ways ran."""
+    found = compare(model, chip_of(seed), feed_of(model.source, seed), seed)
+    assert not found.differences, f"seed {seed}: " + "; ".join(map(str, found.differences))
+    return len(found.ran)
+
+
+def check_reference(model: Model, seed: int) -> Counter[str]:
+    """How many outputs there are, and how many could be judged."""
+    source, feed = model_of(seed), feed_of(model.source, seed)
+    judged = judge(source, feed, outputs_at_o0(model, feed, seed))
+    assert not (far := [each for each in judged if each.far]), f"seed {seed}: {far}"
+    return Counter(outputs=len(judged), judged=sum(each.limit is not None for each in judged))
+
+
+def check(seeds: range) -> None:
+    ran, outputs = 0, Counter[str]()
+    for seed in seeds:
+        model = load(model_of(seed))
+        ran += check_levels(model, seed)
+        outputs += check_reference(model, seed)
+    assert ran >= SMALLEST_SHARE * len(WAYS) * len(seeds)
+    assert outputs["judged"] >= SMALLEST_SHARE * outputs["outputs"]
+
+
+@pytest.mark.parametrize("seeds", blocks(0, ORDINARY), ids=block_name)
+def test_random_models_have_the_bits_of_o0_at_every_level(seeds: range) -> None:
+    check(seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", blocks(ORDINARY, ORDINARY + SLOW), ids=block_name)
+def test_many_random_models_have_the_bits_of_o0_at_every_level(seeds: range) -> None:
+    check(seeds)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seeds", blocks(ORDINARY + SLOW, ORDINARY + SLOW + FULL), ids=block_name)
+def test_thousands_of_random_models_have_the_bits_of_o0_at_every_level(seeds: range) -> None:
+    """About a second a model."""
+    check(seeds)
