@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dsa_sched.figures import ProgramFigures
 from dsa_sched.judge import LAYER_BOUND, LogitsResult, Share
 from dsa_sched.work import LayerWork
 
@@ -66,7 +67,8 @@ class ConstantsResult:
 class VerifyReport:
     """The verdict and what led to it. It passed when `failures` is empty. `against_o0` is None at level O0; at others
     errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's.
-    `against_file` is what the constants in memory are beside the file's initializers."""
+    `against_file` is what the constants in memory are beside the file's initializers, `programs` what was compiled: the
+    network as asked for, at other levels after the program at O0 without schedule."""
 
     model: str
     chip: str
@@ -83,6 +85,7 @@ class VerifyReport:
     warnings: tuple[str, ...]
     seconds: tuple[tuple[str, float], ...]
     against_file: ConstantsResult
+    programs: tuple[ProgramFigures, ...]
     against_o0: LevelResult | None = None
 
     @property

@@ -44,6 +44,7 @@ from dsa_sched.evidence import (
 )
 from dsa_sched.feed_range import range_warnings
 from dsa_sched.feeds import seeded_or_given
+from dsa_sched.figures import program_figures
 from dsa_sched.file_constants import compare_constants
 from dsa_sched.floors import Floors, start_floors
 from dsa_sched.judge import LAYER_BOUND, LogitsResult, judge_logits
@@ -218,6 +219,7 @@ def _report(
         warnings=(*whole.model.warnings, *range_warnings(whole.artifact.manifest.inputs, found.exact)),
         seconds=seconds,
         against_file=against_file,
+        programs=tuple(program_figures(each) for each in ((whole,) if judged is whole else (judged, whole))),
         against_o0=levels,
     )
 

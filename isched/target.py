@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hw_models.chip import Chip
 from isched.program import Instr, Program, Region
@@ -66,3 +66,10 @@ class LowerTarget(PlanTarget, Protocol):
 
     def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
         """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
+
+
+@runtime_checkable
+class Timeable(Protocol):
+    """A target whose programs the clock can time: it says what issuing costs."""
+
+    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]: ...

@@ -22,7 +22,7 @@ from isched.contention import Contention, Mover
 from isched.engines import TOLERANCE, Core, Job, Motion, conflict, served_together
 from isched.outcome import refuse_deadlock, timeline_of
 from isched.program import Program
-from isched.target import LowerTarget
+from isched.target import Timeable
 from isched.timed import TimedOp, TimedStream, timed_streams
 from isched.timeline import Timeline
 
@@ -32,9 +32,7 @@ __all__ = ["time_program", "time_streams"]
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
 
 
-def time_program(
-    program: Program, chip: Chip, target: LowerTarget, clusters: int = 1, awaited: bool = False
-) -> Timeline:
+def time_program(program: Program, chip: Chip, target: Timeable, clusters: int = 1, awaited: bool = False) -> Timeline:
     """The program of one cluster under the clock; it must have been lowered for this chip."""
     return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
 

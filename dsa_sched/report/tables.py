@@ -106,7 +106,7 @@ def _mark(text: str, good: bool) -> Text:
 
 def _facts(report: VerifyReport) -> list[str]:
     """Logits, constants, size and time, a line each."""
-    lines = [_levels(report.against_o0)] if report.against_o0 else []
+    lines = [*_programs(report), *((_levels(report.against_o0),) if report.against_o0 else ())]
     lines.append(_channel(report))
     lines += [_logits(result) for result in report.logits]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
@@ -118,6 +118,24 @@ def _facts(report: VerifyReport) -> list[str]:
     instructions = sum(report.total.instructions.values())
     lines.append(f"program: {size_text(report.program_bytes)}, {instructions:,} instructions")
     lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
+    return lines
+
+
+def _programs(report: VerifyReport) -> list[str]:
+    """A line a program; the last one with what it saves over the first."""
+    names = max(len(program.name) for program in report.programs)
+    first, lines = report.programs[0], []
+    for program in report.programs:
+        kernels = f"{program.kernels} kernel" + "s" * (program.kernels != 1)
+        runs = f" in {program.instances} instances" if program.instances != program.kernels else ""
+        moved = f"{size_text(program.main_bytes)} from and to the main memory"
+        line = f"program {program.name:<{names}}: {kernels}{runs}, {moved}"
+        if program.cycles is not None:
+            line += f", {program.cycles:,.0f} cycles"
+        if program is not first and first.cycles and program.cycles:
+            fewer, less = first.main_bytes / max(1, program.main_bytes), first.cycles / program.cycles
+            line += f": {fewer:.1f} times fewer bytes and {less:.2f} times fewer cycles than {first.name}"
+        lines.append(line)
     return lines
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dsa_sched.figures import ProgramFigures
 from dsa_sched.judge import LogitsResult, Share
 from dsa_sched.report.json_form import report_json, write_report
 from dsa_sched.report.progress import Steps
@@ -27,6 +28,10 @@ WRONG_CHANNEL = replace(GOOD, channel=Share(0.1, 0.004, 0.02, 17))
 BAD = LayerResult("[red]odd", ("Add",), "s", WORK, 0.5, inf, 2048, 48, "first at [0]")
 UNKNOWN = LayerResult("split", ("Add",), "t", WORK, None, None, 10, 0, "")
 LOGITS = LogitsResult("s", 0, 0.5, 10.0, 0.05, 0.2, 2, 1, 0, 3, 1000)
+
+
+PLAIN = ProgramFigures("O0", 57, 57, 3 << 20, 2000.0)
+SHORT = ProgramFigures("O3, scheduled", 4, 15, 1 << 20, 1000.0)
 
 
 def report(*layers: LayerResult, logits: tuple[LogitsResult, ...] = (LOGITS,)) -> VerifyReport:
@@ -46,6 +51,7 @@ def report(*layers: LayerResult, logits: tuple[LogitsResult, ...] = (LOGITS,)) -
         warnings=(),
         seconds=(("compile", 1.25),),
         against_file=ConstantsResult(1, 0, (), ()),
+        programs=(PLAIN,),
     )
 
 
@@ -207,3 +213,15 @@ def test_a_level_says_what_it_was_compared_with() -> None:
         "level O2: s for input 0",
         "level O2: s for input 1",
     ]
+
+
+def test_programs_stand_beside_each_other() -> None:
+    lines = shown(replace(report(GOOD), programs=(PLAIN, SHORT)), 200).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("program O0"))
+    assert lines[first : first + 2] == [
+        "program O0           : 57 kernels, 3 MiB from and to the main memory, 2,000 cycles",
+        "program O3, scheduled: 4 kernels in 15 instances, 1 MiB from and to the main memory, 1,000 cycles: 3.0 times "
+        "fewer bytes and 2.00 times fewer cycles than O0",
+    ]
+    untimed = shown(replace(report(GOOD), programs=(replace(PLAIN, cycles=None),)), 200)
+    assert "program O0: 57 kernels, 3 MiB from and to the main memory\n" in untimed
