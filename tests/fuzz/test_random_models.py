@@ -117,7 +117,7 @@ def axes_drawn() -> Counter[tuple[str, int, int]]:
     """Operator, rank of what it reads, an axis of it as the file writes it."""
     found = Counter[tuple[str, int, int]]()
     for model in drawn():
-        inferred = onnx.shape_inference.infer_shapes(model).graph
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         ranks = {
             i.name: len(i.type.tensor_type.shape.dim) for i in (*inferred.input, *inferred.value_info, *inferred.output)
         }
@@ -135,7 +135,7 @@ def axes_drawn() -> Counter[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("op_type", ["Softmax", "Concat", "Split", "Gather", "ReduceMean", "ReduceMax", "ReduceSum"])
 def test_every_axis_of_images_and_matrices_is_drawn(op_type: str) -> None:
-    found = {(rank, axis % rank) for name, rank, axis in axes_drawn() if name == op_type}
+    found = {(rank, axis % rank) for name, rank, axis in axes_drawn() if name == op_type and rank}
     assert found >= {(rank, axis) for rank in (2, 4) for axis in range(rank)}
     assert any(axis < 0 for name, _, axis in axes_drawn() if name == op_type)
 
