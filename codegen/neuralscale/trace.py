@@ -127,7 +127,7 @@ class _Tracer(Machine):
             self._await(hart, engine)
         self._log.current = hart
         row = fetched.row
-        if row is not None and row.engine is not Unit.SCALAR:
+        if row is not None and row.engine is not Unit.SCALAR:  # most of what comes here; the rest costs little
             self._recorder.execute(hart, row, word)
             self._retire(hart, row, hart.pc + fetched.length)
             return
