@@ -71,16 +71,17 @@ def require_file(path: Path, folders_made: bool = False) -> None:
         raise _refused(path, error) from None
 
 
-def require_folder(path: Path, beside: bool = False) -> None:
+def require_folder(path: Path, beside: bool = False, option: str = "-o") -> None:
     """Refuse before long work a folder that could not be made or filled after it; `beside` says that one that is there
-    is not filled but replaced. What may be in it is not looked at. Raises UserError; leaves nothing behind."""
+    is not filled but replaced. What may be in it is not looked at. Raises UserError, which names the `option`; leaves
+    nothing behind."""
     place = real_path(path)
     try:
         if place.exists() and not place.is_dir():
             raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR))
         require_room(_nearest(place.parent if beside else place))
     except OSError as error:
-        raise _refused(path, error) from None
+        raise _refused(path, error, "a folder", f"choose another folder with {option}") from None
 
 
 def _nearest(place: Path) -> Path:
@@ -90,9 +91,9 @@ def _nearest(place: Path) -> Path:
     return place
 
 
-def _refused(path: Path, error: OSError) -> UserError:
+def _refused(path: Path, error: OSError, what: str = "a place", change: str = "") -> UserError:
     reason = (error.strerror or str(error)).lower()
-    return UserError(str(path), needs="a place that can be written", has=reason)
+    return UserError(str(path), needs=f"{what} that can be written", has=reason, change=change)
 
 
 def _standard_stream(path: Path) -> TextIO | None:

@@ -15,13 +15,19 @@ from isched.overlap import overlaps
 from isched.program import Region
 from isched.timed import TimedOp, TimedStream
 
-__all__ = ["TOLERANCE", "Core", "Job", "Motion", "conflict", "served_together"]
+__all__ = ["TOLERANCE", "Core", "Job", "Motion", "Touch", "conflict", "served_together", "touched_by"]
 
 TOLERANCE = 1e-6
 """Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
 
 Touch = tuple[str, int, int, bool, Region]
 """(memory, first byte, end, writes, region) of something that an op touches."""
+
+
+def touched_by(op: TimedOp) -> list[Touch]:
+    """All that an op reads and writes."""
+    touched: list[Touch] = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in op.reads]
+    return touched + [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in op.writes]
 
 
 class Job:
@@ -33,7 +39,7 @@ class Job:
         "together", "touched", "waiters",
     )  # fmt: skip
 
-    def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
+    def __init__(self, core: int, index: int, op: TimedOp, ready: float, touched: list[Touch] | None = None) -> None:
         self.core, self.index, self.op = core, index, op
         self.ready = self.issued = self.start = self.end = ready
         self.over = False
@@ -43,8 +49,7 @@ class Job:
         self.moved_since = 0.0
         self.together: tuple[Job, ...] = ()
         self.waiters: tuple[tuple[int, str], ...] = ()
-        self.touched: list[Touch] = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in op.reads]
-        self.touched += [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in op.writes]
+        self.touched = touched_by(op) if touched is None else touched
 
 
 def conflict(job: Job, other: Job) -> bool:

@@ -113,8 +113,10 @@ class Timeline:
     def overlaps(self) -> dict[str, Overlap]:
         """The vendor's percentages: how long engines of one core work at the same time."""
         seconds: dict[frozenset[str], float] = {}
-        for core in self.cores:
-            mine = [span for span in self.spans if span.core == core]
+        of_core: dict[int, list[Span]] = {core: [] for core in self.cores}
+        for span in self.spans:
+            of_core[span.core].append(span)
+        for mine in of_core.values():
             for kinds, cycles in _occupation((self.engine_kinds.get(s.unit, ""), s.start, s.end) for s in mine):
                 seconds[kinds] = seconds.get(kinds, 0.0) + cycles
         active = sum(seconds.values())
@@ -127,15 +129,17 @@ def _occupation(work: Iterable[tuple[str, float, float]]) -> list[tuple[frozense
     edges: list[tuple[float, int, str]] = []
     for kind, start, end in work:
         if kind in ("matrix", "vector", "transfer") and end > start:
-            edges += [(start, 1, kind), (end, -1, kind)]
+            edges += ((start, 1, kind), (end, -1, kind))
     edges.sort()
     running: dict[str, int] = {}
     stretches: list[tuple[frozenset[str], float]] = []
+    now: frozenset[str] = frozenset()
     last = 0.0
     for time, change, kind in edges:
-        now = frozenset(kind for kind, count in running.items() if count)
         if now and time > last:
             stretches.append((now, time - last))
-        running[kind] = running.get(kind, 0) + change
+        count = running[kind] = running.get(kind, 0) + change
+        if (count > 0) != (kind in now):
+            now = now ^ {kind}
         last = time
     return stretches

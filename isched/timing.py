@@ -19,7 +19,7 @@ from math import ceil
 
 from hw_models.chip import Chip
 from isched.contention import Contention, Mover
-from isched.engines import TOLERANCE, Core, Job, Motion, conflict, served_together
+from isched.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
 from isched.outcome import refuse_deadlock, timeline_of
 from isched.program import Program
 from isched.target import Timeable
@@ -57,6 +57,7 @@ class _Run:
         self.depth = chip.assumed.queue_depth
         self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
+        self.touched: dict[int, list[Touch]] = {}  # by identity of ops: most are few objects many times over
         self.members: dict[str, int] = {}
         for op in (op for stream in streams for op in stream.ops if op.rendezvous):
             self.members[op.rendezvous] = self.members.get(op.rendezvous, 0) + 1
@@ -111,7 +112,10 @@ class _Run:
             core.job, core.end = None, time + cycles
             return
         op = core.stream.ops[core.position]
-        core.job = Job(number, core.position, op, time + cycles)
+        touched = self.touched.get(id(op))
+        if touched is None:
+            touched = self.touched[id(op)] = touched_by(op)
+        core.job = Job(number, core.position, op, time + cycles, touched)
         core.jobs.append(core.job)
         core.lead, core.position = op.issue.after, core.position + 1
         self._at(time + cycles, _READY, core.job, number)

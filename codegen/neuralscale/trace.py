@@ -95,6 +95,26 @@ class _Tracer(Machine):
         del hart
         raise SimulationFault("trap", f"trap {trap.cause:#x}")
 
+    def _slice(self, hart: Hart, length: int, alone: bool) -> None:
+        """As the simulator's, without what only others need: a trace of instructions, an order drawn by a seed."""
+        del alone
+        for other in self._harts:
+            if other is not hart:
+                other.reservation = None
+        remaining, state = length, hart.state
+        while remaining > 0 and hart.waiting is None:
+            state[scalar.BUDGET] = remaining
+            reason = scalar.run(*self._arguments[hart.index])
+            executed = state.item(scalar.EXECUTED)
+            hart.retired += executed
+            if reason == scalar.NEEDS_CODE:
+                self._guarded(hart, self._provide_code)
+            elif reason == scalar.NEEDS_PYTHON:
+                self._guarded(hart, self._one_instruction)
+                executed += 1
+            remaining -= executed
+            self._executed += executed
+
     def _one_instruction(self, hart: Hart) -> None:
         fetched = self._code.fetch(hart)
         word = fetched.word
@@ -107,7 +127,7 @@ class _Tracer(Machine):
             self._await(hart, engine)
         self._log.current = hart
         row = fetched.row
-        if row is not None and row.engine is not Unit.SCALAR:
+        if row is not None and row.engine is not Unit.SCALAR:  # most of what comes here; the rest costs little
             self._recorder.execute(hart, row, word)
             self._retire(hart, row, hart.pc + fetched.length)
             return

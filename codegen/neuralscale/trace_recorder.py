@@ -19,6 +19,7 @@ from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, ENGINE_BASES, Engine, Line
 from codegen.neuralscale.simulator.hart import Hart, Waiting
 from codegen.neuralscale.simulator.memory import Memory
+from codegen.neuralscale.simulator.scalar import PC
 from codegen.neuralscale.simulator.transfer import Transfer
 from codegen.neuralscale.traced import CSR_NUMBERS, Issued, region_at, traced_instr
 from hw_models.chip import Chip
@@ -31,6 +32,7 @@ __all__ = ["BUSY", "DONE", "MOST_OPS", "Channels", "Log", "Recorder"]
 MOST_OPS = 10_000_000
 """A program that asks more of its engines is refused: its timeline would fill the memory."""
 
+_COREMAP = csr("mte_coremap").number
 _READ = np.array(sorted(CSR_NUMBERS.values()))
 
 BUSY, DONE = 0x010, 0x014
@@ -53,6 +55,7 @@ class Log:
         self._addresses = [address for address, _ in symbols]
         self._names = [_operator(name) for _, name in symbols]
         self.streams = {hart.hart_id: CoreTrace() for hart in harts}
+        self._piece = (0, 0, "")  # where the last op was: mostly, the next one is there too
         self.barriers = 0
         self.transfers = 0
         self.count = 0
@@ -60,16 +63,27 @@ class Log:
         self.current: Hart | None = None
 
     def issue(self, hart: Hart, period: int = 0) -> Issue:
+        """What it costs the scalar core to come to the op that it is at."""
+        return Issue(self.since(hart), 0, period)
+
+    def since(self, hart: Hart) -> int:
         """The scalar instructions since the last op, this one counted."""
         stream = self.streams[hart.hart_id]
         before = hart.retired + 1 - stream.counted
         stream.counted = hart.retired + 1
-        return Issue(before, 0, period)
+        return before
 
     def source(self, hart: Hart) -> str:
         """The operator that the core works for; empty where no symbol says it."""
-        at = bisect_right(self._addresses, hart.pc) - 1
-        return self._names[at] if at >= 0 else ""
+        pc = hart.state.item(PC)
+        start, end, name = self._piece
+        if not start <= pc < end:
+            at = bisect_right(self._addresses, pc)
+            start = self._addresses[at - 1] if at else -1
+            end = self._addresses[at] if at < len(self._addresses) else 1 << 32
+            name = self._names[at - 1] if at else ""
+            self._piece = (start, end, name)
+        return name
 
     def add(self, hart: Hart, op: TimedOp) -> None:
         """An op under the name of its operator."""
@@ -203,18 +217,19 @@ class Recorder(Cluster):
     def _op(self, hart: Hart, row: Row, word: int) -> TimedOp:
         """The instruction under the clock, with the name of its operator."""
         log, x = self.log, hart.x
-        issue, source = log.issue(hart), log.source(hart)
+        before, source = log.since(hart), log.source(hart)
         registers = (x.item(word >> 7 & 31), x.item(word >> 15 & 31), x.item(word >> 20 & 31))
         # What a core sends to itself stays, so that of an icmov it matters which core it is.
         core = hart.hart_id if row.family == "icmov" else -1
-        key = (word, registers, hart.csr[_READ].tobytes(), issue.before, source, core)
+        key = (word, registers, hart.csr[_READ].tobytes(), before, source, core)
         op = self._known.get(key)
         if op is None:
             issued = Issued(hart, row, word, log.cluster)
-            op = timed_op(traced_instr(issued, log.chip), log.chip, issue)
+            instr = replace(traced_instr(issued, log.chip), source=source)
+            op = timed_op(instr, log.chip, Issue(before))
             if row.family == "icmov" and not issued.own:
                 op = replace(op, writes=())  # in the memory of another core
-            op = self._known[key] = replace(op, source=source)
+            self._known[key] = op
         return op
 
     def _rendezvous(self, hart: Hart, kind: Waiting) -> None:
@@ -222,7 +237,7 @@ class Recorder(Cluster):
         if kind is Waiting.SYNC:
             released = self.barriers.enter_sync(hart.hart_id)
         else:
-            released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[csr("mte_coremap").number]))
+            released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[_COREMAP]))
         met = [other for other in self._harts if released >> other.hart_id & 1 and other.waiting is kind]
         for other in met:
             other.waiting = None

@@ -67,6 +67,10 @@ def iss(
 ) -> None:
     """Run PROGRAM.elf on the instruction-set simulator and exit with the program's own code.
 
+    \b
+    dsa-sched iss program.elf --cores 4 --load 0x200000=in.bin --dump 0x400000:0x100
+    dsa-sched iss mine.out/cluster0/program.elf --poison
+
     A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler), and then there
     are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
     """
@@ -76,7 +80,7 @@ def iss(
     if trace is not None:
         require_file(trace)
     if dumps:
-        require_folder(dump_path)
+        require_folder(dump_path, option="--dump-path")
     cores, cluster = _place(program, cores, cluster)
     try:
         code = run_iss(

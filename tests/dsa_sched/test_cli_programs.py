@@ -194,7 +194,7 @@ def test_a_wrong_option_of_iss_is_usage(arguments: list[str], said: str, tmp_pat
         (["--dump", "1:0xc0000000:4"], "dump 1.0xc0000000_0x4.bin: there is no core 1, the run has 1"),
         (
             ["--dump", "0x400000:4", "--dump-path", "p.elf"],
-            "p.elf: needs a place that can be written; has not",
+            "p.elf: needs a folder that can be written; has not a directory; choose another folder with --dump",
         ),
         (["--trace", "none/trace.txt"], "none/trace.txt: needs a folder that exists; has none; create it first"),
     ],

@@ -109,7 +109,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(arguments: 
     """What is to be read does not exist either: that would be said first if anything had been done."""
     result = CliRunner().invoke(cli, arguments, prog_name="dsa-sched")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"dsa-sched: error: {arguments[-1]}: needs a place that can be written; has " in result.stderr
+    what = "folder" if arguments[-1] == NOWHERE else "place"
+    assert f"dsa-sched: error: {arguments[-1]}: needs a {what} that can be written; has " in result.stderr
 
 
 @pytest.mark.parametrize("name", ["", "n" * 300])
@@ -131,7 +132,7 @@ def test_what_can_be_written_is_let_through_without_a_trace(tmp_path: Path) -> N
         require_folder(folder, beside=True)
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "old").read_bytes() == b"0"
-    with pytest.raises(UserError, match="old: needs a place that can be written; has not a directory"):
+    with pytest.raises(UserError, match="old: needs a folder that can be written; has not a directory"):
         require_folder(tmp_path / "old")
     with pytest.raises(UserError, match="has not a directory"):
         require_folder(tmp_path / "old" / "below")
