@@ -45,18 +45,9 @@ FOUND: dict[str, tuple[Callable[[ModelBuilder], str], tuple[str, ...], Chip]] = 
     "images of padding": (images_of_padding, (), small(8, 6)),
     "exchange behind a store": (exchange_behind_a_store, ("turned",), small(3, 64)),
 }
-OPEN = {
-    "images of padding": "an instance that reads nothing may come before what others read; verify_plan asks by name",
-}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=OPEN[name])] if name in OPEN else [])
-        for name in FOUND
-    ],
-)
+@pytest.mark.parametrize("name", FOUND)
 def test_what_random_search_found(name: str) -> None:
     build, others, chip = FOUND[name]
     builder = ModelBuilder()

@@ -35,7 +35,10 @@ FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         lambda p: replace(p, groups=(replace(p.groups[0], split=Split(((1, (0, 6, 12)),))), *p.groups[1:])),
         "every instance of every group once",
     ),
-    "the wrong order": (lambda p: replace(p, steps=p.steps[::-1]), "conv2.*inputs computed before"),
+    "the wrong order": (
+        lambda p: replace(p, steps=p.steps[::-1]),
+        "group conv2, core 0: needs .* of relu1.out, which conv2 reads; has none of it",
+    ),
     "a core too many": (
         lambda p: replace(p, steps=(replace(p.steps[0], binding=Binding((1, 1, 1, 1), (8,))), *p.steps[1:])),
         "cores below 8",
