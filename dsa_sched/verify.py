@@ -214,7 +214,7 @@ def _report(
             *against_file.sentences,
             *(level_failures(levels) if levels else ()),
         ),
-        warnings=whole.model.warnings,
+        warnings=(*whole.model.warnings, *filter(None, [found.floors.warning])),
         seconds=seconds,
         against_file=against_file,
         against_o0=levels,

@@ -118,3 +118,15 @@ def test_a_batch_norm_that_takes_a_large_mean_away_is_not_called_wrong(tmp_path:
     layer = next(layer for layer in report.layers if layer.output == y)
     assert layer.isolated_error is not None
     assert 1.5e-2 < layer.isolated_error < layer.bound < 0.1
+
+
+def test_names_that_collide_with_those_of_rounding_leave_bounds_without_it(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    first = builder.node("Relu", builder.input(1, 3, 6, 6), outputs=["a"])
+    second = builder.node("Mul", first, builder.weights(3, 1, 1), outputs=["b"])
+    last = builder.node("Mul", second, builder.weights(3, 1, 1), outputs=["b::rounded"])
+    report = judged(builder.model(builder.node("Relu", last)), tmp_path / "model.onnx")
+    assert report is not None
+    assert report.failures == ()
+    assert any(warning.startswith("bounds without rounding: ") for warning in report.warnings)
+    assert all(layer.floor == 0 for layer in report.layers)
