@@ -16,6 +16,7 @@ from dsa_sched.driver import Compilation
 from dsa_sched.evidence import Array, Feed, comparable, computing_layers, file_name, logits_names, stored_values
 from dsa_sched.frontend import Model
 from dsa_sched.rounding import RoundedReference
+from hw_models.errors import ModelError
 from partitioner.layers import Layer
 
 __all__ = ["Floors", "start_floors"]
@@ -29,6 +30,8 @@ class Floors:
     alone: tuple[Feed, ...]
     end: tuple[tuple[Feed, Feed], ...]
     linked: frozenset[str]
+    warning: str = ""
+    """Why nothing is known, if so: then all bounds are without floors."""
 
     def of_layer(self, name: str, number: int) -> Array | None:
         """The rounded value of the file's `name` for an input; None where nothing is known."""
@@ -49,18 +52,29 @@ def start_floors(judged: Compilation, exact: tuple[Feed, ...], pool: Executor) -
     ends = frozenset(file_name(model, name) for name in logits_names(model, exact[0]))
     outputs = frozenset(file_name(model, layer.output) for layer in layers)
 
-    # Made here: shapes of values, which they need, are those of every input.
-    layer_by_layer = RoundedReference(model.source, exact[0], outputs - linked, stored)
-    whole = RoundedReference(model.source, exact[0], ends | linked)
+    try:  # made here: shapes of values, which they need, are those of every input
+        layer_by_layer = RoundedReference(model.source, exact[0], outputs - linked, stored)
+        whole = RoundedReference(model.source, exact[0], ends | linked)
+    except ModelError as error:
+        unknown = _unknown(len(exact), error)
+        return lambda: unknown
     alone: list[Future[Feed]] = [pool.submit(layer_by_layer.values, feed) for feed in exact]
     end = [(pool.submit(whole.values, feed, False), pool.submit(whole.values, feed, True)) for feed in exact]
 
     def wait() -> Floors:
-        return Floors(
-            tuple(job.result() for job in alone), tuple((one.result(), other.result()) for one, other in end), linked
-        )
+        try:
+            ends = tuple((one.result(), other.result()) for one, other in end)
+            return Floors(tuple(job.result() for job in alone), ends, linked)
+        except ModelError as error:
+            return _unknown(len(exact), error)
 
     return wait
+
+
+def _unknown(inputs: int, error: ModelError) -> Floors:
+    """No floors: every bound is that of a value which rounding does not change."""
+    nothing: Feed = {}
+    return Floors((nothing,) * inputs, ((nothing, nothing),) * inputs, frozenset(), f"bounds without rounding: {error}")
 
 
 def _given_by_reference(model: Model, exact: Feed) -> frozenset[str]:

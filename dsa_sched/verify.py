@@ -216,7 +216,11 @@ def _report(
             *against_file.sentences,
             *(level_failures(levels) if levels else ()),
         ),
-        warnings=(*whole.model.warnings, *range_warnings(whole.artifact.manifest.inputs, found.exact)),
+        warnings=(
+            *whole.model.warnings,
+            *range_warnings(whole.artifact.manifest.inputs, found.exact),
+            *filter(None, [found.floors.warning]),
+        ),
         seconds=seconds,
         against_file=against_file,
         programs=tuple(program_figures(each) for each in ((whole,) if judged is whole else (judged, whole))),

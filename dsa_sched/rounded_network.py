@@ -1,0 +1,297 @@
+"""What rounding to the chip's dtype makes of the reference itself: the floor under which no error says anything.
+
+    original ModelProto  -->  the same network, each value off by what storing it as fp16 and summing in fp16 costs
+
+Inputs and the constants of arithmetic are rounded. What a node computes is moved, up or down by its own last bits, by
+the root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
+terms is kept in fp16 while it grows. Given its end s and the sum q of the squares of its terms, the sums on the way
+have the mean square s^2/3 + q/6 (a random walk from 0 to s). Each is rounded by a relative error of at most u = 2^-11,
+of root mean square u/sqrt(6), for steps of fp16 are wide beside the smaller numbers between two powers of two. Terms of
+means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of absolute
+values stands for s. Nothing here knows how our compiler computes.
+
+With values to `cut` at, a node reads these as they are given, so that each stretch between is off by its own errors
+alone, as layers are that run by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+__all__ = ["LONGEST_SUM", "RoundedNetwork", "given", "half"]
+
+Array = npt.NDArray[np.generic]
+Values = Mapping[str, Array]
+
+UNIT = 2.0**-11
+"""The largest relative error of rounding to a normal number of fp16."""
+
+SMALLEST_STEP = 2.0**-25
+"""Half the distance of the numbers of fp16 below the normal ones."""
+
+LONGEST_SUM = 2_048
+"""Terms beyond so many count as this many: whoever sums more in fp16 must sum in parts."""
+
+STEPS_INSIDE = 8
+"""Roundings in a function that is put together of others (sigmoid, softmax, norms). They are the same wherever the
+argument is, so that they add up and do not cancel."""
+
+EXACT = frozenset(
+    [
+        "Abs", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
+        "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape",
+        "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+    ]
+)  # fmt: skip
+"""Operators whose results are among the numbers that they read."""
+
+FROM_ONE = frozenset(
+    [
+        "Celu", "Elu", "Erf", "Gelu", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "Log",
+        "LogSoftmax", "Mish", "Selu", "Softplus", "Tanh",
+    ]
+)  # fmt: skip
+"""Functions that a device with an exponential, a reciprocal and a root alone computes as a difference of numbers about
+one (tanh x = 1 - 2 / (exp 2x + 1)), so that near zero they are as exact as those are."""
+
+ONE_ROUNDING = frozenset(
+    ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
+)
+PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
+AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
+ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
+"""Their constants are data, not shapes or scales."""
+
+PATTERN = 1.0386219
+"""Any number with many digits: a value times this lies anywhere between two numbers of fp16."""
+
+
+def given(name: str) -> str:
+    return f"{name}::given"
+
+
+def half(array: Array) -> Array:
+    """The numbers of fp16, in the array's own type; what is beyond stays as it is, for overflow is no rounding."""
+    if array.dtype.kind != "f" or array.dtype == np.float16:
+        return array
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16).astype(array.dtype)
+    return np.where(np.isfinite(half), half, array)
+
+
+class RoundedNetwork:
+    """The rounded network while it is written."""
+
+    def __init__(self, source: onnx.ModelProto, exact: Values, cut: frozenset[str]) -> None:
+        self.source, self.exact, self.cut = source, exact, cut
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: dict[str, onnx.ValueInfoProto] = {}
+        self.extra: dict[str, onnx.TensorProto] = {}
+        self.initializers = {tensor.name: tensor for tensor in source.graph.initializer}
+        self.varying = {item.name for item in source.graph.input if item.name not in self.initializers}
+
+    def model(self, wanted: frozenset[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
+        """The network, and for each wanted value the name of the rounded one."""
+        graph = self.source.graph
+        for item in graph.input:
+            if item.name not in self.initializers:
+                self.inputs[item.name] = item
+        for node in graph.node:
+            self.append(node)
+        names = {name: self.rounded(name) for name in sorted(wanted) if name in self.varying}
+        kept = _needed(self.nodes, set(names.values()))
+        read = {name for node in kept for name in node.input} | set(names.values())
+        made = helper.make_graph(
+            kept,
+            "rounded",
+            [item for name, item in self.inputs.items() if name in read],
+            [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names.values())],
+            [t for name, t in (self.initializers | self.extra).items() if name in read],
+        )
+        version = max(4, self.source.ir_version)
+        return helper.make_model(made, opset_imports=self.source.opset_import, ir_version=version), names
+
+    def floating(self, name: str) -> bool:
+        return name in self.exact and self.exact[name].dtype.kind == "f"
+
+    def rounded(self, name: str) -> str:
+        """What stands for a value of the file here."""
+        return f"{name}::rounded" if name in self.varying and name not in self.inputs else name
+
+    def append(self, node: onnx.NodeProto) -> None:
+        if not any(name in self.varying for name in node.input) or node.op_type in ("Shape", "Size"):
+            self.nodes.append(node)
+            return
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.input[:], copy.output[:]
+        copy.input.extend(self.operand(node, name) for name in node.input)
+        self.varying.update(filter(None, node.output))
+        for name in node.output:
+            plain = not self.floating(name) or node.op_type in EXACT
+            copy.output.append(self.rounded(name) if name and plain else f"{name}::plain" if name else "")
+        self.nodes.append(copy)
+        for name in node.output:
+            if name and self.floating(name) and node.op_type not in EXACT:
+                self.move(copy, name)
+
+    def operand(self, node: onnx.NodeProto, name: str) -> str:
+        """A value at a cut as it is given, a constant of arithmetic rounded."""
+        if name in self.varying:
+            if name not in self.cut or not self.floating(name) or name in self.inputs:
+                return self.rounded(name)
+            array = self.exact[name]
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            self.inputs[given(name)] = helper.make_tensor_value_info(given(name), kind, array.shape)
+            return given(name)
+        tensor = self.initializers.get(name)
+        if tensor is None or node.op_type not in ARITHMETIC or node.op_type == "BatchNormalization":
+            return name
+        rounded = f"{name}::half"
+        if rounded not in self.extra:
+            array = numpy_helper.to_array(tensor)
+            self.extra[rounded] = numpy_helper.from_array(np.asarray(half(array)), rounded)
+        return rounded
+
+    def move(self, node: onnx.NodeProto, name: str) -> None:
+        """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
+        dtype = self.kind(name)
+        plain = self.wide(f"{name}::plain", dtype)
+        inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE**2
+        energy = self.product(inside, self.op("Mul", name, plain, plain), dtype)
+        if node.op_type in FROM_ONE:
+            energy = self.op("Add", name, energy, self.scalar(inside, dtype))
+        elif node.op_type in PRODUCTS:
+            energy = self.op("Add", name, energy, self.products_on_the_way(node, name))
+        elif node.op_type in AVERAGES:
+            energy = self.op("Add", name, energy, self.averages_on_the_way(node, name))
+        elif node.op_type == "BatchNormalization" and len(node.input) == 5:
+            energy = self.op("Add", name, energy, self.product_and_shift(node, name))
+        size = self.op("Sqrt", name, self.product(UNIT**2 / 6, energy, dtype))
+        size = self.op("Add", name, size, self.scalar(SMALLEST_STEP / sqrt(3), dtype))
+        moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
+        back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
+        self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
+
+    def kind(self, name: str) -> np.dtype[Any]:
+        """The type in which errors of a value are computed: its own, but wider than fp16."""
+        return np.result_type(self.exact[name].dtype, np.float32)
+
+    def wide(self, operand: str, dtype: np.dtype[Any]) -> str:
+        return self.op("Cast", operand, operand, to=helper.np_dtype_to_tensor_dtype(dtype))
+
+    def products_on_the_way(self, node: onnx.NodeProto, name: str) -> str:
+        """K (s^2/3 + q/6); the bias is no part of s."""
+        dtype, length = self.kind(name), self.length(node)
+        none = [self.zeros(self.exact[name].dtype, 1)] if node.op_type == "Gemm" else []  # needed before opset 11
+        biased = len(node.input) > 2
+        total = (
+            self.again(node, name, "sum", [*node.input[:2], *none], dtype)
+            if biased
+            else self.wide(f"{name}::plain", dtype)
+        )
+        squares = [self.op("Mul", name, operand, operand) for operand in node.input[:2]]
+        energy = self.again(node, name, "squares", [*squares, *none], dtype)
+        return self.op(
+            "Add",
+            name,
+            self.product(length / 3, self.op("Mul", name, total, total), dtype),
+            self.product(length / 6, energy, dtype),
+        )
+
+    def product_and_shift(self, node: onnx.NodeProto, name: str) -> str:
+        """A batch norm is x times a number plus a number: both may be larger than the result."""
+        dtype, (x, scale, _, _, variance) = self.kind(name), node.input
+        zeros = self.zeros(self.exact[name].dtype, *self.shape(scale))
+        product = self.again(node, name, "product", [x, scale, zeros, zeros, variance], dtype)
+        shift = self.op("Sub", name, self.wide(f"{name}::plain", dtype), product)
+        squares = [self.op("Mul", name, part, part) for part in (product, shift)]
+        return self.op("Add", name, *squares)
+
+    def averages_on_the_way(self, node: onnx.NodeProto, name: str) -> str:
+        dtype = self.kind(name)
+        sizes = self.op("Abs", name, node.input[0])
+        total = self.again(node, name, "absolute", [sizes, *node.input[1:]], dtype)
+        return self.product(self.length(node) / 3, self.op("Mul", name, total, total), dtype)
+
+    def length(self, node: onnx.NodeProto) -> int:
+        """Terms of a sum, for one element of the result."""
+        first, result = (self.shape(name) for name in (node.input[0], node.output[0]))
+        if node.op_type == "Conv":
+            return min(LONGEST_SUM, prod(self.shape(node.input[1])[1:]))
+        if node.op_type == "AveragePool":
+            window = next(a.ints for a in node.attribute if a.name == "kernel_shape")
+            return min(LONGEST_SUM, prod(int(extent) for extent in window))
+        if node.op_type == "Gemm":
+            across = any(a.name == "transA" and a.i for a in node.attribute)
+            return min(LONGEST_SUM, first[0 if across else 1])
+        if node.op_type == "MatMul":
+            return min(LONGEST_SUM, first[-1])
+        return min(LONGEST_SUM, max(1, prod(first) // max(1, prod(result))))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        plain = name.rsplit("::", 1)[0] if name not in self.exact else name
+        if plain in self.exact:
+            return self.exact[plain].shape
+        tensor = self.initializers.get(plain) or self.initializers[name]
+        return tuple(tensor.dims)
+
+    def sign(self, name: str) -> str:
+        """Plus or minus one by the last bits of the plain value; plus one for all where they go together."""
+        dtype = self.kind(name)
+        together = f"together::{dtype}"
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        self.inputs[together] = helper.make_tensor_value_info(together, kind, [])
+        turned = self.op("Mul", name, self.wide(f"{name}::plain", dtype), self.scalar(PATTERN, dtype))
+        half = self.op("Cast", name, self.op("Cast", name, turned, to=onnx.TensorProto.FLOAT16), to=kind)
+        below = self.op("Cast", name, self.op("Less", name, half, turned), to=kind)
+        sign = self.op("Sub", name, self.scalar(1.0, dtype), self.product(2.0, below, dtype))
+        return self.op("Max", name, sign, together)
+
+    def again(self, node: onnx.NodeProto, name: str, what: str, operands: list[str], dtype: np.dtype[Any]) -> str:
+        """The node once more on other operands; its result in this type."""
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.input[:], copy.output[:]
+        copy.name = f"{node.name}::{what}"
+        copy.input.extend(operands)
+        copy.output.append(f"{name}::{what}")
+        for attribute in copy.attribute:
+            if what == "squares" and attribute.name == "alpha":
+                attribute.f *= attribute.f
+        self.nodes.append(copy)
+        return self.wide(f"{name}::{what}", dtype)
+
+    def op(self, op_type: str, name: str, *operands: str, **attributes: Any) -> str:
+        result = f"{name}::step{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, operands, [result], **attributes))
+        return result
+
+    def product(self, factor: float, operand: str, dtype: np.dtype[Any]) -> str:
+        return operand if factor == 1 else self.op("Mul", operand, operand, self.scalar(factor, dtype))
+
+    def zeros(self, dtype: np.dtype[Any], extent: int) -> str:
+        name = f"zeros::{extent}::{dtype}"
+        self.extra[name] = numpy_helper.from_array(np.zeros(extent, dtype), name)
+        return name
+
+    def scalar(self, value: float, dtype: np.dtype[Any]) -> str:
+        name = f"{value!r}::{dtype}"
+        self.extra[name] = numpy_helper.from_array(np.array(value, dtype), name)
+        return name
+
+
+def _needed(nodes: list[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            kept.append(node)
+    return kept[::-1]
