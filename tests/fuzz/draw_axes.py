@@ -100,6 +100,17 @@ def _instance_norm(draft: Draft, op_type: str, x: str) -> bool:
     return True
 
 
+def _lp_norm(draft: Draft, op_type: str, x: str) -> bool:
+    """Lines over the sum of magnitudes, or over the root of the sum of squares."""
+    shape = draft.shapes[x]
+    settings: dict[str, Attribute] = {"p": draft.one_of(1, 2)} if draft.flip() else {}
+    axis = draft.axis(shape)
+    if axis != len(shape) - 1 or draft.flip():
+        settings["axis"] = draft.signed(axis, len(shape))
+    draft.add(op_type, [x], shape, **settings)
+    return True
+
+
 def _matmul(draft: Draft, op_type: str, x: str) -> bool:
     """A constant or a computed factor, on either side, with or without leading axes."""
     shape = draft.shapes[x]
@@ -179,6 +190,7 @@ AXES: Mapping[str, Maker] = {
     **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_norm),
     "InstanceNormalization": _instance_norm,
+    "LpNormalization": _lp_norm,
     "MatMul": _matmul,
     "Gemm": _gemm,
 }
