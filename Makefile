@@ -6,7 +6,7 @@ RUN := $(VENV)/bin
 .PHONY: setup demo test lint clean help
 
 help:
-	@echo "make demo   compile ResNet-50 for the stcp920, run the machine code on the simulator, compare with onnxruntime"
+	@echo "make demo   ResNet-50 on the stcp920 by O3 beside O0: compile, run on the simulator, compare with onnxruntime"
 	@echo "make test   ruff, strict mypy and all tests"
 	@echo "make clean  remove the virtual environment and caches"
 
@@ -19,7 +19,7 @@ $(VENV)/.installed: setup.py pyproject.toml requirements.lock
 	touch $@
 
 demo: setup
-	$(RUN)/dsa-sched verify resnet50 --chip stcp920
+	$(RUN)/dsa-sched verify resnet50 --chip stcp920 --level O3 --schedule --batch 4
 
 lint: setup
 	$(RUN)/ruff check .
@@ -27,7 +27,7 @@ lint: setup
 	$(RUN)/mypy
 
 test: lint
-	$(RUN)/python -m pytest -n 2 -m 'not slow and not full'
+	$(RUN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not full'
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
