@@ -148,10 +148,12 @@ class Workshop:
             "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
         )
 
-    def _typical(self, split: Split) -> tuple[int, ...]:
-        """Instances that stand for all: one where only images are cut and evenly, else first, last and some between."""
+    def _typical(self, layers: tuple[Layer, ...], split: Split) -> tuple[int, ...]:
+        """Instances that stand for all: one where only images are cut, evenly, and each reads its own alone; else first,
+        last and some between, as where images are padding."""
         lengths = {high - low for _, points in split.cuts for low, high in pairwise(points)}
-        if split.instances == 1 or (len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)):
+        images = len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)
+        if split.instances == 1 or (images and self.footprints.along(layers, 0).is_linear):
             return (split.instances // 2,)
         last = split.instances - 1
         return tuple(sorted({last * part // (MOST_TYPICAL - 1) for part in range(MOST_TYPICAL)}))
@@ -182,7 +184,7 @@ class Workshop:
     def _alone(self, group: Group, spread: Spread) -> Plan:
         """Typical instances of a group, everything outside it in the main memory."""
         main = main_memory(self.chip)
-        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(group.split))
+        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(group.layers, group.split))
         return Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout:

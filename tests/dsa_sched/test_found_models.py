@@ -30,6 +30,13 @@ def images_of_padding(b: ModelBuilder) -> str:
     return b.node("Pad", x, b.integers(1, 1, 0, -1, 1, -1, -1, 1))
 
 
+def images_of_padding_behind_a_view(b: ModelBuilder) -> str:
+    """The instance in the middle is all padding and says nothing of the first one, whose cores cannot each hold a part
+    of the view."""
+    y = b.node("Conv", b.input(1, 7, 8, 8), b.weights(7, 7, 1, 1))
+    return b.node("Pad", b.node("Flatten", y), b.integers(0, 0, 2, 2))
+
+
 def exchange_behind_a_store(b: ModelBuilder) -> str:
     """What leaves the staging memory for the main memory lies where the cores exchange the next layer's output."""
     x = b.node("Relu", b.input(3, 2, 3, 2, 4))
@@ -43,6 +50,7 @@ def exchange_behind_a_store(b: ModelBuilder) -> str:
 FOUND: dict[str, tuple[Callable[[ModelBuilder], str], tuple[str, ...], Chip]] = {
     "softmax over the only axis": (softmax_over_the_only_axis, (), stcp920()),
     "images of padding": (images_of_padding, (), small(8, 6)),
+    "images of padding behind a view": (images_of_padding_behind_a_view, (), stcp920()),
     "exchange behind a store": (exchange_behind_a_store, ("turned",), small(3, 64)),
 }
 
