@@ -149,7 +149,7 @@ class Workshop:
         )
 
     def _typical(self, layers: tuple[Layer, ...], split: Split) -> tuple[int, ...]:
-        """Instances that stand for all: one where only images are cut, evenly, and each reads its own alone; else first,
+        """Instances that stand for all: one where images are cut, evenly, and each reads its own alone; else first,
         last and some between, as where images are padding."""
         lengths = {high - low for _, points in split.cuts for low, high in pairwise(points)}
         images = len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)
