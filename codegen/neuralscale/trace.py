@@ -13,13 +13,14 @@ import numpy as np
 
 from codegen.neuralscale.elf import Elf, ElfError, read_elf
 from codegen.neuralscale.isa_row import Engine as Unit
+from codegen.neuralscale.isa_row import Row
 from codegen.neuralscale.simulator import scalar
 from codegen.neuralscale.simulator.bus import Bus, Finished
 from codegen.neuralscale.simulator.devices import Devices
 from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, WINDOW_BYTES
 from codegen.neuralscale.simulator.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.hart import Hart, Waiting
-from codegen.neuralscale.simulator.machine import Machine, Stopped
+from codegen.neuralscale.simulator.machine import UNCOUNTED, Machine, Stopped
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace_recorder import BUSY, DONE, Channels, Log, Recorder
 from hw_models.chip import Chip
@@ -132,6 +133,13 @@ class _Tracer(Machine):
             self._retire(hart, row, hart.pc + fetched.length)
             return
         super()._one_instruction(hart)
+
+    @staticmethod
+    def _retire(hart: Hart, row: Row, following: int) -> None:
+        """As the simulator's; how often each instruction ran nobody asks a trace."""
+        hart.pc = following
+        hart.retired += 1
+        hart.counter_offset -= row.engine is Unit.MME or row.family in UNCOUNTED
 
     def _describes(self, hart: Hart, word: int) -> bool:
         """A store into an engine's descriptors, done here at once: most instructions of a program are such."""

@@ -238,6 +238,8 @@ class Recorder(Cluster):
             released = self.barriers.enter_sync(hart.hart_id)
         else:
             released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[_COREMAP]))
+        if not released:  # most cores come and wait
+            return
         met = [other for other in self._harts if released >> other.hart_id & 1 and other.waiting is kind]
         for other in met:
             other.waiting = None

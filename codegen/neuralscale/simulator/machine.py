@@ -40,7 +40,7 @@ from codegen.neuralscale.simulator.vector_unit import VECTOR_UNIT
 # Instructions of a slice: long while one core runs alone, else drawn from these, so that cores meet in many orders.
 _LONG_SLICE: Final = 1 << 20
 # These and the matrix engine's leave mcycle and minstret as they are.
-_UNCOUNTED: Final = frozenset({"wfi", "sync", "pld"})
+UNCOUNTED: Final = frozenset({"wfi", "sync", "pld"})
 _SLICES: Final = (1, 3, 17, 120, 500, 2000)
 _SCALAR: Final = SINGLE | FLOAT | VECTOR_UNIT | VECTOR_MEMORY | VECTOR_MASKS
 _VALID_CORES: Final = SRAM_BASE + 0x4400
@@ -221,7 +221,7 @@ class Machine:
     def _retire(hart: Hart, row: Row, following: int) -> None:
         hart.pc = following
         hart.retired += 1
-        if row.family in _UNCOUNTED or row.engine is Unit.MME:
+        if row.family in UNCOUNTED or row.engine is Unit.MME:
             hart.counter_offset -= 1
         hart.counts[table().number[row.mnemonic]] += 1
 
