@@ -87,13 +87,15 @@ def _stored(tensor: Tensor, model: Model, dump: Dump) -> Array:
 
 
 def _differs(stored: Array, expected: Array, copy: bool) -> npt.NDArray[np.bool_]:
-    """Where a stored constant is not the expected number rounded to nearest; beyond the range the largest one is."""
+    """Where a stored constant is not the expected number rounded to nearest; beyond the range the largest one is. All
+    that is NaN is alike."""
     if stored.dtype != np.float16:
         return np.asarray(stored != expected)
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = expected.astype(np.float16)
-        rounded[np.isinf(rounded)] = np.copysign(np.float16(LARGEST_HALF), rounded[np.isinf(rounded)])
-        unlike = np.asarray(stored.view(np.uint16) != rounded.view(np.uint16))
+        beyond = np.isinf(rounded) & ~np.isinf(expected)
+        rounded[beyond] = np.copysign(np.float16(LARGEST_HALF), rounded[beyond])
+        unlike = np.asarray(stored.view(np.uint16) != rounded.view(np.uint16)) & ~(np.isnan(stored) & np.isnan(rounded))
         if copy or not unlike.any():
             return unlike
         exact = np.clip(expected.astype(np.float64), -LARGEST_HALF, LARGEST_HALF)
@@ -140,12 +142,12 @@ def worked_out(term: Term, leaf: Leaf) -> Array:
 
 
 def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
+    if term.kind == "number":  # any number: an attribute may be infinite
+        return np.array(term.numbers[0])
     whole = tuple(int(n) for n in term.numbers)
     match term.kind, operands:
         case "file", _:
             return leaf(term.name)
-        case "number", _:
-            return np.array(term.numbers[0])
         case "reshape", [array]:
             return array.reshape(whole)
         case "transpose", [array]:

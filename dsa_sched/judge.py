@@ -60,8 +60,12 @@ def difference(ours: Array, reference: Array) -> Doubles:
 
 def _rounding(rounded: Array, reference: Array) -> Doubles:
     """What rounding moves; overflow is no rounding."""
-    moved = difference(rounded, reference)
-    return np.where(np.isfinite(moved), moved, 0.0)
+    return _where_finite(difference(rounded, reference))
+
+
+def _where_finite(apart: Doubles) -> Doubles:
+    """Differences, 0 where only one of both values is finite."""
+    return np.where(np.isfinite(apart), apart, 0.0)
 
 
 def allowance(draws: int) -> float:
@@ -182,14 +186,15 @@ def judge_logits(
     reference: tuple[Array, ...],
     rounded: tuple[tuple[Array, Array], ...] = (),
 ) -> tuple[LogitsResult, ...]:
-    """One result for each input; the distance is that to the nearest other input's reference. `rounded` holds, for each
-    input, what rounding makes of the reference: errors apart, and together."""
+    """One result for each input; the distance is that to the nearest other input's reference, of elements that are
+    finite for both: an infinite one would allow every error. `rounded` holds, for each input, what rounding makes of
+    the reference: errors apart, and together."""
     pairs = rounded or tuple((exact, exact) for exact in reference)
     moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
     apart, together = (_mean_norm([draws[way] for draws in moved]) for way in (0, 1))
     results = []
     for position, (mine, exact) in enumerate(zip(ours, reference, strict=True)):
-        others = [_norm(difference(other, exact)) for k, other in enumerate(reference) if k != position]
+        others = [_norm(_where_finite(difference(other, exact))) for k, other in enumerate(reference) if k != position]
         error = _norm(difference(mine, exact))
         top1 = _top1(mine, exact.astype(np.float64), moved[position][0], apart)
         results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1))

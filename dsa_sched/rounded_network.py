@@ -61,6 +61,9 @@ FROM_ONE = frozenset(
 """Functions that a device with an exponential, a reciprocal and a root alone computes as a difference of numbers about
 one (tanh x = 1 - 2 / (exp 2x + 1)), so that near zero they are as exact as those are."""
 
+SCALED = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization"])
+"""Those of them that multiply by their second operand, a number a channel."""
+
 ONE_ROUNDING = frozenset(
     ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
 )
@@ -167,7 +170,7 @@ class RoundedNetwork:
         inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE**2
         energy = self.product(inside, self.op("Mul", name, plain, plain), dtype)
         if node.op_type in FROM_ONE:
-            energy = self.op("Add", name, energy, self.scalar(inside, dtype))
+            energy = self.op("Add", name, energy, self.product(inside, self.one(node, name), dtype))
         elif node.op_type in PRODUCTS:
             energy = self.op("Add", name, energy, self.products_on_the_way(node, name))
         elif node.op_type in AVERAGES:
@@ -179,6 +182,18 @@ class RoundedNetwork:
         moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
+
+    def one(self, node: onnx.NodeProto, name: str) -> str:
+        """The square of the numbers of which a function of FROM_ONE is a difference: of ones, which a norm multiplies
+        by its scale."""
+        dtype, shape = self.kind(name), self.exact[name].shape
+        scale = node.input[1] if node.op_type in SCALED else ""
+        if not scale or (node.op_type != "LayerNormalization" and self.shape(scale) != shape[1:2]):
+            return self.scalar(1.0, dtype)
+        wide = self.wide(scale, dtype)
+        if node.op_type != "LayerNormalization":
+            wide = self.op("Reshape", name, wide, self.whole(-1, *(1,) * (len(shape) - 2)))
+        return self.op("Mul", name, wide, wide)
 
     def kind(self, name: str) -> np.dtype[Any]:
         """The type in which errors of a value are computed: its own, but wider than fp16."""
@@ -280,6 +295,11 @@ class RoundedNetwork:
     def zeros(self, dtype: np.dtype[Any], extent: int) -> str:
         name = f"zeros::{extent}::{dtype}"
         self.extra[name] = numpy_helper.from_array(np.zeros(extent, dtype), name)
+        return name
+
+    def whole(self, *numbers: int) -> str:
+        name = f"whole::{numbers}"
+        self.extra[name] = numpy_helper.from_array(np.array(numbers, np.int64), name)
         return name
 
     def scalar(self, value: float, dtype: np.dtype[Any]) -> str:

@@ -390,12 +390,12 @@ def _dtypes(value: Value) -> tuple[str, str]:
 
 
 def _on_device(array: Array) -> tuple[Array, int]:
-    """(fp16 by rounding to nearest even, how many elements saturated); integers as they are."""
+    """(fp16 by rounding to nearest even, how many elements saturated: infinities stay); integers as they are."""
     if array.dtype.kind not in "fV":
         return array, 0
     with np.errstate(over="ignore"):
         data = array.astype(np.float16)
-    beyond = np.isinf(data)
+    beyond = np.isinf(data) & ~np.isinf(array)
     saturated = int(np.count_nonzero(beyond))
     if saturated:
         data[beyond] = np.copysign(np.float16(FP16_LARGEST), data[beyond])

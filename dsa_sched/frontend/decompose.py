@@ -209,9 +209,9 @@ LIMITS: Mapping[str, str] = {
         ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"), "noop_with_empty_axes and no axes: give it the axes"
     ),
     "Gelu": "only approximate=tanh is computed; the exact one needs an error function",
-    "LayerNormalization": "the value to normalise has no axes",
-    "RMSNormalization": "the value to normalise has no axes",
-    "InstanceNormalization": "scale and bias must be constant, and there must be a spatial axis",
+    "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
+    "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
+    "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",
     "DepthToSpace": "a blocksize that does not divide the channels of an image",
     "SpaceToDepth": "a blocksize that does not divide the extents of an image",
 }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from dsa_sched.frontend.chain import Chain, Shape
 from dsa_sched.frontend.network import Network, Node
-from dsa_sched.frontend.norms import centred_and_scaled, reduced_axes, root_mean_square, scaled
+from dsa_sched.frontend.norms import centred_and_scaled, epsilon_in_range, reduced_axes, root_mean_square, scaled
 
 __all__ = ["scale_norms"]
 
@@ -98,7 +98,7 @@ def _norm(network: Network, root: Node) -> _Norm | None:
             continue
         value, axes = float(epsilon.reshape(-1)[0]), reduced_axes(network, mean)
         square = _only_for(network, mean.inputs[0], "Mul")
-        if square is None or axes is None or value < 0 or square.inputs[0] != square.inputs[1]:
+        if square is None or axes is None or not epsilon_in_range(value) or square.inputs[0] != square.inputs[1]:
             continue
         x = square.inputs[0]
         if network.shape(x) != network.shape(square.outputs[0]) or epsilon.ndim > len(network.shape(x)):

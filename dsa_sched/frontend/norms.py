@@ -14,15 +14,25 @@ values is zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import floor, frexp, log2, prod, sqrt
+from math import ceil, floor, frexp, log2, prod, sqrt
 
 from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import NEAREST, POWER, Network, Node
 
-__all__ = ["NORMS", "centred_and_scaled", "reduced_axes", "root_mean_square", "scaled"]
+__all__ = ["NORMS", "centred_and_scaled", "epsilon_in_range", "reduced_axes", "root_mean_square", "scaled"]
 
 LARGEST_POWER = 15
 """ReducePower is at most two to this."""
+
+LARGEST_EPSILON = 2.0**30
+"""Below it the root of epsilon, and the power of two that keeps its square in the range, are numbers of fp16."""
+
+SMALLEST_ROOT = 2.0**-24
+"""The root of an epsilon that is not zero, at least: a smaller one would vanish, and rows of zeros become NaN. Next to
+rows of anything else it does not count."""
+
+MOST_TERMS = 512
+"""Of so many magnitudes of 64 the sum is in the range."""
 
 SMALLEST_NORM = 2.0**-10
 """What a norm is held above where one of zero gives zero: that of any other line is larger once it is scaled."""
@@ -69,11 +79,12 @@ def centred_and_scaled(chain: Chain, x: str, axes: Shape, epsilon: float) -> tup
 
 
 def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: float) -> str:
-    """sqrt(mean(x * x) + epsilon * factor * factor): of values that were multiplied by `factor`."""
+    """sqrt(mean(x * x) + epsilon * factor * factor): of values that were multiplied by `factor`. `epsilon` is in range
+    (`epsilon_in_range`)."""
     power = average(chain, chain.add("Mul", x, x), axes)
     if epsilon > 0:
         # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal half.
-        fraction, exponent = frexp(sqrt(epsilon))
+        fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
         root = chain.add("Mul", chain.add("Mul", factor, chain.number(fraction)), chain.number(2.0**exponent))
         power = chain.add("Add", power, chain.add("Mul", root, root))
     return chain.add("Sqrt", power)
@@ -98,6 +109,11 @@ def _epsilon(node: Node) -> float:
     return node.number("epsilon", 1e-5)
 
 
+def epsilon_in_range(epsilon: float) -> bool:
+    """Whether it is a number that norms can scale with the line; NaN and infinities are not."""
+    return 0 <= epsilon < LARGEST_EPSILON
+
+
 def _trailing_axes(chain: Chain, node: Node) -> Shape:
     rank = len(chain.shape(node.inputs[0]))
     return tuple(range(node.integer("axis", -1) % rank, rank)) if rank else ()
@@ -106,6 +122,8 @@ def _trailing_axes(chain: Chain, node: Node) -> Shape:
 def _layer_norm(chain: Chain, node: Node) -> bool:
     """Mean and inverse deviation are outputs too, where the node names them."""
     x, axes = node.inputs[0], _trailing_axes(chain, node)
+    if not epsilon_in_range(_epsilon(node)):
+        return False
     mean, deviation, *_ = (*node.outputs[1:], "", "")
     if mean:
         average(chain, x, axes, mean)
@@ -116,6 +134,8 @@ def _layer_norm(chain: Chain, node: Node) -> bool:
 
 def _rms_norm(chain: Chain, node: Node) -> bool:
     x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
+    if not epsilon_in_range(epsilon):
+        return False
     x, factor = scaled(chain, x, axes, epsilon, centred=False)
     inverse = chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
     _affine(chain, chain.add("Mul", x, inverse), node.inputs[1], "")
@@ -136,7 +156,7 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
 def _instance_norm(chain: Chain, node: Node) -> bool:
     """Each channel of each image by itself."""
     rank = len(chain.shape(node.inputs[0]))
-    if rank < 3:
+    if rank < 3 or not epsilon_in_range(_epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
     _affine(chain, _standardised(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node)), scale, bias)
@@ -148,7 +168,7 @@ def _batch_norm(chain: Chain, node: Node) -> bool:
     statistics are not computed."""
     rank = len(chain.shape(node.inputs[0]))
     read = any(name in chain.network.readers or name in chain.network.outputs for name in node.outputs[1:] if name)
-    if not node.integer("training_mode", 0) or read or rank < 2:
+    if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(_epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
     _affine(chain, _standardised(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node)), scale, bias)
@@ -165,7 +185,10 @@ def _lp_normalization(chain: Chain, node: Node) -> bool:
     length = chain.shape(x)[axes[0]]
     x, _ = scaled(chain, x, axes, 0.0, centred=False)
     mean = average(chain, chain.add("Mul", x, x) if p == 2 else chain.add("Abs", x), axes)
-    norm = chain.add("Mul", chain.add("Sqrt", mean) if p == 2 else mean, chain.number(length ** (1 / p)))
+    terms = length ** (1 / p)
+    excess = max(0, ceil(log2(terms / MOST_TERMS)))  # powers of two that both sides of the quotient lose
+    norm = chain.add("Mul", chain.add("Sqrt", mean) if p == 2 else mean, chain.number(terms * 2.0**-excess))
+    x = chain.add("Mul", x, chain.number(2.0**-excess)) if excess else x
     chain.add("Mul", x, chain.add("Reciprocal", chain.add("Max", norm, chain.number(SMALLEST_NORM))))
     return True
 

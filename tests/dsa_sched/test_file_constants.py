@@ -208,6 +208,23 @@ def test_numbers_beyond_the_range_are_the_largest_one(tmp_path: Path) -> None:
     assert (result.copied, result.different) == (1, ())
 
 
+def test_infinite_constants_stay_infinite(tmp_path: Path) -> None:
+    """A mask of minus infinity is none of the largest number: what it is added to is no number of the device."""
+    builder = ModelBuilder()
+    mask = builder.constant(np.triu(np.full((4, 4), -np.inf), 1))
+    path = builder.save(tmp_path, builder.node("Softmax", builder.node("Add", builder.input(2, 4, 4), mask), axis=-1))
+    report = verify_model(path, "stcp920", CompileOptions(), OPTIONS)
+    assert report.failures == ()
+    assert report.warnings == ()
+
+
+@pytest.mark.parametrize("alpha", [np.inf, np.nan])
+def test_attributes_that_are_not_finite_are_compared_too(alpha: float, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    model = load_model(builder.save(tmp_path, builder.node("Elu", builder.input(2, 4), alpha=alpha)))
+    assert compare_constants(model, {}, {}).different == ()
+
+
 def leaves(name: str) -> Array:
     return {"a": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32), "b": np.array([4.0, 9.0], np.float32)}[name]
 

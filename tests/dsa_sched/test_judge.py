@@ -103,6 +103,20 @@ def test_nothing_is_said_of_a_network_that_ignores_its_input() -> None:
     assert first.passed
 
 
+def test_elements_that_are_not_finite_are_no_distance() -> None:
+    """Where NaN lie differs from input to input, as behind a root of negative numbers."""
+    reference = (np.array([[1.0, nan, 3.0]]), np.array([[nan, 2.0, 3.5]]))
+    near = (reference[0] + 0.04, reference[1])
+    first, second = judge_logits("l", near, reference)
+    assert first.distance == second.distance == 0.5
+    assert first.statement
+    assert not first.passed
+    assert second.passed
+    gone = judge_logits("l", (np.full((1, 3), nan), reference[1]), reference)[0]
+    assert gone.error == inf
+    assert not gone.passed
+
+
 def test_winners_are_judged_among_entries_that_rounding_does_not_tell_apart() -> None:
     reference = (np.array([[5.0, 4.9, 0.0, 1.0]]), np.array([[0.0, 90.0, 0.0, 0.0]]))
 

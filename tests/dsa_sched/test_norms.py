@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
 from dsa_sched.judge import LAYER_BOUND, relative_error
+from hw_models.errors import ModelError
 from isched.lower import lower_plan
 from isched.verify import verify_program
 from partitioner.levels import make_plan
@@ -317,6 +318,31 @@ def test_rows_of_zeros_have_no_direction() -> None:
     assert not run(norm.compiled(0.0), np.zeros(norm.shape, np.float16)).any()
     rms = NORMS["root mean square"]
     assert not run(rms.compiled(1e-5), np.zeros(rms.shape, np.float16)).any()
+
+
+@pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square, spelled out"])
+def test_an_epsilon_too_small_for_the_type_keeps_rows_of_zeros(name: str) -> None:
+    norm, x = NORMS[name], np.zeros(NORMS[name].shape)
+    np.testing.assert_array_equal(run(norm.compiled(1e-20), x.astype(np.float16)), norm.meaning(x, 1e-20))
+
+
+def test_long_rows_of_equal_magnitudes_have_a_norm() -> None:
+    """Their sum is 64 times as many as there are."""
+    norm = replace(WITHOUT_EPSILON["lp 1"], shape=(2, 3_000))
+    x = np.where(drawn(norm.shape, 0.0) < 0, -1.0, 1.0).astype(np.float16)
+    assert relative_error(run(norm.compiled(0.0), x), norm.meaning(x.astype(np.float64), 0.0)) < LAYER_BOUND
+
+
+@pytest.mark.parametrize("epsilon", [np.inf, np.nan, -1.0, 2.0**30])
+@pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square", "instance"])
+def test_an_epsilon_beyond_the_range_is_refused(name: str, epsilon: float) -> None:
+    with pytest.raises(ModelError, match=r"epsilon lie between 0 and 2\^30"):
+        load_model(NORMS[name].model(epsilon))
+
+
+def test_a_spelled_out_norm_with_an_infinite_epsilon_stays_as_it_is() -> None:
+    norm = NORMS["root mean square, spelled out"]
+    assert not run(norm.compiled(np.inf), np.ones(norm.shape, np.float16)).any()
 
 
 @pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square"])

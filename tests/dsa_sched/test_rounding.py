@@ -97,6 +97,19 @@ def test_a_tangent_near_zero_moves_as_numbers_about_one_do() -> None:
     assert moves(exact[y], found[y]) == pytest.approx(8 * UNIT / 6**0.5, rel=0.05)  # eight steps that add up
 
 
+@pytest.mark.parametrize("norm", ["LayerNormalization", "InstanceNormalization"])
+def test_a_norm_moves_as_its_scale_does(norm: str) -> None:
+    """A small scale makes small errors: numbers about one are multiplied by it."""
+    for scale in (1.0, 2.0**-9):
+        builder = ModelBuilder()
+        extent = 16 if norm == "LayerNormalization" else 3
+        gain, bias = builder.constant(np.full(extent, scale)), builder.constant(np.zeros(extent))
+        y = builder.node(norm, builder.input(2, 3, 8, 16), gain, bias)
+        exact, found = rounded(builder.model(y), {"x0": halves(2, 3, 8, 16)})
+        error = moves(exact[y], found[y]) / scale
+        assert error == pytest.approx(8 * UNIT / 6**0.5 * 2**0.5, rel=0.05)  # of what is stored, and of one
+
+
 MOVING: dict[str, Callable[[ModelBuilder, str], str]] = {
     "Relu": lambda b, x: b.node("Relu", x),
     "MaxPool": lambda b, x: b.node("MaxPool", x, kernel_shape=[2, 2]),
