@@ -150,9 +150,7 @@ class Artifact:
             with scratch_folder(target.parent) as scratch:
                 new = scratch.path / NEW
                 self._write(new)
-                if target.exists():
-                    os.replace(target, scratch.path / OLD)
-                os.replace(new, target)
+                _take_place(new, target, scratch.path / OLD)
         except OSError as error:
             reason = error.strerror or str(error)
             raise TargetError(
@@ -286,6 +284,18 @@ def from_device(entry: TensorEntry, data: bytes) -> Array:
     device = np.frombuffer(data, entry.device_dtype).reshape(entry.device_shape)
     inverse = tuple(int(i) for i in np.argsort(entry.layout)) if entry.layout else ()
     return np.transpose(device, inverse).astype(entry.dtype, order="C")
+
+
+def _take_place(new: Path, target: Path, old: Path) -> None:
+    """Give `new` the name `target`; what is there moves to `old`, and back when that fails or is interrupted."""
+    try:
+        if target.exists():
+            os.replace(target, old)
+        os.replace(new, target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            os.replace(old, target)
+        raise
 
 
 def file_entry(path: str, data: bytes) -> FileEntry:

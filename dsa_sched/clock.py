@@ -121,9 +121,7 @@ def time_elf(elf: bytes, chip: Chip, target: Target, cores: int | None, cluster:
         cores, cluster = cores or made_for.cores, made_for.cluster if cluster is None else cluster
         warnings = (*_other_chip(made_for, chip, name), *made_for.elsewhere(cores, cluster))
     cores, cluster = cores or chip.cores_per_cluster, cluster or 0
-    if not 1 <= cores <= chip.cores_per_cluster or not 0 <= cluster < chip.clusters:
-        needs = f"1 to {chip.cores_per_cluster} cores of cluster 0 to {chip.clusters - 1} of {chip.name}"
-        raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
+    _require_cores(cores, cluster, chip, name)
     streams = _trace(target, elf, cores, chip, cluster, name)
     if made_for is not None and made_for.chip_hash != chip.hash:
         _require_memories(streams, chip, name)
@@ -158,6 +156,13 @@ def _require_memories(streams: tuple[TimedStream, ...], chip: Chip, name: str) -
             )  # fmt: skip
 
 
+def _require_cores(cores: int, cluster: int, chip: Chip, name: str) -> None:
+    """Raises TargetError where the chip has no such cores."""
+    if not 1 <= cores <= chip.cores_per_cluster or not 0 <= cluster < chip.clusters:
+        needs = f"1 to {chip.cores_per_cluster} cores of cluster 0 to {chip.clusters - 1} of {chip.name}"
+        raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
+
+
 def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> RunTime:
     """Time all programs of an artifact; those of several clusters share what belongs to the whole chip."""
     made_for = artifact.manifest.chip
@@ -165,6 +170,7 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
     programs: list[TimedProgram] = []
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         executable = files.files[files.executable]
+        _require_cores(entry.cores, entry.cluster, chip, f"{name}/{entry.elf}")
         streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.elf}")
         if warnings:
             _require_memories(streams, chip, name)

@@ -8,11 +8,12 @@ Weights make these files large, so segments are views into the bytes given. Load
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from struct import Struct
 
 from codegen.neuralscale import elf_format as fmt
 from codegen.neuralscale.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
-from codegen.neuralscale.elf_note import MOST_NOTE_BYTES, find_note
+from codegen.neuralscale.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
 
 __all__ = ["Elf", "ElfError", "LoadedSegment", "Symbol", "SymbolKind", "read_elf"]
 
@@ -120,11 +121,11 @@ def _read_segments(view: memoryview, offset: int, entry_bytes: int, count: int) 
 
 def _read_note(view: memoryview, sections: list[tuple[int, ...]]) -> bytes:
     """The content of our note; other owners' notes are their own business."""
-    for section in sections:
-        if section[1] == fmt.SHT_NOTE and section[5] <= MOST_NOTE_BYTES:
-            content = find_note(view[section[4] : section[4] + section[5]])
-            if content:
-                return content
+    noted = (section for section in sections if section[1] == fmt.SHT_NOTE and section[5] <= MOST_NOTE_BYTES)
+    for section in islice(noted, MOST_NOTE_SECTIONS):
+        content = find_note(view[section[4] : section[4] + section[5]])
+        if content:
+            return content
     return b""
 
 

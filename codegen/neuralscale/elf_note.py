@@ -14,11 +14,14 @@ from struct import Struct
 from codegen.neuralscale.elf_format import ElfError
 from codegen.target import MadeFor
 
-__all__ = ["MOST_NOTE_BYTES", "NOTE_SECTION", "find_note", "note_bytes", "read_note"]
+__all__ = ["MOST_NOTE_BYTES", "MOST_NOTE_SECTIONS", "NOTE_SECTION", "find_note", "note_bytes", "read_note"]
 
 NOTE_SECTION = ".note.dsa-sched"
 MOST_NOTE_BYTES = 4096
 """Of a section with our note; longer ones are not looked at."""
+
+MOST_NOTE_SECTIONS = 64
+"""Sections of notes that are looked at; linkers leave a handful. Sixty thousand may name the same bytes."""
 
 _OWNER = b"dsa-sched\0"
 _TYPE = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,26 @@ def test_saving_replaces_an_artifact_and_nothing_else(artifact: Artifact, folder
         artifact.save(tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "years of work"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"], "nothing half-written is left"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_saving_that_is_interrupted_leaves_what_was_there(
+    artifact: Artifact, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Between moving the old folder away and putting the new one in its place both are scratch."""
+    replace, before = os.replace, (folder / "manifest.json").stat().st_ino
+
+    def interrupted(source: Path, target: Path) -> None:
+        if source.name == "new":
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(TargetError if error is OSError else error):
+        artifact.save(folder)
+    assert (folder / "manifest.json").stat().st_ino == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    Artifact.load(folder)
 
 
 def test_saving_where_nothing_can_be_written(artifact: Artifact, tmp_path: Path) -> None:

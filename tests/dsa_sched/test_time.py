@@ -181,6 +181,25 @@ def test_cores_and_clusters_that_the_chip_lacks_are_refused(folder: Path) -> Non
         time_path(elf, "stcp920", cluster=4)
 
 
+@pytest.mark.parametrize(
+    ("field", "fewer", "said"),
+    [
+        ("cores_per_cluster: 8", "cores_per_cluster: 4", "cluster0/program.elf: needs 1 to 4 cores of cluster 0 to 3"),
+        ("clusters: 4", "clusters: 1", "cluster1/program.elf: needs 1 to 8 cores of cluster 0 to 0"),
+    ],
+)
+def test_an_artifact_for_more_cores_than_the_chip_has_is_refused(
+    folder: Path, tmp_path: Path, field: str, fewer: str, said: str
+) -> None:
+    text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    assert text.count(f"\n{field}") == 1
+    (tmp_path / "fewer.yaml").write_text(text.replace(f"\n{field}", f"\n{fewer}"), encoding="utf-8")
+    for command in ("time", "timeline"):
+        result = invoke(command, folder, "--chip", tmp_path / "fewer.yaml")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert said in result.stderr
+
+
 def test_an_elf_runs_where_it_was_compiled_for_and_says_when_it_does_not(folder: Path, tmp_path: Path) -> None:
     elf, whole = folder / "cluster1" / "program.elf", time_path(folder, "stcp920")
     run = time_path(elf, "stcp920")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale import elf_format as fmt
 from codegen.neuralscale.elf import Elf, ElfError, Symbol, SymbolKind, read_elf
-from codegen.neuralscale.elf_note import note_bytes, read_note
+from codegen.neuralscale.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
 from codegen.neuralscale.elf_writer import Segment, SegmentFlags, elf_bytes, write_elf
 from codegen.target import MadeFor
 
@@ -100,6 +100,20 @@ OURS = note_bytes(MADE_FOR)
 )
 def test_notes_of_others_are_passed_over(note: bytes) -> None:
     assert read_note(read_elf(noted(note)).note) == MADE_FOR
+
+
+@pytest.mark.parametrize(("others", "found"), [(MOST_NOTE_SECTIONS - 1, MADE_FOR), (MOST_NOTE_SECTIONS, None)])
+def test_so_many_sections_of_notes_are_looked_at(others: int, found: MadeFor | None) -> None:
+    """Headers cost a stranger forty bytes each, and may all name the same long section."""
+    data = bytearray(noted(OURS))
+    empty, our_place = len(data), bytes(data).index(OURS)
+    data += bytes(4092)
+    table = len(data)
+    for place, size in (*((empty, 4092) for _ in range(others)), (our_place, len(OURS))):
+        data += struct.pack("<10I", 0, 7, 0, 0, place, size, 0, 0, 4, 0)
+    struct.pack_into("<I", data, 32, table)
+    struct.pack_into("<H", data, 48, others + 1)
+    assert read_note(read_elf(bytes(data)).note) == found
 
 
 @pytest.mark.parametrize(
