@@ -25,7 +25,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["LONGEST_SUM", "RoundedNetwork", "given", "half"]
+__all__ = ["LONGEST_AVERAGE", "LONGEST_SUM", "RoundedNetwork", "given", "half"]
 
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
@@ -38,6 +38,10 @@ SMALLEST_STEP = 2.0**-25
 
 LONGEST_SUM = 2_048
 """Terms beyond so many count as this many: whoever sums more in fp16 must sum in parts."""
+
+LONGEST_AVERAGE = 256
+"""Likewise of means and sums along axes: so many equal terms still add up to within 1 % in fp16, so that longer ones
+are summed in pieces by whoever wants to keep that."""
 
 STEPS_INSIDE = 8
 """Roundings in a function that is put together of others (sigmoid, softmax, norms). They are the same wherever the
@@ -234,7 +238,8 @@ class RoundedNetwork:
         dtype = self.kind(name)
         sizes = self.op("Abs", name, node.input[0])
         total = self.again(node, name, "absolute", [sizes, *node.input[1:]], dtype)
-        return self.product(self.length(node) / 3, self.op("Mul", name, total, total), dtype)
+        length = min(LONGEST_AVERAGE, self.length(node))
+        return self.product(length / 3, self.op("Mul", name, total, total), dtype)
 
     def length(self, node: onnx.NodeProto) -> int:
         """Terms of a sum, for one element of the result."""

@@ -83,8 +83,10 @@ def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
         return
     out = sum(_share(link, memory, chip) for link in chip.links if link.source == memory.name)
     into = sum(_share(link, memory, chip) for link in chip.links if link.destination == memory.name)
-    if 0 < max(out, into) < has:
-        said = f"{memory.name} moves {has:g} bytes a cycle, its links at most {max(out, into):g} in one direction"
+    narrow = min((way for way in (out, into) if way), default=0.0)
+    if 0 < narrow < has:
+        way = "out of" if narrow == out else "into"
+        said = f"{memory.name} moves {has:g} bytes a cycle, its links only {narrow:g} {way} it"
         yield (path, said, "raise the links, or what the memory has is never used")
 
 

@@ -11,7 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from dsa_sched.judge import judge_layer
 from dsa_sched.reference import Reference
+from dsa_sched.rounded_network import LONGEST_AVERAGE
 from dsa_sched.rounding import RoundedReference
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
@@ -78,8 +80,19 @@ def test_a_mean_of_neighbours_that_cancel_moves_as_the_sum_of_their_sizes() -> N
     exact, found = rounded(builder.model(y), {"x0": x})
     sizes = np.abs(x).mean(axis=(2, 3), keepdims=True)
     assert float(np.abs(exact[y]).max()) < 1e-3
-    expected = UNIT / 18**0.5 * 30 * sizes  # u/sqrt(6) * sqrt(K/3)
+    expected = UNIT / 18**0.5 * LONGEST_AVERAGE**0.5 * sizes  # u/sqrt(6) * sqrt(K/3)
     np.testing.assert_allclose(np.abs(found[y] - exact[y]), expected, rtol=0.05)
+
+
+def test_rounding_does_not_explain_a_long_mean_that_leaves_a_tenth_out() -> None:
+    builder = ModelBuilder()
+    y = builder.node("ReduceMean", builder.input(64, 4_000), builder.integers(1))
+    x = halves(64, 4_000)
+    exact, found = rounded(builder.model(y), {"x0": x})
+    whole, _ = judge_layer(x[:, :3_600].mean(axis=1, keepdims=True), exact[y], found[y], 1)
+    assert not whole.passed
+    right, _ = judge_layer(x.astype(np.float16).mean(axis=1, keepdims=True, dtype=np.float32), exact[y], found[y], 1)
+    assert right.passed
 
 
 def test_a_batch_norm_that_takes_a_large_mean_away_moves_as_that_mean_does() -> None:

@@ -93,8 +93,8 @@ CASES: dict[str, tuple[Sequence[Change], Sequence[str]]] = {
     "a memory faster than its links": (
         [("bandwidth_bytes_per_cycle: 27.0     # 108", "bandwidth_bytes_per_cycle: 100     # 108")],
         [
-            "memories[0].bandwidth_bytes_per_cycle: DDR moves 100 bytes a cycle, its links at most 27 in one "
-            "direction; raise the links, or what the memory has is never used"
+            "memories[0].bandwidth_bytes_per_cycle: DDR moves 100 bytes a cycle, its links only 27 out of it; "
+            "raise the links, or what the memory has is never used"
         ],
     ),
     "a link faster than its memory": (
