@@ -1,6 +1,6 @@
-"""Packaging of dsa-sched: five top-level packages with exactly these names, and one console script."""
+"""Packaging of dsa-sched: five top-level packages, each with all packages inside it, and one console script."""
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 setup(
     name="dsa-sched",
@@ -8,24 +8,11 @@ setup(
     description="Compiler and simulator for bringing up deep-learning accelerators",
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
-    packages=[
-        "dsa_sched",
-        "dsa_sched.commands",
-        "dsa_sched.devices",
-        "dsa_sched.frontend",
-        "dsa_sched.placement",
-        "dsa_sched.placement.ios",
-        "dsa_sched.placement.mlir",
-        "dsa_sched.report",
-        "dsa_sched.zoo",
-        "hw_models",
-        "partitioner",
-        "isched",
-        "codegen",
-        "codegen.neuralscale",
-        "codegen.neuralscale.simulator",
-        "codegen.neuralscale.templates",
-    ],
+    packages=sorted(
+        name
+        for top in ("dsa_sched", "hw_models", "partitioner", "isched", "codegen")
+        for name in (top, *(f"{top}.{inner}" for inner in find_packages(top)))
+    ),
     package_data={
         "dsa_sched": ["py.typed"],
         "dsa_sched.placement.ios": ["networks/*.json"],

@@ -59,15 +59,15 @@ from hw_models.resizing import resized
 from hw_models.routes import main_memory
 from isched.placing import place_tensors
 from isched.timing import time_program
-from partitioner.allocation import POLICIES, Allocation, Memory, Value, allocate
-from partitioner.layout import lay_out, walked
-from partitioner.levels import make_plan
-from partitioner.packing import Item, lowest, peak_bytes
-from partitioner.packing_exact import exact_height, exact_spill
-from partitioner.plan import MOVES, Plan
-from partitioner.plan_cost import plan_cycles
-from partitioner.spilling import held_values
-from partitioner.tiling import Tiler
+from partitioner.cost.cost_model import plan_cycles
+from partitioner.ir.plan import MOVES, Plan
+from partitioner.memory.memory_plan import lay_out, walked
+from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
+from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
+from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
+from partitioner.memory.spilling import held_values
+from partitioner.planners.registry import make_plan
+from partitioner.tiling.tiling import Tiler
 
 Row = dict[str, Any]
 

@@ -16,14 +16,14 @@ from math import prod
 
 from hw_models.chip import Chip
 from hw_models.errors import UserError
-from partitioner.graph import Graph
-from partitioner.instance import instance_box
-from partitioner.layers import Layer, group_layers
-from partitioner.layout import lay_out
-from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step
-from partitioner.target import PlanTarget
-from partitioner.verify import verify_plan
-from partitioner.workshop import Workshop
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.o3_split_search import Workshop
+from partitioner.tiling.core_regions import instance_box
+from partitioner.verification.verify_plan import verify_plan
 
 __all__ = ["FINER", "PUBLISHED", "Variant", "hand_plans"]
 

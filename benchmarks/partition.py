@@ -1,7 +1,7 @@
 """Plans of every level: `python benchmarks/partition.py [--json FILE] [--markdown FILE] [--network NAME]... [--quick]`.
 
 For each network, at a small and a large batch a cluster, each level is planned, laid out and counted; nothing is run.
-Bytes are exact (`partitioner.traffic`), cycles those of the cost model. Four tables: levels, the
+Bytes are exact (`partitioner.cost.traffic`), cycles those of the cost model. Four tables: levels, the
 published hand schedule of ResNet-50 beside level O3, the cost model beside the clock, and planning time up to 10,000
 operators.
 
@@ -27,7 +27,7 @@ four lists.
     hand                    readings of the published hand schedule of ResNet-50, and O3
       name, refusal, main_bytes_if_it_fits, main_bytes, plan_floor_cycles, serial_cycles
       clock_cycles                      of the lowered program under the clock (`isched.timing`), launch included
-    clock                   the sums of `partitioner.plan_cost` and the clock, an item, launch included
+    clock                   the sums of `partitioner.cost.cost_model` and the clock, an item, launch included
       network, level, batch_per_cluster, serial_cycles_per_item, overlapped_cycles_per_item, clock_cycles_per_item
     scaling                 graph, operators, level, groups, seconds
 """
@@ -60,11 +60,11 @@ from hw_models.loading import load_chip
 from hw_models.routes import main_memory, staging_memory
 from isched.lower import lower_plan
 from isched.timing import time_program
-from partitioner.bounds import binding_floor
-from partitioner.graph import Graph
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Plan
-from partitioner.plan_cost import plan_cycles
+from partitioner.cost.cost_model import plan_cycles
+from partitioner.cost.roofline import binding_floor
+from partitioner.ir.graph import Graph
+from partitioner.ir.plan import Plan
+from partitioner.planners.registry import LEVELS, make_plan
 
 Row = dict[str, Any]
 

@@ -16,17 +16,17 @@ from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError
 from hw_models.routes import main_memory, route
-from partitioner.graph import Constants, Graph, Op
-from partitioner.layers import Layer, layer_boxes
-from partitioner.regions import Box, box_size
-from partitioner.target import Buffer, Load, Pass, Work
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer, layer_boxes
+from partitioner.ir.regions import Box, box_size
+from partitioner.ir.target import Buffer, Load, Pass, Work
 
 __all__ = ["GenericTarget", "local_memory"]
 
 
 @dataclass(frozen=True, slots=True)
 class GenericTarget:
-    """Implements `partitioner.target.PlanTarget` for any chip; `name` is its instruction set."""
+    """Implements `partitioner.ir.target.PlanTarget` for any chip; `name` is its instruction set."""
 
     name: str
 

@@ -20,9 +20,9 @@ from hw_models.chip import Chip
 from isched.program import Program
 from isched.target import LowerTarget
 from isched.timed import TimedStream
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.target import PlanTarget
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.target import PlanTarget
 
 __all__ = [
     "BUILTIN",

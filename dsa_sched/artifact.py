@@ -26,7 +26,7 @@ from codegen.target import ClusterFiles
 from dsa_sched.whole_file import real_path
 from hw_models.errors import ModelError, TargetError
 from hw_models.scratch import NEW, OLD, scratch_folder
-from partitioner.batching import pass_count
+from partitioner.cost.micro_batching import pass_count
 
 __all__ = ["FORMAT", "GRAPH_FILE", "PLAN_FILE", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
 

@@ -28,13 +28,13 @@ from dsa_sched.frontend.refusals import Judge
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
-from partitioner.batch_axis import batch_problem
-from partitioner.batching import Batching, candidate_batches, choose_batch, pass_count, shares_of
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Plan
-from partitioner.plan_cost import PlanCost, plan_cycles
-from partitioner.spilling import NO_SPILLS
-from partitioner.target import PlanTarget
+from partitioner.cost.cost_model import PlanCost, plan_cycles
+from partitioner.cost.micro_batching import Batching, candidate_batches, choose_batch, pass_count, shares_of
+from partitioner.ir.batch_independence import batch_problem
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.spilling import NO_SPILLS
+from partitioner.planners.registry import LEVELS, make_plan
 
 __all__ = ["PerPass", "compile_clusters", "plan_clusters"]
 

@@ -36,11 +36,11 @@ from isched.lower import lower_plan
 from isched.program import Placement, Program
 from isched.schedule import scheduled_lowering
 from isched.verify import verify_program
-from partitioner.batching import pass_count
-from partitioner.levels import LEVELS, make_plan, unsupported_ops
-from partitioner.plan import Plan
-from partitioner.spilling import NO_SPILLS
-from partitioner.target import PlanTarget
+from partitioner.cost.micro_batching import pass_count
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.spilling import NO_SPILLS
+from partitioner.planners.registry import LEVELS, make_plan, unsupported_ops
 
 __all__ = [
     "Compilation",

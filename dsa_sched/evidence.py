@@ -20,9 +20,9 @@ from dsa_sched.judge import Share, first_difference, judge_layer, relative_error
 from dsa_sched.verdict import LevelResult
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.plan import Plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Plan
 
 __all__ = [
     "Dump",

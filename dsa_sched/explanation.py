@@ -19,16 +19,16 @@ from dsa_sched.driver import CompileOptions
 from dsa_sched.letters import letter
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from partitioner.bounds import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
-from partitioner.decisions import Decision
-from partitioner.graph import Graph
-from partitioner.layout import LayerLayout, Layout, lay_out
-from partitioner.plan import MOVES, Plan, Step
-from partitioner.regions import box_size
-from partitioner.residency import Residents
-from partitioner.target import PlanTarget
-from partitioner.tiling import Tiler, aligned, buffer_sizes, demand_bytes, part_bytes
-from partitioner.traffic import Part, Traffic, plan_traffic
+from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
+from partitioner.cost.traffic import Part, Traffic, plan_traffic
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.plan import MOVES, Plan, Step
+from partitioner.ir.regions import box_size
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import LayerLayout, Layout, lay_out
+from partitioner.tiling.buffer_aliasing import Residents
+from partitioner.tiling.tiling import Tiler, aligned, buffer_sizes, demand_bytes, part_bytes
 
 __all__ = [
     "Explained",

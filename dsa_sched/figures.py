@@ -12,7 +12,7 @@ from dsa_sched.work import add_work, layer_work
 from hw_models.routes import main_memory
 from isched.target import Timeable
 from isched.timing import time_program
-from partitioner.plan import MOVES
+from partitioner.ir.plan import MOVES
 
 __all__ = ["ProgramFigures", "program_figures"]
 

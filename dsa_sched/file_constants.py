@@ -21,7 +21,7 @@ from dsa_sched.evidence import Dump, Feed
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.terms import Term
 from dsa_sched.verdict import ConstantsResult
-from partitioner.graph import Tensor
+from partitioner.ir.graph import Tensor
 
 __all__ = ["compare_constants", "initializer", "worked_out"]
 

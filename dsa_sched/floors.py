@@ -17,7 +17,7 @@ from dsa_sched.evidence import Array, Feed, comparable, computing_layers, file_n
 from dsa_sched.frontend import Model
 from dsa_sched.rounding import RoundedReference
 from hw_models.errors import ModelError
-from partitioner.layers import Layer
+from partitioner.ir.layers import Layer
 
 __all__ = ["Floors", "start_floors"]
 

@@ -11,10 +11,10 @@ from difflib import get_close_matches
 
 from dsa_sched.explanation import Explained, GroupFacts
 from hw_models.errors import ModelError
-from partitioner.decisions import Decision
-from partitioner.layout import LayerLayout
-from partitioner.plan import Exchange, Group, Plan, Step
-from partitioner.regions import Box, box_size
+from partitioner.ir.decisions import Decision
+from partitioner.ir.plan import Exchange, Group, Plan, Step
+from partitioner.ir.regions import Box, box_size
+from partitioner.memory.memory_plan import LayerLayout
 
 __all__ = ["Constant", "GroupDetail", "LayerDetail", "Neighbour", "detail_of"]
 

@@ -18,7 +18,7 @@ from dsa_sched.frontend.probes import Probe, probes_of
 from dsa_sched.frontend.refusals import Judge, Unsupported
 from hw_models.chip import Chip
 from hw_models.errors import UserError
-from partitioner.target import PlanTarget
+from partitioner.ir.target import PlanTarget
 
 __all__ = ["GENERAL", "Support", "operator_support", "read_operators"]
 

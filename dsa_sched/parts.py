@@ -17,7 +17,7 @@ from dsa_sched.stages import artifact_parts
 from hw_models.errors import TargetError
 from isched.timeline import Timeline
 from isched.usage import Usage, usage_by
-from partitioner.plan import parse_plan
+from partitioner.ir.plan import parse_plan
 
 __all__ = ["KINDS_OF_PARTS", "OTHER", "Parts", "parts_of", "usual_parts"]
 

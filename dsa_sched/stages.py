@@ -17,9 +17,9 @@ from math import prod
 from codegen.target import symbol_of
 from dsa_sched.artifact import GRAPH_FILE, PLAN_FILE, Artifact
 from hw_models.errors import TargetError
-from partitioner.graph import Graph
-from partitioner.graph_text import parse_graph
-from partitioner.plan import Plan, parse_plan
+from partitioner.ir.graph import Graph
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.plan import Plan, parse_plan
 
 __all__ = ["artifact_parts", "pixel_stages", "plan_groups"]
 

@@ -54,9 +54,9 @@ from dsa_sched.verdict import LayerResult, VerifyReport, failures, level_failure
 from dsa_sched.work import LayerWork, add_work, layer_work
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
-from partitioner.layers import Layer
-from partitioner.levels import LEVELS
-from partitioner.spilling import NO_SPILLS
+from partitioner.ir.layers import Layer
+from partitioner.memory.spilling import NO_SPILLS
+from partitioner.planners.registry import LEVELS
 
 __all__ = ["Runner", "VerifyOptions", "judged_twins", "simulator", "verify_compiled", "verify_model"]
 

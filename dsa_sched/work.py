@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from hw_models.chip import Chip
 from isched.program import Instr, Program
-from partitioner.plan import Plan
+from partitioner.ir.plan import Plan
 
 __all__ = ["LayerWork", "add_work", "layer_work"]
 

@@ -2,9 +2,9 @@
 
     step --> layers --> rounds --> [main -> staging] barrier [staging -> local, compute, back] barrier [staging -> main]
 
-Where everything lies is said by `partitioner.layout`. One core issues the DMA, all cores work on their boxes tile by
-tile. What is resident in a core's memory is used where it lies or moved inside the core; nothing is loaded twice in a
-row: a buffer that already holds a box keeps it.
+Where everything lies is said by `partitioner.memory.memory_plan`. One core issues the DMA, all cores work on their
+boxes tile by tile. What is resident in a core's memory is used where it lies or moved inside the core; nothing is
+loaded twice in a row: a buffer that already holds a box keeps it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from isched.program import Instr, Placement, Program, Stream
 from isched.target import Copy, LowerTarget
 from isched.together import TileCode, together
 from isched.turns import Turn, turns_of
-from partitioner.fetches import TileFetch, in_first_half, relay, tile_fetches
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.layout import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
-from partitioner.plan import Plan, Step
-from partitioner.regions import Box, box_size, common, full_box, holds
-from partitioner.residency import Fit, Residents
-from partitioner.target import Load
-from partitioner.tiling import Tiler
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Plan, Step
+from partitioner.ir.regions import Box, box_size, common, full_box, holds
+from partitioner.ir.target import Load
+from partitioner.memory.memory_plan import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
+from partitioner.tiling.buffer_aliasing import Fit, Residents
+from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
+from partitioner.tiling.tiling import Tiler
 
 __all__ = ["lower_plan"]
 

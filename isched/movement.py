@@ -11,7 +11,7 @@ from typing import Protocol
 
 from isched.program import Region
 from isched.target import Copy
-from partitioner.regions import Box, box_shape
+from partitioner.ir.regions import Box, box_shape
 
 __all__ = ["Placed", "box_regions", "copies", "gather", "packed_copies", "relative", "scatter"]
 

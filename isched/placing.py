@@ -14,10 +14,10 @@ from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, Holder
 from hw_models.routes import main_memory
 from isched.program import Placement
-from partitioner.graph import Graph
-from partitioner.layout import LayerLayout, Layout
-from partitioner.main_room import held_throughout, main_refusal, roots
-from partitioner.packing import Item, lowest, peak_bytes
+from partitioner.ir.graph import Graph
+from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
+from partitioner.memory.memory_plan import LayerLayout, Layout
+from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 
 __all__ = ["main_lifetimes", "place_tensors"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from partitioner.text import Fields, Json, TextError, as_int, format_line, parse_lines
+from partitioner.ir.text import Fields, Json, TextError, as_int, format_line, parse_lines
 
 __all__ = ["Instr", "Placement", "Program", "Region", "Stream", "parse_program"]
 

@@ -10,10 +10,10 @@ from typing import Protocol, runtime_checkable
 from hw_models.chip import Chip
 from isched.program import Instr, Program, Region
 from isched.timed import CoreIssue
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.regions import Box
-from partitioner.target import PlanTarget, Work
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import PlanTarget, Work
 
 __all__ = ["DENSE", "Copy", "LowerTarget"]
 

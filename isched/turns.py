@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
-from partitioner.layout import LayerLayout, Layout, MoveLayout, Place
-from partitioner.plan import Plan, Step
-from partitioner.rounds import Round, Stage, Staged
+from partitioner.ir.plan import Plan, Step
+from partitioner.memory.memory_plan import LayerLayout, Layout, MoveLayout, Place
+from partitioner.tiling.staging_rounds import Round, Stage, Staged
 
 __all__ = ["Turn", "turns_of"]
 

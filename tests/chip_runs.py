@@ -21,9 +21,9 @@ from hw_models.resizing import resized
 from isched.lower import lower_plan
 from isched.program import Program
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.levels import make_plan
-from partitioner.plan import Plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan
+from partitioner.planners.registry import make_plan
 
 __all__ = ["Compiled", "compile_graph", "small_chip", "stcp920"]
 

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from partitioner.graph import Constants, Graph, Op
+from partitioner.ir.graph import Constants, Graph, Op
 
 __all__ = ["evaluate", "relative_error"]
 

@@ -11,11 +11,11 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.lower import lower_plan
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.instance import instance_box
-from partitioner.levels import make_plan
-from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan
-from partitioner.verify import verify_plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan
+from partitioner.planners.registry import make_plan
+from partitioner.tiling.core_regions import instance_box
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import Compiled
 
 __all__ = ["check_against_o0", "one_group", "outputs_of"]

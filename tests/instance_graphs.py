@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from hypothesis import strategies as st
 
-from partitioner.ordering_cost import InstanceGraph, Node, Ordered, Room
+from partitioner.ordering.cost import InstanceGraph, Node, Ordered, Room
 
 __all__ = ["case", "cases", "cheapest_by_hand", "faults", "pyramid"]
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from partitioner.access import Access, Full, Index, Linear, Scaled
-from partitioner.graph import Attribute, Axis
+from partitioner.ir.access import Access, Full, Index, Linear, Scaled
+from partitioner.ir.graph import Attribute, Axis
 from tests.small_graphs import GraphBuilder, axis
 
 __all__ = ["MovementBuilder"]

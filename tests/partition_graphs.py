@@ -18,7 +18,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hw_models.chip import Chip
-from partitioner.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph
 from tests.chip_runs import small_chip
 from tests.movement_graphs import MovementBuilder
 from tests.small_graphs import Pads

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from partitioner.access import Access, Full, Grouped, Index, Linear, View
-from partitioner.graph import Attribute, Axis, Constants, Graph, Op, Stage, Tensor, content_hash, verify_graph
+from partitioner.ir.access import Access, Full, Grouped, Index, Linear, View
+from partitioner.ir.graph import Attribute, Axis, Constants, Graph, Op, Stage, Tensor, content_hash, verify_graph
 
 __all__ = ["GraphBuilder"]
 

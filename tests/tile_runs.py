@@ -22,10 +22,10 @@ from isched.movement import gather
 from isched.program import Instr, Placement, Program, Region, Stream
 from isched.target import Copy
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.regions import Box, box_shape, box_size
-from partitioner.target import Load, Work
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.target import Load, Work
 
 __all__ = ["PATTERN", "pitched_variants", "run_tile"]
 

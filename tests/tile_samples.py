@@ -13,10 +13,10 @@ import numpy as np
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from partitioner.graph import Attribute, Constants, Graph
-from partitioner.layers import Layer
-from partitioner.levels import make_plan
-from partitioner.regions import Box, full_box
+from partitioner.ir.graph import Attribute, Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, full_box
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import stcp920
 from tests.movement_graphs import MovementBuilder
 

@@ -38,10 +38,10 @@ from isched.timeline import Timeline
 from isched.timing import time_streams
 from isched.usage import usage_by
 from isched.verify import verify_program
-from partitioner.layout import lay_out
-from partitioner.levels import make_plan
-from partitioner.plan import Plan
-from partitioner.tiling import Tiler
+from partitioner.ir.plan import Plan
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import make_plan
+from partitioner.tiling.tiling import Tiler
 
 __all__ = ["ALONE", "VARIANTS", "Compiled", "Run", "compiled", "matrix_by_stage", "on_chip", "run"]
 

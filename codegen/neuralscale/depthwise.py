@@ -22,7 +22,7 @@ from math import ceil, prod
 
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
-from partitioner.graph import Graph, Op
+from partitioner.ir.graph import Graph, Op
 
 __all__ = ["BlockPart", "Form", "block_parts", "depthwise_form", "form_cycles", "is_depthwise"]
 

@@ -20,7 +20,7 @@ from codegen.neuralscale.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, a
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from isched.program import Instr, Program
-from partitioner.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph
 
 __all__ = ["Image", "SourceRange", "emit_image"]
 

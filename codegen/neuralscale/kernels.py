@@ -29,10 +29,10 @@ from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from isched.program import Instr
 from isched.target import DENSE, Copy
-from partitioner.graph import Constants, Graph, Op
-from partitioner.layers import ELEMENTWISE_KINDS, Layer
-from partitioner.regions import Box
-from partitioner.target import Work
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import Work
 
 __all__ = ["TEMPLATES", "NeuralScaleKernels", "template_of"]
 

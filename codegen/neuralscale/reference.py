@@ -22,8 +22,8 @@ from codegen.neuralscale.depthwise import Form, depthwise_form, is_depthwise
 from codegen.neuralscale.emulation import Bits, Halves
 from codegen.neuralscale.reference_movement import RULES, Rule
 from hw_models.chip import Chip
-from partitioner.graph import Constants, Graph, Op
-from partitioner.layers import Layer
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer
 
 __all__ = ["Bits", "Points", "Read", "emulate"]
 

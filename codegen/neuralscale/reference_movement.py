@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale import emulation as chip
 from codegen.neuralscale.emulation import Halves
-from partitioner.graph import Graph, Op
+from partitioner.ir.graph import Graph, Op
 
 __all__ = ["RULES", "Rule"]
 

@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 
 from hw_models.chip import Chip
 from isched.program import Instr
-from partitioner.access import Access, Full, Index, Linear, View, index_axes
-from partitioner.graph import Graph, Stage
-from partitioner.layers import Layer
-from partitioner.regions import Box
-from partitioner.target import Load, Pass, Work
+from partitioner.ir.access import Access, Full, Index, Linear, View, index_axes
+from partitioner.ir.graph import Graph, Stage
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import Load, Pass, Work
 
 __all__ = ["Code", "Memory", "images_of", "memory_of"]
 

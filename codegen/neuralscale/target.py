@@ -23,8 +23,8 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program import Program
 from isched.timed import CoreIssue, TimedStream
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
 
 __all__ = ["TARGET", "NeuralScaleTarget"]
 

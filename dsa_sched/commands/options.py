@@ -35,7 +35,8 @@ PerPass = int | Literal["auto"] | None
 
 LEVELS = ("O0", "O1", "O2", "O3", "astitch")
 SPILLS = ("none", "longest", "largest", "furthest", "cost", "auto")
-"""Both are those of `partitioner.levels`, said here again so that help loads nothing heavy; a test compares them."""
+"""Both are those of `partitioner.planners.registry`, said here again so that help loads nothing heavy; a test compares
+them."""
 
 
 MOST_DIGITS = 9

@@ -27,7 +27,7 @@ from dsa_sched.placement.scenario import Scenario
 from dsa_sched.placement.schedule import Placement, single_machine
 from dsa_sched.placement.task_graph import Task
 from hw_models.errors import PlacementError
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 __all__ = ["Laboratory"]
 

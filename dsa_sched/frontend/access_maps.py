@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from dsa_sched.frontend.network import Node, Setting, node_proto
 from dsa_sched.frontend.shapes import first_line, shape_text
 from hw_models.errors import ModelError
-from partitioner.access import Access, Full, Grouped, Index, Linear
-from partitioner.graph import Axis, Stage
+from partitioner.ir.access import Access, Full, Grouped, Index, Linear
+from partitioner.ir.graph import Axis, Stage
 
 __all__ = ["OPSET", "Signature", "stages_of"]
 

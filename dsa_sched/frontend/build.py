@@ -26,7 +26,7 @@ from dsa_sched.frontend.operator_stages import Placed, device_stages
 from dsa_sched.frontend.operators import operations_of
 from dsa_sched.frontend.terms import Term
 from hw_models.errors import ModelError
-from partitioner.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
+from partitioner.ir.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
 
 __all__ = ["Built", "build_graph"]
 

@@ -16,7 +16,7 @@ from math import prod
 
 from dsa_sched.frontend.network import Value
 from dsa_sched.frontend.operation import Operation
-from partitioner.regions import matching_runs
+from partitioner.ir.regions import matching_runs
 
 __all__ = ["Axes", "assign_layouts", "channels_last", "keeps_order", "row_major", "view_axes"]
 

@@ -33,7 +33,7 @@ from dsa_sched.frontend.simplify import simplify
 from dsa_sched.frontend.terms import Term
 from dsa_sched.zoo import zoo_model, zoo_names
 from hw_models.errors import ModelError
-from partitioner.graph import Graph
+from partitioner.ir.graph import Graph
 
 __all__ = ["Model", "load_model", "load_network", "load_source"]
 

@@ -9,7 +9,7 @@ import onnx
 
 from dsa_sched.frontend.network import Array, Network, Node, Value
 from dsa_sched.frontend.terms import Term, from_file
-from partitioner.graph import Attribute
+from partitioner.ir.graph import Attribute
 
 __all__ = ["Operation", "Operations", "Refusal", "Rule", "Writer"]
 

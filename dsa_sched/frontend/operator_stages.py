@@ -18,8 +18,8 @@ from dsa_sched.frontend.layout import Axes, row_major
 from dsa_sched.frontend.network import Setting
 from dsa_sched.frontend.operation import Operation
 from dsa_sched.frontend.rules_elementwise import BINARY_KINDS
-from partitioner.access import Access, Full, Grouped, Index, Linear, Scaled, View
-from partitioner.graph import Axis, Stage
+from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled, View
+from partitioner.ir.graph import Axis, Stage
 
 __all__ = ["Placed", "device_stages"]
 

@@ -17,7 +17,7 @@ from onnx import helper
 from dsa_sched.frontend.network import Array, Network, Value
 from dsa_sched.frontend.shapes import initializer_names, shape_text
 from hw_models.errors import ModelError
-from partitioner.graph import Graph, Op
+from partitioner.ir.graph import Graph, Op
 
 __all__ = ["Judge", "RefusedNode", "Unsupported", "model_without", "network_without", "refused_nodes"]
 

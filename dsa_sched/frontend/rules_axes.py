@@ -11,7 +11,7 @@ from dsa_sched.frontend.network import NEAREST, Node
 from dsa_sched.frontend.operation import Refusal, Writer
 from dsa_sched.frontend.rules_window import whole_pool
 from dsa_sched.frontend.shapes import shape_text
-from partitioner.graph import Attribute
+from partitioner.ir.graph import Attribute
 
 __all__ = ["concat", "gather", "pad", "reduce", "reduce_line", "reshape", "slice_", "softmax", "split", "transpose"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Refusal, Writer
-from partitioner.graph import Attribute
+from partitioner.ir.graph import Attribute
 
 __all__ = ["conv", "global_pool", "lrn", "pool", "whole_pool"]
 

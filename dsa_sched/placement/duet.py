@@ -21,7 +21,7 @@ from dsa_sched.placement.schedule import Placement, single_machine
 from dsa_sched.placement.simulate import simulate
 from dsa_sched.placement.task_graph import TaskGraph, group_order
 from hw_models.errors import PlacementError
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 __all__ = ["Phase", "Price", "duet", "duet_compiled", "phases"]
 

@@ -24,7 +24,7 @@ from dsa_sched.placement.problem import Problem
 from dsa_sched.placement.schedule import Placement, Schedule
 from dsa_sched.placement.simulate import simulate
 from dsa_sched.placement.sphinx import sphinx
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

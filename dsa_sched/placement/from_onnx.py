@@ -34,7 +34,7 @@ from dsa_sched.placement.task_graph import (
 )
 from dsa_sched.placement.work import macs_of
 from hw_models.errors import ModelError
-from partitioner.plan import Plan
+from partitioner.ir.plan import Plan
 
 __all__ = ["Part", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
 

@@ -18,7 +18,7 @@ from dsa_sched.placement.problem import Problem, verify_problem
 from dsa_sched.placement.schedule import Placement, Schedule, single_machine, verify_schedule
 from dsa_sched.placement.simulate import simulate
 from hw_models.errors import PlacementError
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 __all__ = [
     "METHODS",

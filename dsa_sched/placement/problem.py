@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dsa_sched.placement.task_graph import TaskGraph, verify_task_graph
 from hw_models.errors import PlacementError
-from partitioner.text import format_line
+from partitioner.ir.text import format_line
 
 __all__ = [
     "MOST_MACHINES",

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
-from partitioner.text import Fields, TextError, as_int, as_names, format_line, parse_lines
+from partitioner.ir.text import Fields, TextError, as_int, as_names, format_line, parse_lines
 
 __all__ = ["Copy", "Placement", "Run", "Schedule", "parse_schedule", "single_machine", "verify_schedule"]
 

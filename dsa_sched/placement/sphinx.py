@@ -39,7 +39,7 @@ from dsa_sched.placement.search_space import (
     random_state,
 )
 from dsa_sched.placement.simulate import simulate
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 __all__ = ["CRITICAL", "sphinx"]
 

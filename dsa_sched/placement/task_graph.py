@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hw_models.errors import PlacementError
-from partitioner.text import TextError, as_int, as_names, format_line, parse_lines
+from partitioner.ir.text import TextError, as_int, as_names, format_line, parse_lines
 
 __all__ = [
     "ENDS",

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 __all__ = ["decision_lines"]
 
@@ -22,7 +22,7 @@ NAMED = 8
 """So many more of a kind are named."""
 
 OPERATOR_VERDICTS = ("fused", "own kernel")
-"""What `partitioner.layers` says about every element-wise operator; these stand at the end."""
+"""What `partitioner.ir.layers` says about every element-wise operator; these stand at the end."""
 
 # Names mostly have one of these characters in them, numbers a digit; a unit belongs to its number.
 _VARYING = re.compile(r"\S*[\d/_]\S*(?: (?:KiB|MiB|GiB|bytes)\b\S*)?")

@@ -21,9 +21,9 @@ from dsa_sched.report.listing import output_console, print_table
 from dsa_sched.whole_file import write_whole
 from hw_models.chip import Chip
 from hw_models.errors import size_text
-from partitioner.bounds import Floor, binding_floor, items_per_second
-from partitioner.plan import MOVES, Step
-from partitioner.regions import Box
+from partitioner.cost.roofline import Floor, binding_floor, items_per_second
+from partitioner.ir.plan import MOVES, Step
+from partitioner.ir.regions import Box
 
 __all__ = ["FORMAT", "explanation_json", "print_detail", "print_explanation", "write_explanation"]
 

@@ -15,9 +15,9 @@ from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
 from hw_models.loading import load_chip
-from partitioner.graph_text import parse_graph
-from partitioner.layers import Layer
-from partitioner.plan import parse_plan
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import parse_plan
 from tests.small_models import classifier, save
 
 ISA = "abacus-v2"

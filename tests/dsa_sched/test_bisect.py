@@ -29,10 +29,10 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.program import Instr
 from isched.target import DENSE
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.regions import Box
-from partitioner.target import Work
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import Work
 from tests.small_models import classifier
 from tests.small_models import save as save_model
 

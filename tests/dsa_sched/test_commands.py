@@ -22,9 +22,9 @@ from dsa_sched.cli import cli
 from dsa_sched.commands import options
 from dsa_sched.zoo import zoo_names
 from isched.program import parse_program
-from partitioner.graph_text import parse_graph
-from partitioner.levels import LEVELS, SPILLS
-from partitioner.plan import parse_plan
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.plan import parse_plan
+from partitioner.planners.registry import LEVELS, SPILLS
 from tests.small_models import classifier, one_node, save
 
 

@@ -21,11 +21,11 @@ from dsa_sched.group_detail import detail_of
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
 from hw_models.errors import ModelError
-from partitioner.decisions import Decision
-from partitioner.graph import Graph
-from partitioner.instance import instance_box
-from partitioner.levels import make_plan
-from partitioner.plan import Binding, Group, Split, Step
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.plan import Binding, Group, Split, Step
+from partitioner.planners.registry import make_plan
+from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
 from tests.small_models import classifier, save

@@ -32,9 +32,9 @@ from hw_models.routes import main_memory
 from isched.lower import lower_plan
 from isched.timing import time_program
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import MOVES, parse_plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import MOVES, parse_plan
+from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
 from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph, tight_chip

@@ -23,7 +23,7 @@ from dsa_sched.judge import LAYER_BOUND, relative_error
 from hw_models.errors import ModelError
 from isched.lower import lower_plan
 from isched.verify import verify_program
-from partitioner.levels import make_plan
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, compile_graph, stcp920
 
 Values = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from dsa_sched.frontend import load_model
 from dsa_sched.frontend.refusals import PLACE, Unsupported
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
-from partitioner.graph import Graph, Op
+from partitioner.ir.graph import Graph, Op
 from tests.small_models import save
 
 node = helper.make_node

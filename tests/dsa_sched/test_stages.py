@@ -13,8 +13,8 @@ from dsa_sched.clock import time_path
 from dsa_sched.frontend.load import load_model
 from dsa_sched.stages import artifact_parts, pixel_stages, plan_groups
 from hw_models.errors import TargetError
-from partitioner.graph_text import parse_graph
-from partitioner.plan import parse_plan
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.plan import parse_plan
 from tests.small_models import classifier, save
 
 

@@ -25,7 +25,7 @@ from isched.timed import Flow, Issue, TimedOp, TimedStream
 from isched.timeline import Timeline
 from isched.timing import time_streams
 from isched.usage import usage_of_run
-from partitioner.plan import parse_plan
+from partitioner.ir.plan import parse_plan
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 

@@ -22,7 +22,7 @@ from dsa_sched.zoo import seeded_inputs, zoo_names
 from hw_models.errors import ModelError, PlanError, TargetError
 from isched.program import Instr, Program
 from isched.verify import verify_program
-from partitioner.levels import LEVELS
+from partitioner.planners.registry import LEVELS
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save
 

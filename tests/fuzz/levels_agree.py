@@ -24,7 +24,7 @@ from dsa_sched.frontend import Model, load_model
 from dsa_sched.runner import execute
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from partitioner.levels import LEVELS
+from partitioner.planners.registry import LEVELS
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded
 

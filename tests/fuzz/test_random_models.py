@@ -14,7 +14,7 @@ from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network import OURS
 from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
 from hw_models.errors import ModelError
-from partitioner.levels import make_plan
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import stcp920
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.fuzz.levels_agree import load

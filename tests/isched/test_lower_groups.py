@@ -8,10 +8,10 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import DoesNotFit, PlanError
-from partitioner.graph import Constants, Graph
-from partitioner.layout import MoveLayout, lay_out
-from partitioner.levels import make_plan
-from partitioner.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.memory.memory_plan import MoveLayout, lay_out
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import check_against_o0, one_group
 from tests.small_graphs import GraphBuilder

@@ -11,9 +11,9 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.lower import lower_plan
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.levels import make_plan
-from partitioner.plan import Plan, parse_plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan, parse_plan
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.small_graphs import GraphBuilder
 

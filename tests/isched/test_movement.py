@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isched.movement import box_regions, gather, scatter
 from isched.program import Region
-from partitioner.regions import Box
+from partitioner.ir.regions import Box
 
 ITEM = 2
 

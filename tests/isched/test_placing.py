@@ -12,10 +12,10 @@ from isched.lower import lower_plan
 from isched.placing import main_lifetimes
 from isched.program import Program
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.layout import lay_out
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chain_graph, random_chip, random_graph

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from isched.program import Program, parse_program
-from partitioner.graph_text import parse_graph
-from partitioner.plan import parse_plan
-from partitioner.text import TextError
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.plan import parse_plan
+from partitioner.ir.text import TextError
 from tests.chip_runs import Compiled, compile_graph, small_chip
 from tests.small_graphs import GraphBuilder
 

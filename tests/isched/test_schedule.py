@@ -18,9 +18,9 @@ from isched.schedule import schedule_program
 from isched.target import Copy
 from isched.timing import time_program
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan
+from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
 from tests.small_graphs import GraphBuilder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from dsa_sched.frontend import load_model
-from partitioner.graph import Graph
-from partitioner.layers import Layer, group_layers
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
 
 __all__ = ["MEBIBYTE", "network_layers", "stages"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from partitioner.access import Access, Index, Linear, Scaled
-from partitioner.graph import Axis, Graph
-from partitioner.layers import Layer, group_layers
-from partitioner.regions import Box, box_size, input_boxes, join
+from partitioner.ir.access import Access, Index, Linear, Scaled
+from partitioner.ir.graph import Axis, Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.regions import Box, box_size, input_boxes, join
 from tests.small_graphs import GraphBuilder
 
 __all__ = ["Builder", "chained_boxes", "groups", "needed_layers"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.errors import DoesNotFit
-from partitioner.allocation import POLICIES, Allocation, Memory, Value, allocate
+from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
 
 UNLIMITED = Memory("DDR", 1 << 40, 64)
 

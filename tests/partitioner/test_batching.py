@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.errors import PlanError
-from partitioner.access import Access, Linear
-from partitioner.batch_axis import batch_problem
-from partitioner.batching import MOST_CANDIDATES, candidate_batches, choose_batch, pass_count, shares_of
-from partitioner.graph import Axis, Graph, Op, Stage, Tensor
-from partitioner.plan_cost import PlanCost
+from partitioner.cost.cost_model import PlanCost
+from partitioner.cost.micro_batching import MOST_CANDIDATES, candidate_batches, choose_batch, pass_count, shares_of
+from partitioner.ir.access import Access, Linear
+from partitioner.ir.batch_independence import batch_problem
+from partitioner.ir.graph import Axis, Graph, Op, Stage, Tensor
 from tests.small_graphs import GraphBuilder
 
 

@@ -7,13 +7,20 @@ import pytest
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from partitioner.bounds import Floor, binding_floor, compulsory_bytes, items_per_second, network_floors, plan_floors
-from partitioner.graph import Constants, Graph
-from partitioner.layout import lay_out
-from partitioner.levels import LEVELS, make_plan
-from partitioner.target import PlanTarget
-from partitioner.tiling import Tiler
-from partitioner.traffic import Traffic, plan_traffic
+from partitioner.cost.roofline import (
+    Floor,
+    binding_floor,
+    compulsory_bytes,
+    items_per_second,
+    network_floors,
+    plan_floors,
+)
+from partitioner.cost.traffic import Traffic, plan_traffic
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.tiling.tiling import Tiler
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

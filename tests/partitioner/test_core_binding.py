@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from partitioner.core_assignment import assign
-from partitioner.core_binding import Binder, renamed
-from partitioner.core_transfers import Transfers
-from partitioner.graph import Graph
-from partitioner.instance import layer_reads
-from partitioner.layers import group_layers
-from partitioner.regions import Box, box_size, holds
+from partitioner.cost.transfer_cost import Transfers
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import group_layers
+from partitioner.ir.regions import Box, box_size, holds
+from partitioner.planners.core_assignment import assign
+from partitioner.planners.core_binding import Binder, renamed
+from partitioner.tiling.core_regions import layer_reads
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

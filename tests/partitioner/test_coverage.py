@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET, NeuralScaleTarget
 from hw_models.errors import PlanError
-from partitioner.coverage import covered
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Binding, Plan
-from partitioner.regions import Box
-from partitioner.verify import verify_plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Binding, Plan
+from partitioner.ir.regions import Box
+from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.verification.coverage import covered
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.group_plans import check_against_o0, one_group
 from tests.movement_graphs import MovementBuilder

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.binding import cut_axis
-from partitioner.footprint import Footprints, cut_pieces, grid_sizes, recomputed_elements, totals
-from partitioner.footprint_symbolic import closed_forms, input_bytes, recomputed_macs, value_at
-from partitioner.graph import Graph
-from partitioner.layers import Layer
-from partitioner.regions import Box, box_size, full_box
+from partitioner.footprint.footprint import Footprints, cut_pieces, grid_sizes, recomputed_elements, totals
+from partitioner.footprint.footprint_symbolic import closed_forms, input_bytes, recomputed_macs, value_at
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_size, full_box
+from partitioner.tiling.core_partition import cut_axis
 from tests.partitioner.random_groups import Builder, chained_boxes, groups, needed_layers
 
 Group = tuple[Graph, tuple[Layer, ...]]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.errors import ModelError
-from partitioner.access import (
+from partitioner.ir.access import (
     Access,
     Full,
     Grouped,
@@ -21,7 +21,7 @@ from partitioner.access import (
     access_from_json,
     access_to_json,
 )
-from partitioner.graph import (
+from partitioner.ir.graph import (
     Attribute,
     Axis,
     Graph,
@@ -31,8 +31,8 @@ from partitioner.graph import (
     content_hash,
     verify_graph,
 )
-from partitioner.graph_text import parse_graph
-from partitioner.text import TextError
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.text import TextError
 
 names = st.text(min_size=1, max_size=12)
 axis_names = st.sampled_from(["n", "y", "x", "f", "ry", "rc", "i0", "scaled", "_k"])

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.decisions import Decision
-from partitioner.footprint import Footprints
-from partitioner.graph import Graph
-from partitioner.grouping import group_layers_into_subgraphs
-from partitioner.layers import Layer, group_layers
-from partitioner.split import SplitOptions, Splitter, Splitting
+from partitioner.footprint.footprint import Footprints
+from partitioner.fusion.grouping import group_layers_into_subgraphs
+from partitioner.fusion.split_factor import SplitOptions, Splitter, Splitting
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
 from tests.partitioner.networks import MEBIBYTE, network_layers
 from tests.partitioner.random_groups import Builder, groups
 

@@ -6,12 +6,12 @@ from math import inf
 
 from hw_models.cost import matrix_cycles, transfer_cycles
 from hw_models.loading import load_chip
-from partitioner.footprint import Footprints
-from partitioner.graph import Graph
-from partitioner.grouping import group_layers_into_subgraphs
-from partitioner.halo import halo_cost, halo_veto
-from partitioner.layers import Layer, group_layers
-from partitioner.split import SplitOptions, Splitter
+from partitioner.footprint.footprint import Footprints
+from partitioner.fusion.grouping import group_layers_into_subgraphs
+from partitioner.fusion.halo import halo_cost, halo_veto
+from partitioner.fusion.split_factor import SplitOptions, Splitter
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
 from tests.partitioner.random_groups import Builder
 
 CHIP = load_chip("stcp920")

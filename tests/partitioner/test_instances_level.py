@@ -10,10 +10,10 @@ from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
 from hw_models.errors import DoesNotFit, PlanError
-from partitioner.layout import lay_out
-from partitioner.levels import make_plan
-from partitioner.plan import Plan, parse_plan
-from partitioner.traffic import Traffic, plan_traffic
+from partitioner.cost.traffic import Traffic, plan_traffic
+from partitioner.ir.plan import Plan, parse_plan
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.group_plans import check_against_o0
 from tests.small_graphs import GraphBuilder

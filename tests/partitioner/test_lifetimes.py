@@ -6,10 +6,10 @@ from itertools import permutations
 
 from hypothesis import given, settings
 
-from partitioner.footprint import Footprints
-from partitioner.graph import Graph
-from partitioner.layers import Layer, group_layers
-from partitioner.lifetimes import Activations, best_order, peak_of, places_of, segments
+from partitioner.footprint.footprint import Footprints
+from partitioner.footprint.peak_memory import Activations, best_order, peak_of, places_of, segments
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
 from tests.partitioner.random_groups import Builder, groups
 
 

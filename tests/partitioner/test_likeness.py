@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from codegen.neuralscale.target import TARGET
-from partitioner.binding import bind
-from partitioner.layers import group_layers
-from partitioner.levels import make_plan
-from partitioner.likeness import likeness
-from partitioner.regions import full_box
+from partitioner.ir.layers import group_layers
+from partitioner.ir.regions import full_box
+from partitioner.ir.structural_key import likeness
+from partitioner.planners.registry import make_plan
+from partitioner.tiling.core_partition import bind
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
 

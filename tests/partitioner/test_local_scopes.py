@@ -6,11 +6,11 @@ import pytest
 
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
-from partitioner.graph import Constants, Graph
-from partitioner.layout import lay_out
-from partitioner.levels import make_plan
-from partitioner.plan import Plan
-from partitioner.verify import verify_plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import make_plan
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.partitioner.test_scopes import two_levels
 from tests.small_graphs import GraphBuilder

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from hw_models.errors import DoesNotFit
-from partitioner.ordering import METHODS, breadth_first, choose_order, depth_first, heaviest_first, post_order
-from partitioner.ordering_cost import InstanceGraph, Node, Room, evaluate
-from partitioner.ordering_search import searched
+from partitioner.ordering.cost import InstanceGraph, Node, Room, evaluate
+from partitioner.ordering.methods import METHODS, breadth_first, choose_order, depth_first, heaviest_first, post_order
+from partitioner.ordering.window_search import searched
 from tests.instance_graphs import case, cases, faults, pyramid
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from hw_models.errors import DoesNotFit, PlanError
-from partitioner.ordering import breadth_first, depth_first
-from partitioner.ordering_cost import InstanceGraph, Node, Room, evaluate
-from partitioner.ordering_scopes import Lifetime, Scope, assign_scopes, scope_cost
+from partitioner.ordering.cost import InstanceGraph, Node, Room, evaluate
+from partitioner.ordering.methods import breadth_first, depth_first
+from partitioner.ordering.scope_assignment import Lifetime, Scope, assign_scopes, scope_cost
 from tests.instance_graphs import cases, cheapest_by_hand, faults, pyramid
 
 

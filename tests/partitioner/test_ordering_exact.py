@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw_models.errors import DoesNotFit
-from partitioner.ordering import breadth_first, choose_order
-from partitioner.ordering_cost import InstanceGraph, Node, Room, evaluate
-from partitioner.ordering_exact import exact_order
+from partitioner.ordering.cost import InstanceGraph, Node, Room, evaluate
+from partitioner.ordering.cpsat import exact_order
+from partitioner.ordering.methods import breadth_first, choose_order
 from tests.instance_graphs import case, cases, cheapest_by_hand, faults, pyramid
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioner.packing import Item, largest_gap, pack, peak_bytes
+from partitioner.memory.offset_assignment import Item, largest_gap, pack, peak_bytes
 
 CAPACITY = 256
 

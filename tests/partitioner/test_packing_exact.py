@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from partitioner.allocation import POLICIES, Memory, Value, allocate
-from partitioner.packing import Item, lowest, pack, peak_bytes
-from partitioner.packing_exact import exact_height, exact_spill
+from partitioner.memory.offset_assignment import Item, lowest, pack, peak_bytes
+from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
+from partitioner.memory.spill_policies import POLICIES, Memory, Value, allocate
 
 UNIT = 2
 HIGHEST = 1.1

@@ -9,12 +9,12 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import ModelError, PlanError
-from partitioner.graph import Graph, Op
-from partitioner.layers import Layer, group_layers
-from partitioner.levels import make_plan
-from partitioner.plan import Binding, Exchange, Plan, Split, parse_plan
-from partitioner.text import TextError
-from partitioner.verify import verify_plan
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.plan import Binding, Exchange, Plan, Split, parse_plan
+from partitioner.ir.text import TextError
+from partitioner.planners.registry import make_plan
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -8,9 +8,9 @@ from codegen.neuralscale.target import TARGET
 from isched.lower import lower_plan
 from isched.timed import timed_streams
 from isched.timing import time_streams
-from partitioner.graph import Constants, Graph
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan_cost import PlanCost, StepCost, plan_cycles
+from partitioner.cost.cost_model import PlanCost, StepCost, plan_cycles
+from partitioner.ir.graph import Constants, Graph
+from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

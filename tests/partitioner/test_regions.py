@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.access import Access, Full, Grouped, Index, Linear, Scaled, View
-from partitioner.graph import Axis, Graph, Op, Stage, Tensor
-from partitioner.regions import Box, box_size, full_box, input_boxes, join, matching_runs, run_count
+from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled, View
+from partitioner.ir.graph import Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join, matching_runs, run_count
 
 Point = dict[str, int]
 

@@ -9,13 +9,13 @@ import pytest
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from partitioner.graph import Constants, Graph
-from partitioner.layout import lay_out
-from partitioner.levels import make_plan
-from partitioner.packing import Item, peak_bytes
-from partitioner.plan import Plan
-from partitioner.verify import verify_plan
-from partitioner.waiting import waiting_values
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan
+from partitioner.ir.value_lifetimes import waiting_values
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.offset_assignment import Item, peak_bytes
+from partitioner.planners.registry import make_plan
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -8,13 +8,13 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import ModelError
-from partitioner.graph import Constants, Graph
-from partitioner.layout import lay_out
-from partitioner.levels import SPILLS, make_plan
-from partitioner.plan import Plan, parse_plan
-from partitioner.plan_cost import plan_cycles
-from partitioner.tiling import Tiler
-from partitioner.traffic import plan_traffic
+from partitioner.cost.cost_model import plan_cycles
+from partitioner.cost.traffic import plan_traffic
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Plan, parse_plan
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import SPILLS, make_plan
+from partitioner.tiling.tiling import Tiler
 from tests.chip_runs import small_chip
 from tests.group_plans import check_against_o0
 from tests.partition_graphs import Seeded, random_graph

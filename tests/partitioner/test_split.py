@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.footprint import Footprints, cut_pieces
-from partitioner.graph import Graph
-from partitioner.layers import Layer
-from partitioner.lifetimes import Activations, peak_of
-from partitioner.split import SplitOptions, Splitter, Splitting, best_of, candidates
+from partitioner.footprint.footprint import Footprints, cut_pieces
+from partitioner.footprint.peak_memory import Activations, peak_of
+from partitioner.fusion.split_factor import SplitOptions, Splitter, Splitting, best_of, candidates
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
 from tests.partitioner.networks import MEBIBYTE, network_layers, stages
 from tests.partitioner.random_groups import Builder, groups, needed_layers
 

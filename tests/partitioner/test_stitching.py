@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
-from partitioner.graph import Constants, Graph
-from partitioner.layers import group_layers
-from partitioner.layout import lay_out
-from partitioner.levels import make_plan
-from partitioner.plan import Plan
-from partitioner.stitching import COMPUTE_BOUND_KINDS, neighbours
-from partitioner.verify import verify_plan
-from partitioner.waiting import activations
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import group_layers
+from partitioner.ir.plan import Plan
+from partitioner.ir.value_lifetimes import activations
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.astitch import COMPUTE_BOUND_KINDS, neighbours
+from partitioner.planners.registry import make_plan
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -9,11 +9,11 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from partitioner.graph import Graph
-from partitioner.layers import Layer, group_layers
-from partitioner.regions import box_size, full_box
-from partitioner.residency import NOTHING, Residents
-from partitioner.tiling import Tiler, Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.regions import box_size, full_box
+from partitioner.tiling.buffer_aliasing import NOTHING, Residents
+from partitioner.tiling.tiling import Tiler, Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
 from tests.chip_runs import compile_graph, small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -13,15 +13,15 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.lower import lower_plan
 from isched.verify import verify_program
-from partitioner.fetches import relay
-from partitioner.graph import Constants, Graph
-from partitioner.instance import instance_box
-from partitioner.layout import lay_out
-from partitioner.levels import LEVELS, make_plan
-from partitioner.plan import Binding, Exchange, Group, Plan, Split, Step
-from partitioner.tiling import Tiler
-from partitioner.traffic import Traffic, plan_traffic
-from partitioner.verify import verify_plan
+from partitioner.cost.traffic import Traffic, plan_traffic
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.tiling.core_regions import instance_box
+from partitioner.tiling.tile_loads import relay
+from partitioner.tiling.tiling import Tiler
+from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
 from tests.small_graphs import GraphBuilder

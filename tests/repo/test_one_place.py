@@ -142,8 +142,8 @@ import numpy as np
 
 from codegen.target import ClusterFiles, Execution
 from isched.program import Instr, Region
-from partitioner.regions import box_size
-from partitioner.target import Buffer, Load, Pass, Work
+from partitioner.ir.regions import box_size
+from partitioner.ir.target import Buffer, Load, Pass, Work
 
 KERNELS = {
     "relu": lambda x: np.maximum(x, 0),

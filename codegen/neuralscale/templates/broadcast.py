@@ -15,8 +15,8 @@ from math import prod
 
 from codegen.neuralscale.issue import Issue, Matrix
 from isched.program import Instr
-from partitioner.graph import Graph
-from partitioner.regions import Box
+from partitioner.ir.graph import Graph
+from partitioner.ir.regions import Box
 
 __all__ = ["combine", "is_immediate", "operand_box", "padded_shape", "same_shape"]
 

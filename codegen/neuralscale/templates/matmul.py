@@ -27,10 +27,10 @@ from codegen.neuralscale.templates.tile import (
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles
 from isched.program import Instr
-from partitioner.graph import Graph, Op
-from partitioner.layers import Layer
-from partitioner.regions import Box, box_shape
-from partitioner.target import Buffer, Load, Pass, Work
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.target import Buffer, Load, Pass, Work
 
 __all__ = ["MatmulTemplate"]
 

@@ -13,10 +13,10 @@ from codegen.neuralscale.templates.tile import (
 )
 from hw_models.chip import Chip
 from isched.program import Instr
-from partitioner.graph import Graph, Op
-from partitioner.layers import Layer
-from partitioner.regions import Box
-from partitioner.target import Pass, Work
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import Pass, Work
 
 __all__ = ["PointwiseTemplate"]
 

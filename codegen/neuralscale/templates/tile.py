@@ -18,10 +18,10 @@ from codegen.neuralscale.templates.strided import ITEM_BYTES
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from isched.program import Instr
-from partitioner.graph import Constants, Graph, Op
-from partitioner.layers import Layer
-from partitioner.regions import Box, box_shape, box_size, input_boxes
-from partitioner.target import Buffer, Load, Work
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape, box_size, input_boxes
+from partitioner.ir.target import Buffer, Load, Work
 
 __all__ = [
     "DATA",

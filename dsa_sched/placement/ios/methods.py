@@ -21,7 +21,7 @@ from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_sta
 from dsa_sched.placement.methods import Outcome, Search, finished
 from dsa_sched.placement.problem import Problem
 from hw_models.errors import PlacementError
-from partitioner.decisions import Decision
+from partitioner.ir.decisions import Decision
 
 __all__ = ["greedy", "ios", "ios_both", "ios_merge", "sequential"]
 

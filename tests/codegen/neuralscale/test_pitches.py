@@ -7,8 +7,8 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import TargetError
-from partitioner.regions import Box
-from partitioner.target import Work
+from partitioner.ir.regions import Box
+from partitioner.ir.target import Work
 from tests.tile_runs import PATTERN, pitched_variants, run_tile
 from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip
 

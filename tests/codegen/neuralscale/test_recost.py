@@ -12,7 +12,7 @@ from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from isched.lower import lower_plan
 from isched.timed import timed_streams
-from partitioner.levels import make_plan
+from partitioner.planners.registry import make_plan
 from tests.small_graphs import GraphBuilder
 
 CHIP = load_chip("stcp920")

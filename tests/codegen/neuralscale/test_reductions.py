@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.reductions import LONGEST_REDUCTION, reduction_runs, staged_runs
 from codegen.neuralscale.target import TARGET
-from partitioner.levels import make_plan
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
 

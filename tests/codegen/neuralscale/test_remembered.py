@@ -11,9 +11,9 @@ from codegen.neuralscale.kernels import template_of
 from codegen.neuralscale.remembered import images_of
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.templates.tile import Tile
-from partitioner.graph import Constants, Graph
-from partitioner.layers import Layer, group_layers
-from partitioner.tiling import buffer_sizes, place_buffers
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.tiling.tiling import buffer_sizes, place_buffers
 from tests.chip_runs import stcp920
 from tests.movement_graphs import MovementBuilder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from partitioner.graph import Attribute
+from partitioner.ir.graph import Attribute
 from tests.chip_runs import compile_graph
 from tests.float_model import evaluate, relative_error
 from tests.small_graphs import GraphBuilder

@@ -22,8 +22,8 @@ from isched.program import Instr, Program, Region, Stream
 from isched.timed import TimedOp, TimedStream, timed_streams
 from isched.timing import time_streams
 from isched.verify import verify_program
-from partitioner.graph import Constants, Graph
-from partitioner.levels import LEVELS, make_plan
+from partitioner.ir.graph import Constants, Graph
+from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.codegen.neuralscale.test_corpus import CASES, Case
 from tests.movement_graphs import MovementBuilder

@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 
 from dsa_sched.frontend.network import Origin
-from partitioner.graph import Graph, Op, Tensor
+from partitioner.ir.graph import Graph, Op, Tensor
 
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]

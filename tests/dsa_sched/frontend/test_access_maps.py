@@ -9,9 +9,9 @@ import pytest
 
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.access_maps import Signature, stages_of
-from partitioner.access import Access, Grouped, Linear
-from partitioner.graph import Graph, Op, Stage
-from partitioner.regions import Box, box_size, input_boxes
+from partitioner.ir.access import Access, Grouped, Linear
+from partitioner.ir.graph import Graph, Op, Stage
+from partitioner.ir.regions import Box, box_size, input_boxes
 from tests.dsa_sched.frontend.numpy_graph import Doubles, evaluate
 from tests.dsa_sched.frontend.test_operators import CASES, load
 

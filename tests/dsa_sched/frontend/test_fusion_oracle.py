@@ -7,7 +7,7 @@ import pytest
 from dsa_sched.frontend.build import build_graph
 from dsa_sched.frontend.fusion_oracle import fused_kernels
 from dsa_sched.frontend.load import load_network
-from partitioner.layers import group_layers
+from partitioner.ir.layers import group_layers
 
 
 @pytest.mark.parametrize(("name", "count"), [("resnet50", 57), ("squeezenet", 39), ("shufflenet", 75)])

@@ -12,7 +12,7 @@ import pytest
 
 from dsa_sched.frontend import load_model
 from dsa_sched.zoo import seeded_inputs
-from partitioner.graph_text import parse_graph
+from partitioner.ir.graph_text import parse_graph
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 

@@ -1,0 +1,174 @@
+"""How many items of the batch a cluster works on at once: its share in one pass, or in several smaller ones.
+
+    items, clusters --divide--> share of a cluster --candidates--> plans and their costs --choose_batch--> Batching
+
+A large pass launches less often and reads weights less often; a small one keeps what waits between layers on the chip.
+Which wins is asked of the cost model, with the numbers of all candidates in the decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt, log
+
+from hw_models.errors import PlanError
+from partitioner.cost.cost_model import PlanCost
+from partitioner.ir.decisions import Decision
+
+__all__ = ["MOST_CANDIDATES", "Batching", "Candidate", "candidate_batches", "choose_batch", "pass_count", "shares_of"]
+
+MOST_CANDIDATES = 6
+"""Each costs a graph and a plan of its own, a few seconds for a large network."""
+
+SUBJECT = "batch"
+
+
+def shares_of(items: int, clusters: int) -> tuple[int, ...]:
+    """Items of each cluster; the first ones take one more where the batch does not divide evenly."""
+    return tuple(items // clusters + (cluster < items % clusters) for cluster in range(clusters))
+
+
+def pass_count(share: int, batch_per_pass: int) -> int:
+    """Passes for a share; the last one may be filled up."""
+    return -(-share // batch_per_pass)
+
+
+def candidate_batches(share: int, most: int = MOST_CANDIDATES) -> tuple[int, ...]:
+    """Batches to try for a cluster's share, rising: powers of two and divisors. Where there are more than `most`, those
+    nearest to a geometric ladder from 1 to the share, divisors first: they leave no pass half empty."""
+    small = [n for n in range(1, isqrt(share) + 1) if share % n == 0]
+    divisors = {*small, *(share // n for n in small)}
+    found = divisors | {1 << n for n in range(share.bit_length())}
+    if len(found) <= most:
+        return tuple(sorted(found))
+    rungs = (share ** (number / (most - 1)) for number in range(most))
+    return tuple(sorted({_nearest(rung, found, divisors) for rung in rungs}))
+
+
+def _nearest(rung: float, found: set[int], divisors: set[int]) -> int:
+    return min(found, key=lambda n: (round(abs(log(n / rung)), 9), n not in divisors, n))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A batch that was tried. `cycles` are those of all passes of the largest share, launches and a last pass that is
+    not full included; `refusal` says why it cannot be had (and then there are no cycles)."""
+
+    batch_per_pass: int
+    passes: int
+    pass_cycles: float = 0.0
+    kernels: int = 0
+    refusal: str = ""
+
+    @property
+    def cycles(self) -> float:
+        return self.passes * self.pass_cycles
+
+
+@dataclass(frozen=True)
+class Batching:
+    """What was chosen: each cluster works off its share in passes of `batch_per_pass`. `ranked` are all candidates that
+    have a plan, best first."""
+
+    shares: tuple[int, ...]
+    chosen: Candidate
+    ranked: tuple[Candidate, ...]
+    refused: tuple[Candidate, ...]
+    decisions: tuple[Decision, ...]
+    batch_share: float | None = None
+    """What the batch alone brings of the gain over O0 at the smallest batch, in logarithms; None where nobody asked."""
+
+    @property
+    def batch_per_pass(self) -> int:
+        return self.chosen.batch_per_pass
+
+    @property
+    def passes(self) -> int:
+        """Of the cluster with the largest share."""
+        return self.chosen.passes
+
+    @property
+    def cycles_per_item(self) -> float:
+        """Of one cluster."""
+        return self.chosen.cycles / self.shares[0]
+
+
+def choose_batch(
+    costs: Mapping[int, PlanCost | str],
+    items: int,
+    clusters: int,
+    base_cycles_per_item: float | None = None,
+) -> Batching:
+    """The candidate whose passes take fewest cycles for the largest share; of equal ones the larger batch.
+
+    `costs` gives each candidate's cost, or why it cannot be had. `base_cycles_per_item` is what level O0 takes for an
+    item at the smallest candidate that can: with it, decisions say how much of the gain the batch alone brings.
+    Raises PlanError when no candidate can be had.
+    """
+    shares = shares_of(items, clusters)
+    share = shares[0]
+    candidates = []
+    for batch, cost in sorted(costs.items()):
+        passes = pass_count(share, batch)
+        if isinstance(cost, str):
+            candidates.append(Candidate(batch, passes, refusal=cost))
+        else:
+            candidates.append(Candidate(batch, passes, cost.cycles, cost.kernels))
+    ranked = tuple(sorted((c for c in candidates if not c.refusal), key=lambda c: (c.cycles, c.passes)))
+    refused = tuple(candidate for candidate in candidates if candidate.refusal)
+    if not ranked:
+        raise PlanError(
+            f"batch of {share} per cluster",
+            needs="one batch per pass that has a plan",
+            has="; ".join(f"{c.batch_per_pass}: {c.refusal}" for c in refused),
+        )
+    gain, batch_share = _gain(ranked, share, base_cycles_per_item)
+    decisions = (_choice(ranked, shares), *gain, *_others(ranked[1:], refused))
+    return Batching(shares, ranked[0], ranked, refused, decisions, batch_share)
+
+
+def _choice(ranked: tuple[Candidate, ...], shares: tuple[int, ...]) -> Decision:
+    best = ranked[0]
+    clusters = f"{len(shares)} clusters" if len(shares) > 1 else "1 cluster"
+    numbers = ", ".join(_numbers(c, shares[0]) for c in sorted(ranked, key=lambda c: c.batch_per_pass))
+    return Decision(
+        SUBJECT,
+        f"{best.batch_per_pass} a pass, {_passes(best.passes)}",
+        f"{sum(shares)} items on {clusters}, {shares[0]} on the fullest: cycles per item {numbers}",
+    )
+
+
+def _gain(
+    ranked: tuple[Candidate, ...], share: int, base_cycles_per_item: float | None
+) -> tuple[tuple[Decision, ...], float | None]:
+    """How much of the gain over O0 at the smallest batch comes from the batch alone, at equal level."""
+    small, best = min(ranked, key=lambda c: c.batch_per_pass), ranked[0]
+    if base_cycles_per_item is None:
+        return (), None
+    here = best.cycles / share
+    gain = base_cycles_per_item / here
+    alone = small.pass_cycles / small.batch_per_pass / here
+    part = log(alone) / log(gain) if gain != 1 else 0.0
+    reason = (
+        f"{gain:.2f} times fewer cycles per item than O0 at batch {small.batch_per_pass}; "
+        f"the larger batch alone brings {alone:.2f} times, {part:.0%} of it in logarithms"
+    )
+    return (Decision(SUBJECT, f"gain {gain:.2f}, by the batch alone {alone:.2f}", reason),), part
+
+
+def _others(lost: tuple[Candidate, ...], refused: tuple[Candidate, ...]) -> list[Decision]:
+    found = [
+        Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"{_passes(c.passes)} of {c.pass_cycles:,.0f} cycles, "
+                 f"{c.cycles:,.0f} in all")
+        for c in lost
+    ]  # fmt: skip
+    return found + [Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"cannot be had: {c.refusal}") for c in refused]
+
+
+def _numbers(candidate: Candidate, share: int) -> str:
+    return f"{candidate.cycles / share:,.0f} at {candidate.batch_per_pass}"
+
+
+def _passes(count: int) -> str:
+    return "1 pass" if count == 1 else f"{count} passes"

@@ -1,0 +1,142 @@
+"""Roofline floors: cycles below which no plan can run, whatever is fused, cut or ordered; and what binds a given plan.
+
+    graph, chip           --each value moved once, each product done once--> floors of the network
+    Traffic (a plan's)    --its bytes, its cycles--> floors of the plan, by group
+
+Floors count the whole batch of one cluster. A floor of the network holds for every plan; a floor of a plan is what it
+needs of one engine or memory when all others wait for nothing. The largest floor binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, prod
+
+from hw_models.chip import Chip, MatrixEngine, VectorEngine
+from hw_models.routes import main_memory
+from partitioner.cost.traffic import Part, Traffic
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import ELEMENTWISE_KINDS, group_layers
+
+__all__ = ["Floor", "binding_floor", "compulsory_bytes", "items_per_second", "network_floors", "plan_floors"]
+
+DTYPE = "float16"
+
+VECTOR_KINDS = ELEMENTWISE_KINDS | {"softmax", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"}
+"""Sums and means can be products with ones, and data are moved by other engines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """`cycles` that the engine or memory `name` needs at least; `reason` with the numbers."""
+
+    name: str
+    cycles: float
+    reason: str
+
+
+def binding_floor(floors: Iterable[Floor]) -> Floor:
+    """The largest."""
+    return max(floors, key=lambda floor: floor.cycles)
+
+
+def items_per_second(chip: Chip, cycles: float, items: int) -> float:
+    """Items (images) a second on all clusters, where one cluster takes `cycles` for `items`."""
+    return items * chip.clusters * chip.clock_hz / cycles if cycles else 0.0
+
+
+def compulsory_bytes(graph: Graph) -> tuple[int, int]:
+    """(read, written): inputs and constants that some operator reads come in once, outputs leave once."""
+    read = {name for op in graph.ops for name in op.inputs} - set(graph.producer)
+    loaded = sum(graph.by_name[name].size_bytes for name in read)
+    outputs = {name for name in graph.outputs if name in graph.producer}
+    return loaded, sum(graph.by_name[name].size_bytes for name in outputs)
+
+
+def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
+    """Floors of every plan: matrix engines, vector engines, main memory; those of engines only where they work."""
+    matrix = next((engine for engine in chip.engines if isinstance(engine, MatrixEngine)), None)
+    vector = next((engine for engine in chip.engines if isinstance(engine, VectorEngine)), None)
+    floors = []
+    elements = _vector_elements(graph)
+    macs = sum(op.macs for op in graph.ops if not _depthwise(graph, op))
+    if matrix is not None and macs:
+        cycles = sum(_array_cycles(graph, op, matrix, chip) for op in graph.ops) / chip.cores_per_cluster
+        peak = macs / (chip.cores_per_cluster * _rate(matrix))
+        reason = f"{macs:,} multiply-accumulates, {peak:,.0f} cycles at the peak, in whole tiles of the array"
+        floors.append(Floor(matrix.name, cycles, reason))
+    elif macs:
+        elements += macs
+    if vector is not None and elements:
+        cycles = elements / (chip.cores_per_cluster * _rate(vector))
+        floors.append(Floor(vector.name, cycles, f"{elements:,} elements, each worked on once"))
+    main = main_memory(chip)
+    read, written = compulsory_bytes(graph)
+    reason = f"{read:,} bytes of inputs and constants in, {written:,} bytes of outputs out, each once"
+    return (*floors, Floor(main, _memory_cycles(chip, main, read, written), reason))
+
+
+def _array_cycles(graph: Graph, op: Op, matrix: MatrixEngine, chip: Chip) -> float:
+    """Cycles of one core for all products of an operator, ragged tiles of the array counted as full ones."""
+    if not op.macs or _depthwise(graph, op):
+        return 0.0
+    shape = graph.by_name[op.outputs[0]].shape
+    channels = shape[-1] if shape else 1
+    cell = _rate(matrix) // (matrix.array_pixels * matrix.array_channels)
+    steps = ceil(op.macs // prod(shape) / cell) + chip.assumed.matrix_tile_cycles
+    return ceil(prod(shape[:-1]) / matrix.array_pixels) * ceil(channels / matrix.array_channels) * steps
+
+
+def _depthwise(graph: Graph, op: Op) -> bool:
+    """Whether each channel is a convolution of its own: such may run on the vector engine instead."""
+    return op.kind == "conv" and int(op.number("groups")) == graph.by_name[op.inputs[0]].shape[-1] > 1
+
+
+def _vector_elements(graph: Graph) -> int:
+    """Results that only a vector engine makes, once a layer: engines may do several operators in one pass."""
+    layers, _ = group_layers(graph)
+    return sum(
+        prod(graph.by_name[layer.output].shape)
+        for layer in layers
+        if any(graph.op_by_name[name].kind in VECTOR_KINDS for name in layer.ops)
+    )
+
+
+def plan_floors(traffic: Traffic, chip: Chip, parts: Iterable[Part] | None = None) -> tuple[Floor, ...]:
+    """What a plan, or some parts of it, needs of each engine and of each memory that the cores share."""
+    chosen = traffic.parts if parts is None else tuple(parts)
+    movers = {engine.name for engine in chip.engines if engine.kind in ("dma", "transfer")}
+    floors = [
+        Floor(engine, cycles, "cycles of the busiest core, round by round")
+        for engine, cycles in traffic.busy(chosen).items()
+        if engine not in movers
+    ]
+    ways = traffic.ways(chosen)
+    for memory in chip.memories:
+        if memory.scope == "core":
+            continue
+        read = sum(size for (source, _), size in ways.items() if source == memory.name)
+        written = sum(size for (_, target), size in ways.items() if target == memory.name)
+        if read or written:
+            cycles = _memory_cycles(chip, memory.name, read, written)
+            floors.append(Floor(memory.name, cycles, f"{read:,} bytes read, {written:,} bytes written"))
+    return tuple(floors)
+
+
+def _memory_cycles(chip: Chip, name: str, read_bytes: int, written_bytes: int) -> float:
+    """Both directions share the memory's own bandwidth where the chip file gives one; each has its links' anyway."""
+    memory = chip.memory(name)
+    own = memory.bandwidth_bytes_per_cycle
+    shared = (read_bytes + written_bytes) / own if own else 0.0
+    out = sum(link.bandwidth_bytes_per_cycle for link in chip.links if link.source == name)
+    into = sum(link.bandwidth_bytes_per_cycle for link in chip.links if link.destination == name)
+    ways = (read_bytes / out if out else 0.0, written_bytes / into if into else 0.0)
+    return max(shared, *ways)
+
+
+def _rate(engine: MatrixEngine | VectorEngine) -> int:
+    """Products or elements a cycle in half precision; in its fastest type where the engine has no such."""
+    of = engine.macs_per_cycle if isinstance(engine, MatrixEngine) else engine.elements_per_cycle
+    names = [rate.dtype for rate in engine.rates]
+    return of(DTYPE) if DTYPE in names else max(of(name) for name in names)

@@ -1,0 +1,153 @@
+"""What a plan moves between memories and how often it computes: bytes by way, by layer, exact from the layout.
+
+    Plan, Layout --rounds, stores, exchanges, moves, tiles--> Part, Part, ... --added up--> bytes by way, group, step
+
+The bytes are those that the lowered program moves; nothing is lowered. Without a `Tiler` the loads and stores of tiles
+are left out: what enters and leaves the main memory is exact all the same and costs next to nothing to find, which is
+what a search needs. Cycles of the engines come from the cost model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hw_models.chip import Chip
+from hw_models.routes import main_memory
+from partitioner.cost.data_movement import Busy, Counting, Move, Way, sums
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Plan
+from partitioner.ir.regions import box_size, full_box
+from partitioner.memory.memory_plan import Layout, MoveLayout
+from partitioner.tiling.tiling import Tiler
+
+__all__ = ["Move", "Part", "Traffic", "Way", "layer_macs", "plan_traffic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One layer of one instance, or one move: `step` is its position in the plan, `layer` "" for a move. `macs` and
+    `elements` are what all cores compute together, overlaps included."""
+
+    step: int
+    group: str
+    instance: int
+    layer: str
+    moves: tuple[Move, ...]
+    macs: int = 0
+    elements: int = 0
+    busy: tuple[tuple[str, float], ...] = ()
+    """Cycles that each engine works, of the busiest core of every round, added up."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """All parts of a plan in order. `main` names the main memory; `values` gives each tensor's bytes, and `macs` what
+    each layer computes when nothing is computed twice."""
+
+    parts: tuple[Part, ...]
+    main: str
+    values: Mapping[str, int]
+    macs: Mapping[str, int]
+
+    @cached_property
+    def by_way(self) -> dict[Way, int]:
+        """Bytes by way, over the whole plan."""
+        return self.ways(self.parts)
+
+    @cached_property
+    def by_group(self) -> dict[str, dict[Way, int]]:
+        """Group -> bytes by way; a move counts for the group that reads."""
+        groups: dict[str, list[Part]] = {}
+        for part in self.parts:
+            groups.setdefault(part.group, []).append(part)
+        return {name: self.ways(parts) for name, parts in groups.items()}
+
+    def busy(self, parts: Iterable[Part] | None = None) -> dict[str, float]:
+        """Engine -> cycles that it works, in all parts or in some."""
+        total: Busy = {}
+        for part in self.parts if parts is None else parts:
+            for engine, cycles in part.busy:
+                total[engine] = total.get(engine, 0.0) + cycles
+        return total
+
+    def ways(self, parts: Iterable[Part]) -> dict[Way, int]:
+        """Bytes by way of some parts."""
+        return sums((move.way, move.size_bytes) for part in parts for move in part.moves)
+
+    def main_bytes(self, parts: Iterable[Part] | None = None) -> int:
+        """Bytes into and out of the main memory."""
+        ways = self.by_way if parts is None else self.ways(parts)
+        return sum(size for way, size in ways.items() if self.main in way)
+
+    @cached_property
+    def loaded_bytes(self) -> dict[str, int]:
+        """Value -> bytes of it that are read from the main memory."""
+        return self._by_value(lambda way: way[0] == self.main)
+
+    @cached_property
+    def stored_bytes(self) -> dict[str, int]:
+        """Value -> bytes of it that are written to the main memory."""
+        return self._by_value(lambda way: way[1] == self.main)
+
+    @cached_property
+    def redundant_bytes(self) -> int:
+        """Bytes read from the main memory beyond once each value: at least so many come again."""
+        return sum(max(0, size - self.values[name]) for name, size in self.loaded_bytes.items())
+
+    @cached_property
+    def total_macs(self) -> int:
+        return sum(part.macs for part in self.parts)
+
+    @property
+    def recompute_share(self) -> float:
+        """Multiply-accumulates done again, as a part of those of the network; 0 for a network without any."""
+        return self.recompute_of(self.parts)
+
+    def recompute_of(self, parts: Iterable[Part]) -> float:
+        """The same for layers all of whose parts are given."""
+        chosen = tuple(parts)
+        once = sum(self.macs[layer] for layer in {part.layer for part in chosen} if layer)
+        return sum(part.macs for part in chosen) / once - 1 if once else 0.0
+
+    def _by_value(self, wanted: Callable[[Way], bool]) -> dict[str, int]:
+        return sums((move.tensor, move.size_bytes) for part in self.parts for move in part.moves if wanted(move.way))
+
+
+def layer_macs(graph: Graph, layer: Layer) -> int:
+    """Multiply-accumulates of a layer when each is done once."""
+    return sum(graph.op_by_name[name].macs for name in layer.ops)
+
+
+def plan_traffic(plan: Plan, layout: Layout, graph: Graph, chip: Chip, tiler: Tiler | None = None) -> Traffic:
+    """What `plan` moves and computes when it is laid out as `layout` says.
+
+    With the `tiler` that laid it out every way is counted. Without one, loads and stores of tiles are left out: the
+    ways from and to the main memory, exchanges and moves remain.
+    """
+    count = Counting(layout, graph, chip, tiler, main_memory(chip))
+    parts: list[Part] = []
+    for position, (step, laid) in enumerate(zip(plan.steps, layout.steps, strict=True)):
+        if isinstance(laid, MoveLayout):
+            spent: Busy = {}
+            moves = _merged(count.together(count.move(step, laid), spent))
+            parts.append(Part(position, step.group, step.instance, "", moves, busy=tuple(spent.items())))
+            continue
+        for entry in laid:
+            size = sum(box_size(box) for box in entry.boxes)
+            macs = layer_macs(graph, entry.layer) * size // box_size(full_box(graph.by_name[entry.layer.output].shape))
+            busy: Busy = {}
+            moves = _merged(count.layer(step, entry, busy))
+            name = entry.layer.name
+            parts.append(Part(position, step.group, step.instance, name, moves, macs, size, tuple(busy.items())))
+    values = {tensor.name: tensor.size_bytes for tensor in graph.tensors}
+    macs_once = {layer.name: layer_macs(graph, layer) for group in plan.groups for layer in group.layers}
+    return Traffic(tuple(parts), count.main, values, macs_once)
+
+
+def _merged(moves: Iterable[Move]) -> tuple[Move, ...]:
+    """One move a value and way."""
+    sizes = sums(((move.tensor, move.way), move.size_bytes) for move in moves)
+    return tuple(Move(tensor, way, size) for (tensor, way), size in sizes.items() if size)

@@ -1,0 +1,295 @@
+"""How far a piece of one axis reaches back: intervals of a tensor as closed functions of the piece's two cut points.
+
+    output [c, c') along an axis  -->  data [low(c), high(c')) along the matched axis
+
+Every access map is monotone along the axis it is cut by, so both ends are *terms*,
+
+    clamp(scale * floor((multiplier * c + addend) / divisor) + offset, low, high)
+
+and terms stay terms when one operator is put behind another: clamping at a tensor's border moves through the next map
+exactly. A chain of a hundred convolutions is one term; only a floor of a multiple of a floor nests. Several consumers
+join by minimum and maximum. The same objects are evaluated in numpy (`Term.at`, `Reach.intervals`) by the search and
+printed as sympy expressions (`partitioner.footprint.footprint_symbolic`) for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Guard",
+    "Integers",
+    "Reach",
+    "Span",
+    "Term",
+    "after",
+    "can_be_empty",
+    "compose",
+    "constant",
+    "hull",
+    "join_reaches",
+    "reduced",
+    "whole_reach",
+]
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+FAR = 1 << 62
+"""Beyond every index: an end that nothing clamps."""
+
+MOST_POINTS_COMPARED = 1 << 16
+"""Up to this extent two terms are compared at every cut point; beyond it, both are kept unless they are equal."""
+
+MOST_GUARDS = 32
+"""Spans and guards of one reach, nested ones counted; a stack of concats cut along its channels would double them with
+each layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """clamp(scale * floor((multiplier * c + addend) / divisor) + offset, low, high) with multiplier, scale >= 0.
+
+    c is a cut point, or where `inner` is given the value of that term. With divisor 1, scale is 1 and offset 0.
+    """
+
+    multiplier: int = 1
+    addend: int = 0
+    divisor: int = 1
+    scale: int = 1
+    offset: int = 0
+    low: int = -FAR
+    high: int = FAR
+    inner: Term | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.low == self.high
+
+    def at(self, cut: Integers) -> Integers:
+        """The value at every cut point."""
+        if self.is_constant:
+            return np.full(cut.shape, self.low, np.int64)
+        value = cut if self.inner is None else self.inner.at(cut)
+        if self.multiplier != 1:
+            value = value * self.multiplier
+        if self.addend:
+            value = value + self.addend
+        if self.divisor != 1:
+            value = value // self.divisor
+            if self.scale != 1 or self.offset:
+                value = value * self.scale + self.offset
+        if self.low > -FAR:
+            value = np.maximum(value, self.low)
+        return value if self.high == FAR else np.minimum(value, self.high)
+
+    def step(self, value: int) -> int:
+        """The value where the innermost argument is `value`, which may be an infinity (+-FAR)."""
+        if abs(value) < FAR:
+            value = self.scale * ((self.multiplier * value + self.addend) // self.divisor) + self.offset
+        return min(max(value, self.low), self.high)
+
+
+def constant(value: int) -> Term:
+    return Term(multiplier=0, addend=value, low=value, high=value)
+
+
+def reduced(term: Term) -> Term:
+    """The same term without a floor where the divisor divides the multiplier."""
+    if term.multiplier % term.divisor:
+        return term
+    multiplier = term.scale * (term.multiplier // term.divisor)
+    addend = term.scale * (term.addend // term.divisor) + term.offset
+    return Term(multiplier, addend, low=term.low, high=term.high, inner=term.inner)
+
+
+def after(outer: Term, term: Term) -> Term:
+    """outer(term(c)) as one term where that is exact, else nested. Both are reduced."""
+    if outer.inner is not None:
+        return after(replace(outer, inner=None), after(outer.inner, term))
+    low, high = outer.step(term.low), outer.step(term.high)
+    if low == high:
+        return constant(low)
+    ends = Term(low=low, high=high)
+    if term.divisor == 1:
+        multiplier, addend = outer.multiplier * term.multiplier, outer.multiplier * term.addend + outer.addend
+        joined = replace(ends, multiplier=multiplier, addend=addend, divisor=outer.divisor, inner=term.inner)
+        return reduced(replace(joined, scale=outer.scale, offset=outer.offset))
+    if outer.divisor == 1:
+        scale, offset = outer.multiplier * term.scale, outer.multiplier * term.offset + outer.addend
+        return replace(term, scale=scale, offset=offset, low=low, high=high)
+    if outer.multiplier == 1 and term.scale == 1:
+        addend = term.addend + term.divisor * (term.offset + outer.addend)
+        joined = replace(ends, multiplier=term.multiplier, addend=addend, divisor=term.divisor * outer.divisor)
+        return reduced(replace(joined, scale=outer.scale, offset=outer.offset, inner=term.inner))
+    return replace(outer, inner=term, low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """[minimum of `lows` at c, maximum of `highs` at c'), read only by pieces for which no guard is empty.
+
+    A guard is what is read of a value on the way: where a piece reads nothing of that, it reads nothing behind it.
+    """
+
+    lows: tuple[Term, ...]
+    highs: tuple[Term, ...]
+    guards: tuple[Guard, ...] = ()
+
+    def ends(self, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
+        return _least(self.lows, start), _greatest(self.highs, stop)
+
+
+Guard: TypeAlias = tuple[Span, ...]
+
+
+def hull(spans: tuple[Span, ...], start: Integers, stop: Integers) -> tuple[Integers, Integers]:
+    """Both ends of what all spans that are read hold between them; (0, 0) for pieces that read nothing."""
+    if len(spans) == 1 and not spans[0].guards:
+        return spans[0].ends(start, stop)
+    lows, highs = np.full(start.shape, FAR, np.int64), np.full(start.shape, -FAR, np.int64)
+    for span in spans:
+        low, high = span.ends(start, stop)
+        read = np.ones(start.shape, np.bool_)
+        for guard in span.guards:
+            guard_low, guard_high = hull(guard, start, stop)
+            read &= guard_low < guard_high
+        lows, highs = np.where(read, np.minimum(lows, low), lows), np.where(read, np.maximum(highs, high), highs)
+    none = highs <= lows
+    return np.where(none, 0, lows), np.where(none, 0, highs)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What is read of one tensor along its axis `axis`: the union of `spans`, made whole between them."""
+
+    axis: int
+    spans: tuple[Span, ...]
+
+    @property
+    def matched(self) -> bool:
+        """Whether a smaller piece reads less: some end is not constant."""
+        return any(not term.is_constant for span in self.spans for term in (*span.lows, *span.highs))
+
+    def is_identity(self, extent: int) -> bool:
+        """Whether piece [c, c') of an axis of `extent` reads [c, c'), as along a batch axis."""
+        same = Span((Term(low=0, high=extent),), (Term(low=0, high=extent),))
+        return self.spans == (same,)
+
+    def intervals(self, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
+        """Both ends for pieces [start, stop); a piece that reads nothing gets an empty interval (0, 0)."""
+        return hull(self.spans, start, stop)
+
+
+def whole_reach(extent: int) -> Reach:
+    """The first axis, all of it: a tensor that every piece needs whole."""
+    return Reach(0, (Span((constant(0),), (constant(extent),)),))
+
+
+def compose(outer: Reach, through: Reach, extent: int) -> Reach:
+    """`through` (in cut points of a value) where the value itself is read over `outer` (in cut points of the output).
+
+    `extent` is that of the output's axis: terms that another one covers at every cut point are dropped.
+    """
+    spans = []
+    for inner in through.spans:
+        # Whether something is read is asked of all spans of the value together: it is computed as one box.
+        behind = [_guard_after(guard, outer.spans) for guard in inner.guards]
+        guards = tuple(guard for guard in behind if can_be_empty(guard, extent))
+        for span in outer.spans:
+            lows, highs = _afters(inner.lows, span.lows), _afters(inner.highs, span.highs)
+            spans.append(Span(lows, highs, tuple(dict.fromkeys(span.guards + guards))))
+    return Reach(through.axis, _bounded(merge_spans(spans, extent), extent))
+
+
+def _bounded(spans: tuple[Span, ...], extent: int) -> tuple[Span, ...]:
+    """Without guards where they have grown too many (concats of concats): more than what is read, never less."""
+    if sum(_size(span) for span in spans) <= MOST_GUARDS:
+        return spans
+    return merge_spans([replace(span, guards=()) for span in spans], extent)
+
+
+def _size(span: Span) -> int:
+    return 1 + sum(_size(inner) for guard in span.guards for inner in guard)
+
+
+def _guard_after(guard: Guard, outer: tuple[Span, ...]) -> Guard:
+    return tuple(
+        Span(_afters(inner.lows, span.lows), _afters(inner.highs, span.highs), span.guards)
+        for inner in guard
+        for span in outer
+    )
+
+
+def join_reaches(a: Reach, b: Reach, shape: tuple[int, ...], extent: int) -> Reach:
+    """What two readers of a tensor of `shape` need together; along different axes that is all of it."""
+    if a == b:
+        return a
+    if a.axis != b.axis:
+        if not a.matched and not b.matched:
+            return whole_reach(shape[0]) if shape else a
+        if a.matched and b.matched:
+            return whole_reach(shape[0])
+        # Whole along one of the axes is whole along the other.
+        matched, whole = (a, b) if a.matched else (b, a)
+        spans = tuple(Span((constant(0),), (constant(shape[matched.axis]),), span.guards) for span in whole.spans)
+        a, b = matched, Reach(matched.axis, spans)
+    return Reach(a.axis, _bounded(merge_spans([*a.spans, *b.spans], extent), extent))
+
+
+def merge_spans(spans: Iterable[Span], extent: int) -> tuple[Span, ...]:
+    """Spans under the same guards become one; terms that others cover everywhere in [0, extent] are dropped."""
+    by_guards: dict[tuple[Guard, ...], tuple[list[Term], list[Term]]] = {}
+    for span in spans:
+        lows, highs = by_guards.setdefault(span.guards, ([], []))
+        lows += span.lows
+        highs += span.highs
+    return tuple(
+        Span(_covering(lows, extent, smallest=True), _covering(highs, extent, smallest=False), guards)
+        for guards, (lows, highs) in by_guards.items()
+    )
+
+
+def _covering(terms: list[Term], extent: int, *, smallest: bool) -> tuple[Term, ...]:
+    """The terms that are somewhere smallest (or largest), in order of first mention."""
+    different = list(dict.fromkeys(terms))
+    if len(different) == 1 or extent > MOST_POINTS_COMPARED:
+        return tuple(different)
+    points = np.arange(extent + 1)
+    values = [term.at(points) if smallest else -term.at(points) for term in different]
+    kept: list[int] = []
+    for i, value in enumerate(values):
+        if any(bool(np.all(values[k] <= value)) for k in kept):
+            continue
+        kept = [k for k in kept if not np.all(value <= values[k])]
+        kept.append(i)
+    return tuple(different[i] for i in kept)
+
+
+def _afters(outer: tuple[Term, ...], inner: tuple[Term, ...]) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys(after(g, term) for g in outer for term in inner))
+
+
+def _least(terms: tuple[Term, ...], cut: Integers) -> Integers:
+    value = terms[0].at(cut)
+    for term in terms[1:]:
+        value = np.minimum(value, term.at(cut))
+    return value
+
+
+def _greatest(terms: tuple[Term, ...], cut: Integers) -> Integers:
+    value = terms[0].at(cut)
+    for term in terms[1:]:
+        value = np.maximum(value, term.at(cut))
+    return value
+
+
+def can_be_empty(guard: Guard, extent: int) -> bool:
+    """Whether some piece of one element of an axis of `extent` finds nothing there (larger ones find more)."""
+    points = np.arange(extent + 1)
+    low, high = hull(guard, points[:-1], points[1:])
+    return bool(np.any(low >= high))

@@ -1,0 +1,193 @@
+"""What a halo costs: computing it twice, fetching it from a neighbour, or cutting the group where it arises.
+
+    layers | value | layers, cut in pieces  -->  cycles of recompute, of exchange, of a cut, and the cheapest
+
+Pieces of a group read beyond their borders wherever windows overlap, and the layers before compute the overlap once
+for each piece. Batch axes have no halo. Every number here is time of a cluster's cores together, from `hw_models.cost`,
+nothing overlapped: good for choosing, not a prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, inf, prod
+
+from hw_models.chip import Chip
+from hw_models.cost import matrix_cycles, transfer_cycles, vector_cycles
+from hw_models.errors import ChipError, size_text
+from hw_models.routes import main_memory, route, staging_memory
+from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
+from partitioner.fusion.grouping import Allowed, BestSplit
+from partitioner.ir.layers import Layer
+
+__all__ = ["HaloCost", "halo_cost", "halo_veto"]
+
+
+@dataclass(frozen=True, slots=True)
+class HaloCost:
+    """The three ways to bring `tensor`, made inside a group, to pieces that overlap in it; cycles of each.
+
+    `recomputed_macs` and `reread_bytes` are what the layers before it do and read more than once because others follow
+    them in the group; `exchanged_bytes` is what pieces on different cores would fetch from each other, `cut_bytes` what
+    goes off the cores and back.
+    """
+
+    tensor: str
+    pieces: int
+    recomputed_macs: int
+    reread_bytes: int
+    exchanged_bytes: int
+    cut_bytes: int
+    recompute_cycles: float
+    exchange_cycles: float
+    cut_cycles: float
+
+    @property
+    def choice(self) -> str:
+        """`recompute`, `exchange` or `cut`: the fewest cycles, in this order where nothing decides."""
+        ways = (("recompute", self.recompute_cycles), ("exchange", self.exchange_cycles), ("cut", self.cut_cycles))
+        return min(ways, key=lambda way: way[1])[0]
+
+    def __str__(self) -> str:
+        exchange = "no exchange" if self.exchange_cycles == inf else (
+            f"exchanging {size_text(self.exchanged_bytes)} about {self.exchange_cycles:.0f} cycles"
+        )  # fmt: skip
+        return (
+            f"halo of {self.tensor} in {self.pieces} pieces: computing {self.recomputed_macs:,} MACs twice takes about "
+            f"{self.recompute_cycles:.0f} cycles, {exchange}, moving {size_text(self.cut_bytes)} off the cores "
+            f"and back {self.cut_cycles:.0f}"
+        )
+
+
+def halo_cost(
+    footprints: Footprints,
+    layers: tuple[Layer, ...],
+    tensor: str,
+    axis: int,
+    pieces: int,
+    chip: Chip,
+    local: str,
+    *,
+    on_cores: bool = False,
+    quantum: int = 1,
+) -> HaloCost:
+    """The cost at `tensor`, the output of one of `layers`, when the group's output is cut in `pieces` along `axis`.
+
+    `on_cores`: the pieces run on different cores at the same time and can exchange; instances follow each other and
+    cannot. `local` is the memory of a core in which values lie. Raises ChipError when the chip lacks a link to it.
+    """
+    footprint = footprints.along(layers, axis)
+    cut = cut_pieces(footprint.extent, (pieces,), quantum)
+    before = _producers(footprints, layers, tensor)
+    value = footprint.value(tensor)
+    halo_bytes = max(0, int(recomputed_elements(value, cut)[0])) * value.item_bytes
+    # What the layers before would do twice anyway, as a group of their own in as many pieces.
+    alone = footprints.along(before, value.reach.axis)
+    extra = _extra_elements(footprint, cut, alone, cut_pieces(alone.extent, (pieces,)))
+    macs, engine_cycles = _recompute(footprints, before, dict(footprint.macs), extra, chip)
+    reread = sum(extra[v.tensor] * v.item_bytes for v in alone.values if v.external)
+    size_bytes = prod(high - low for low, high in value.box) * value.item_bytes
+    moved_bytes = int(totals(value.piece_bytes(cut), cut)[0])  # each piece reads its halo again
+    where = staging_memory(chip, local)
+    off = where if size_bytes <= chip.memory(where).size_bytes else main_memory(chip)
+    return HaloCost(
+        tensor,
+        pieces,
+        macs,
+        reread,
+        halo_bytes,
+        size_bytes + moved_bytes,
+        engine_cycles + _moved(chip, where, local, reread),
+        _exchange(chip, local, halo_bytes, pieces) if on_cores else inf,
+        _moved(chip, local, off, size_bytes) + _moved(chip, off, local, moved_bytes),
+    )
+
+
+def halo_veto(footprints: Footprints, best_split: BestSplit, chip: Chip, local: str) -> Allowed:
+    """For `group_layers_into_subgraphs`: says no where, at some value that alone connects the layers before it with
+    those after it, a cut costs less than what instances would compute twice."""
+
+    def allowed(layers: tuple[Layer, ...]) -> str | None:
+        splitting = best_split(layers)
+        if splitting is None or splitting.instances == 1:
+            return None
+        for axis, count in splitting.factors:
+            if count == 1 or footprints.along(layers, axis).is_linear:
+                continue
+            for tensor in footprints.waists(layers):
+                cost = halo_cost(footprints, layers, tensor, axis, count, chip, local)
+                if cost.recomputed_macs > 0 and cost.choice == "cut":
+                    return str(cost)
+        return None
+
+    return allowed
+
+
+def _producers(footprints: Footprints, layers: tuple[Layer, ...], tensor: str) -> tuple[Layer, ...]:
+    """The layers of the group that `tensor` needs, its own included."""
+    needed = {tensor}
+    for layer in reversed(layers):
+        if layer.output in needed:
+            needed.update(layer.inputs(footprints.graph))
+    return tuple(layer for layer in layers if layer.output in needed)
+
+
+def _extra_elements(footprint: Footprint, cut: Pieces, alone: Footprint, alone_cut: Pieces) -> dict[str, int]:
+    """Elements of each value of `alone` that pieces compute or read more than once only because more layers follow."""
+    return {
+        value.tensor: max(
+            0,
+            int(recomputed_elements(footprint.value(value.tensor), cut)[0])
+            - int(recomputed_elements(value, alone_cut)[0]),
+        )
+        for value in alone.values
+    }
+
+
+def _recompute(
+    footprints: Footprints, before: tuple[Layer, ...], macs: dict[str, int], extra: dict[str, int], chip: Chip
+) -> tuple[int, float]:
+    """MACs for `extra` elements of the outputs of `before`, and the engines' cycles for them with all cores at work."""
+    cores = chip.cores_per_cluster
+    total, cycles = 0, 0.0
+    for layer in before:
+        elements = extra[layer.output]
+        if elements == 0 or layer.anchor(footprints.graph).kind == "view":
+            continue
+        tensor = footprints.graph.by_name[layer.output]
+        each = macs.get(layer.name, 0)
+        if each:
+            channels = tensor.shape[-1]
+            cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, tensor.dtype)
+        passes = len(layer.ops) - bool(each)
+        cycles += vector_cycles(chip, ceil(elements / cores), passes, tensor.dtype) if passes else 0.0
+        total += elements * each
+    return total, cycles
+
+
+def _moved(chip: Chip, source: str, destination: str, size_bytes: int) -> float:
+    """All cores of a cluster moving their shares at the same time, link by link."""
+    if size_bytes <= 0:
+        return 0.0
+    way = route(chip, source, destination)
+    cycles = 0.0
+    for here, there in pairwise(way):
+        sharers = chip.cores_per_cluster if "core" in (chip.memory(here).scope, chip.memory(there).scope) else 1
+        cycles += transfer_cycles(chip, here, there, ceil(size_bytes / sharers), sharers=sharers)
+    return cycles
+
+
+def _exchange(chip: Chip, local: str, size_bytes: int, pieces: int) -> float:
+    """Each core fetching its borders from neighbours, after a barrier; by the staging memory without a link."""
+    if size_bytes <= 0:
+        return 0.0
+    share = ceil(size_bytes / max(1, min(pieces, chip.cores_per_cluster)))
+    try:
+        # Two neighbours: two transfers a core.
+        return chip.assumed.sync_cycles + 2 * transfer_cycles(chip, local, local, ceil(share / 2))
+    except ChipError:
+        where = staging_memory(chip, local)
+        return (
+            chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)
+        )

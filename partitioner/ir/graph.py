@@ -1,0 +1,237 @@
+"""The graph: tensors, operators with iteration domains and access maps, constants by content hash.
+
+One `Op` is one node of the user's simplified ONNX file and keeps its name. An operator is its stages: each stage is an
+iteration domain with one written and some read accesses, in the order TensorIR computes them (a padded convolution has
+two, a softmax four). Names that start with `%` are buffers inside one operator. Nothing here knows of devices or tiles.
+
+Layout: feature maps are channels-last (NHWC), convolution weights (group,) kernel..., input channel, output channel,
+matrices row-major. `Tensor.axes[i]` is the axis of the user's ONNX tensor that device axis i holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from hw_models.errors import ModelError
+from partitioner.ir.access import Access, View, index_axes
+
+__all__ = [
+    "DTYPE_BYTES",
+    "Attribute",
+    "Axis",
+    "Constants",
+    "Graph",
+    "Op",
+    "Stage",
+    "Tensor",
+    "content_hash",
+    "verify_graph",
+]
+
+Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
+Constants = Mapping[str, npt.NDArray[np.generic]]
+"""Content hash -> array in device layout and dtype."""
+
+DTYPE_BYTES = {"float16": 2, "float32": 4, "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "bool": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One value. `shape` in device order; `dtype` on the device; `source_dtype` in the user's file."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float16"
+    axes: tuple[int, ...] = ()
+    source_dtype: str = "float32"
+    constant: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def item_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The shape in the user's ONNX file; where `axes` is empty, the device shape."""
+        if not self.axes:
+            return self.shape
+        shape = [0] * len(self.shape)
+        for device_axis, source_axis in enumerate(self.axes):
+            shape[source_axis] = self.shape[device_axis]
+        return tuple(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One iteration axis, 0 <= value < extent; `reduce` marks an axis that is summed (or maximised) over."""
+
+    name: str
+    extent: int
+    reduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One loop nest: for every point of `domain`, `writes` is computed from `reads`."""
+
+    name: str
+    domain: tuple[Axis, ...]
+    writes: Access
+    reads: tuple[Access | View, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One node: `kind` is ours (conv, matmul, add, ...), `source` the ONNX operator type."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    stages: tuple[Stage, ...] = ()
+    macs: int = 0
+    source: str = ""
+
+    def attribute(self, name: str) -> Attribute:
+        for own, value in self.attributes:
+            if own == name:
+                return value
+        raise KeyError(name)
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers. Raises KeyError or TypeError."""
+        value = self.attribute(name)
+        if not isinstance(value, tuple):
+            raise TypeError(f"{self.name}: attribute {name} is not a list")
+        return tuple(int(v) for v in value)
+
+    def number(self, name: str) -> float:
+        """An attribute that is a number. Raises KeyError or TypeError."""
+        value = self.attribute(name)
+        if isinstance(value, (str, tuple)):
+            raise TypeError(f"{self.name}: attribute {name} is not a number")
+        return value
+
+    @property
+    def domain(self) -> tuple[Axis, ...]:
+        """Iteration domain of the stage that does most of the work."""
+        return max(self.stages, key=lambda stage: prod(axis.extent for axis in stage.domain)).domain
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operators in topological order. `tensors` holds every value, constants too (their data are in a `Constants`)."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+
+    def __hash__(self) -> int:
+        """Of its names alone, so that what is worked out of a graph can be remembered by it."""
+        return hash((self.name, self.inputs, self.outputs, len(self.ops)))
+
+    @cached_property
+    def by_name(self) -> dict[str, Tensor]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @cached_property
+    def op_by_name(self) -> dict[str, Op]:
+        return {op.name: op for op in self.ops}
+
+    @cached_property
+    def producer(self) -> dict[str, Op]:
+        """Tensor name -> the op that writes it (graph inputs and constants have none)."""
+        return {output: op for op in self.ops for output in op.outputs}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[Op, ...]]:
+        """Tensor name -> ops that read it, in graph order, each once."""
+        result: dict[str, list[Op]] = {tensor.name: [] for tensor in self.tensors}
+        for op in self.ops:
+            for name in dict.fromkeys(op.inputs):
+                result[name].append(op)
+        return {name: tuple(ops) for name, ops in result.items()}
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the text form; constants enter by their own hashes."""
+        return hashlib.sha256(str(self).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        from partitioner.ir.graph_text import format_graph  # which reads these types
+
+        return format_graph(self)
+
+
+def content_hash(array: npt.NDArray[np.generic]) -> str:
+    """SHA-256 over dtype, shape and bytes (C order)."""
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    return digest.hexdigest()
+
+
+def verify_graph(graph: Graph) -> None:
+    """Names unique and defined before use, shapes positive, every op has stages. Raises ModelError naming the op."""
+    defined = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
+    if len(graph.by_name) != len(graph.tensors) or len(graph.op_by_name) != len(graph.ops):
+        raise ModelError(who=f"graph {graph.name}", needs="unique names of tensors and operators")
+    for tensor in graph.tensors:
+        if any(extent < 1 for extent in tensor.shape) or tensor.dtype not in DTYPE_BYTES:
+            raise ModelError(who=f"tensor {tensor.name}", needs="positive extents and a known dtype", has=str(tensor))
+    for op in graph.ops:
+        if missing := [name for name in op.inputs if name not in defined]:
+            raise ModelError(
+                who=f"operator {op.name}", needs="inputs that are defined before it", has=", ".join(missing)
+            )
+        if not op.stages or not op.outputs:
+            raise ModelError(who=f"operator {op.name}", needs="at least one stage and one output")
+        if unknown := [name for name in op.outputs if name not in graph.by_name or name in defined]:
+            raise ModelError(who=f"operator {op.name}", needs="outputs written once", has=", ".join(unknown))
+        _verify_stages(graph, op)
+        defined.update(op.outputs)
+    if missing := [name for name in graph.outputs if name not in defined]:
+        raise ModelError(who=f"graph {graph.name}", needs="outputs that some operator writes", has=", ".join(missing))
+
+
+def _verify_stages(graph: Graph, op: Op) -> None:
+    known = set(op.inputs)
+    for stage in op.stages:
+        axes = {axis.name for axis in stage.domain}
+        for access in stage.reads:
+            if access.tensor not in known:
+                raise ModelError(
+                    who=f"operator {op.name}, stage {stage.name}",
+                    needs="reads of its inputs or earlier stages",
+                    has=access.tensor,
+                )
+            if isinstance(access, Access) and access.tensor in graph.by_name:
+                rank = len(graph.by_name[access.tensor].shape)
+                if len(access.indices) != rank:
+                    raise ModelError(
+                        who=f"operator {op.name}, stage {stage.name}",
+                        needs=f"{rank} indices of {access.tensor}",
+                        has=str(len(access.indices)),
+                    )
+        accesses = [stage.writes, *(read for read in stage.reads if isinstance(read, Access))]
+        used = {name for access in accesses for index in access.indices for name in index_axes(index)}
+        if unknown := sorted(used - axes):
+            raise ModelError(
+                who=f"operator {op.name}, stage {stage.name}", needs="axes of its domain", has=", ".join(unknown)
+            )
+        known.add(stage.writes.tensor)
+    if missing := [name for name in op.outputs if name not in known]:
+        raise ModelError(who=f"operator {op.name}", needs="a stage that writes each output", has=", ".join(missing))

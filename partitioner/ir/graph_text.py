@@ -1,0 +1,133 @@
+"""The text form of a graph: a line each tensor, operator and stage, and its parser.
+
+str(graph) --> graph ... / tensor ... / op ... / stage ...  --parse_graph--> the same Graph
+"""
+
+from __future__ import annotations
+
+from partitioner.ir.access import View, access_from_json, access_to_json
+from partitioner.ir.graph import Attribute, Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, format_line, parse_lines
+
+__all__ = ["format_graph", "parse_graph"]
+
+
+def format_graph(graph: Graph) -> str:
+    """The text form, one tensor, operator or stage a line."""
+    lines = [format_line("graph", ("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))]
+    for t in graph.tensors:
+        extra = [("constant", t.constant)] if t.constant else []
+        lines.append(
+            "  "
+            + format_line(
+                "tensor",
+                ("name", t.name),
+                ("dtype", t.dtype),
+                ("shape", t.shape),
+                ("axes", t.axes),
+                ("source_dtype", t.source_dtype),
+                *extra,
+            )
+        )
+    for op in graph.ops:
+        lines.append(
+            "  "
+            + format_line(
+                "op",
+                ("name", op.name),
+                ("kind", op.kind),
+                ("inputs", op.inputs),
+                ("outputs", op.outputs),
+                ("attributes", dict(op.attributes)),
+                ("macs", op.macs),
+                ("source", op.source),
+            )
+        )
+        for s in op.stages:
+            domain = " ".join(f"{'+' if a.reduce else ''}{a.name}:{a.extent}" for a in s.domain)
+            lines.append(
+                "    "
+                + format_line(
+                    "stage",
+                    ("name", s.name),
+                    ("domain", domain),
+                    ("writes", access_to_json(s.writes)),
+                    ("reads", [access_to_json(r) for r in s.reads]),
+                )
+            )
+    return "\n".join(lines) + "\n"
+
+
+def parse_graph(text: str) -> Graph:
+    """The converse of `str(graph)`. Raises TextError naming the line."""
+    header: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
+    tensors: list[Tensor] = []
+    ops: list[tuple[Fields, list[Stage]]] = []
+    for number, tag, fields in parse_lines(text):
+        try:
+            match tag:
+                case "graph":
+                    header = str(fields["name"]), as_names(fields["inputs"]), as_names(fields["outputs"])
+                case "tensor":
+                    tensors.append(_tensor(fields))
+                case "op":
+                    ops.append((fields, []))
+                case "stage":
+                    ops[-1][1].append(_stage(fields))
+                case _:
+                    raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise TextError(who=f"line {number}", needs=f"a complete {tag} line", has=f"{error!r}") from error
+        except TextError as error:
+            who = error.who if error.who.startswith("line ") else f"line {number}, {error.who}"
+            raise TextError(who=who, needs=error.needs, has=error.has) from error
+    if header is None:
+        raise TextError(who="text", needs="a graph line first")
+    return Graph(*header, tuple(_op(fields, stages) for fields, stages in ops), tuple(tensors))
+
+
+def _tensor(fields: Fields) -> Tensor:
+    return Tensor(
+        str(fields["name"]),
+        as_ints(fields["shape"]),
+        str(fields["dtype"]),
+        as_ints(fields["axes"]),
+        str(fields["source_dtype"]),
+        str(fields.get("constant", "")),
+    )
+
+
+def _stage(fields: Fields) -> Stage:
+    domain = []
+    for item in str(fields["domain"]).split():
+        name, extent = item.removeprefix("+").split(":")
+        domain.append(Axis(name, int(extent), item.startswith("+")))
+    writes, reads = access_from_json(fields["writes"]), fields["reads"]
+    if isinstance(writes, View) or not isinstance(reads, list):
+        raise TypeError("writes is an access, reads a list of them")
+    return Stage(str(fields["name"]), tuple(domain), writes, tuple(access_from_json(r) for r in reads))
+
+
+def _op(fields: Fields, stages: list[Stage]) -> Op:
+    attributes, macs = fields["attributes"], fields["macs"]
+    if not isinstance(attributes, dict) or not isinstance(macs, int):
+        raise TypeError("attributes is an object, macs an integer")
+    return Op(
+        str(fields["name"]),
+        str(fields["kind"]),
+        as_names(fields["inputs"]),
+        as_names(fields["outputs"]),
+        tuple((key, _attribute(value)) for key, value in attributes.items()),
+        tuple(stages),
+        macs,
+        str(fields["source"]),
+    )
+
+
+def _attribute(value: Json) -> Attribute:
+    match value:
+        case list():
+            return tuple(v for v in value if isinstance(v, (int, float)))
+        case str() | int() | float():
+            return value
+    raise TypeError(f"attribute {value!r}")

@@ -1,0 +1,35 @@
+"""Which layers are alike: same operators, shapes and accesses, other names. What costs one of them costs the other.
+
+layer --names replaced by numbers in the order of first use--> text that alike layers share
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from partitioner.ir.access import Access, View
+from partitioner.ir.graph import Graph, Stage
+from partitioner.ir.layers import Layer
+
+__all__ = ["likeness"]
+
+
+def likeness(graph: Graph, layer: Layer) -> tuple[object, ...]:
+    """Equal for layers that differ in names only. Values of constants do not count."""
+    numbers: dict[str, str] = {}
+
+    def number(name: str) -> str:
+        return numbers.setdefault(name, f"{len(numbers)}")
+
+    def renamed(stage: Stage) -> Stage:
+        reads: tuple[Access | View, ...] = tuple(replace(read, tensor=number(read.tensor)) for read in stage.reads)
+        return replace(stage, reads=reads, writes=replace(stage.writes, tensor=number(stage.writes.tensor)))
+
+    ops = []
+    for name in layer.ops:
+        op = graph.op_by_name[name]
+        operands = tuple(number(tensor) for tensor in (*op.inputs, *op.outputs))
+        ops.append((op.kind, op.attributes, operands, tuple(renamed(stage) for stage in op.stages)))
+    tensors = [graph.by_name[name] for name in numbers if name in graph.by_name]
+    described = tuple((numbers[t.name], t.shape, t.dtype, bool(t.constant)) for t in tensors)
+    return tuple(ops), described, number(layer.output)

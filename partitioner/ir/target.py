@@ -1,0 +1,90 @@
+"""What a plan must know of a target, as a protocol that the driver fills; no target's word appears here.
+
+`work` describes one tile of one layer: the buffers it needs in each memory, what is loaded before each of its passes,
+and the engine cycles. Planner and lowering ask the same function, so that "fits" means the same to both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hw_models.chip import Chip
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+
+__all__ = ["Buffer", "Load", "Pass", "PlanTarget", "Work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Local memory that one tile occupies: `part` names a physical sub-buffer of `memory` ("" where any will do).
+
+    A `strided` buffer may be a matrix inside a wider one: its box's outer axes are the rows, the last axis the columns,
+    and `lower` takes the bytes from row to row. Others are dense. What a pass leaves in a `passing` buffer nothing
+    reads later, so each pass may have another place for it.
+    """
+
+    name: str
+    memory: str
+    part: str
+    size_bytes: int
+    strided: bool = False
+    passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The box of a tensor that must lie in `buffer`, densely or with the buffer's pitch, before the pass computes.
+    `lower` only reads what was loaded, so a load can be saved where the tensor itself lies there."""
+
+    tensor: str
+    box: Box
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One step of a tile: loads, then computation. Several passes where a reduction is split."""
+
+    loads: tuple[Load, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One tile of one layer. `output` names the buffer that holds the result after the last pass."""
+
+    buffers: tuple[Buffer, ...]
+    passes: tuple[Pass, ...]
+    output: str
+    engine_cycles: tuple[tuple[str, float], ...]
+
+    @property
+    def local(self) -> str:
+        """The memory of the output buffer, where loads go and results come from."""
+        return next(buffer.memory for buffer in self.buffers if buffer.name == self.output)
+
+
+class PlanTarget(Protocol):
+    """The planner's view of a target."""
+
+    @property
+    def name(self) -> str: ...
+
+    def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
+        """None when the target can compute `op`, else the sentence that the user reads."""
+
+    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
+        """None when `op` can be applied to a tile of `operand` in place, else why not."""
+
+    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        """For each axis of the layer's output: cuts lie at multiples of this; 0 means that the axis is never cut."""
+
+    def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        """Axes of the layer's output along which a kernel computes whole lines only, as that of a softmax does along
+        its axis: no box that a core computes ends inside them. They are never cut either."""
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        """What computing `box` of the layer's output needs. Defined for every box, whether it fits or not, that is
+        whole along `whole_axes`."""

@@ -1,0 +1,64 @@
+"""Who holds what where something found no room: the words of a layout's refusals.
+
+walk, items of a memory, slots in question --fullest of them--> holders: value, bytes, since when, until when
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hw_models.errors import DoesNotFit, Holder
+from partitioner.memory.liveness import Moved, Walk
+from partitioner.memory.offset_assignment import Item, Packing, peak_bytes
+
+__all__ = ["holders_at", "refuse_late"]
+
+
+def refuse_late(walk: Walk, memory: str, items: Sequence[Item], packing: Packing, capacity_bytes: int) -> None:
+    """Raises DoesNotFit for the item that a packing has no room for, at the fullest moment of its life."""
+    late = packing.late
+    if late is None:
+        return
+    live = [item for item in items if item.first <= late.last and late.first <= item.last]
+    clipped = [Item(i.name, max(i.first, late.first), min(i.last, late.last), i.size_bytes) for i in live]
+    peak, slot = peak_bytes(clipped)
+    gaps = () if peak > capacity_bytes else ("lifetimes that leave fewer gaps between places",)
+    raise DoesNotFit(
+        f"value {_value(late)}",
+        demand_bytes=max(peak, packing.offsets[late.name] + late.size_bytes),
+        bound_bytes=capacity_bytes,
+        where=memory if memory != walk.local.memory or not walk.local.part else f"{memory} ({walk.local.part} buffer)",
+        levers=("more instances or smaller groups", f"a chip with more {memory}", *gaps),
+        holders=holders_at(walk, live, slot),
+    )
+
+
+def holders_at(walk: Walk, items: Iterable[Item], slot: int) -> tuple[Holder, ...]:
+    """The items that are held in a slot, from the layer or move that brings them to the last that needs them."""
+    names = _names(walk)
+    return tuple(
+        Holder(_value(item), item.size_bytes, names[item.first], names[item.last])
+        for item in items
+        if item.first <= slot <= item.last and item.size_bytes
+    )
+
+
+def _value(item: Item) -> str:
+    return item.name.rpartition("#")[0]
+
+
+def _names(walk: Walk) -> dict[int, str]:
+    """What happens in each slot, in words; an exchange or store is that of the layer before it."""
+    names: dict[int, str] = {}
+    groups = walk.plan.group_by_name
+    for step in walk.steps:
+        if isinstance(step, Moved):
+            names[step.slot] = f"{step.step.kind} of {step.step.tensor}"
+            continue
+        for entry in step:
+            count = groups[entry.step.group].split.instances
+            which = f" (instance {entry.step.instance} of {count})" if count > 1 else ""
+            names[entry.slot] = f"{entry.layer.name}{which}"
+    for slot in range(walk.slot + 1):
+        names.setdefault(slot, names.get(slot - 1, "the start"))
+    return names

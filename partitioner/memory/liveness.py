@@ -1,0 +1,436 @@
+"""The walk over a plan's steps: what is held where, from which slot to which, before anything has an address.
+
+    steps, in order --> slots (layers, moves), items (bytes in a memory, first and last slot), values and who holds them
+
+A slot is one layer of one instance, one exchange between cores, one store or one move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import MOVES, Group, Plan, Step
+from partitioner.ir.regions import (
+    Box,
+    box_size,
+    common,
+    empty_box,
+    full_box,
+    holds,
+    input_boxes,
+    join,
+    joined,
+    view_box,
+)
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan_types import SHARED, Local
+from partitioner.tiling.buffer_aliasing import run_offset
+from partitioner.tiling.core_regions import CoreBoxes, Reads, core_boxes
+
+__all__ = ["Held", "Moved", "Slot", "Walk"]
+
+
+@dataclass(slots=True)
+class Held:
+    """A value, or a part of one, while it is kept. By core (or SHARED) the offset inside its item and the dense box
+    that lies there, and the part of it that is this holder's to give."""
+
+    tensor: str
+    memory: str
+    item: str
+    boxes: dict[int, tuple[int, Box]]
+    owned: dict[int, Box]
+
+
+@dataclass(slots=True)
+class Slot:
+    """A layer before places are known."""
+
+    layer: Layer
+    slot: int
+    step: Step
+    boxes: tuple[Box, ...]
+    local: dict[str, Held]
+    sources: dict[str, tuple[Held, ...]]
+    destination: Held | None
+    exchange: tuple[str, Box] | None = None
+    stores: list[tuple[Held, tuple[Box, ...], str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Moved:
+    """A move before places are known."""
+
+    step: Step
+    slot: int
+    to: Held
+    sources: tuple[Held, ...]
+    buffer: tuple[str, Box] | None
+
+
+@dataclass(slots=True)
+class Walk:
+    """What is held while the steps are walked in order."""
+
+    graph: Graph
+    chip: Chip
+    target: PlanTarget
+    reads: Reads
+    local: Local
+    main: str
+    staging: str
+    plan: Plan
+    slot: int = 0
+    items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
+    memory: dict[str, str] = field(default_factory=dict)
+    values: dict[str, list[Held]] = field(default_factory=dict)
+    moved: dict[tuple[str, int, str], Held] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+    pinned: dict[str, list[int]] = field(default_factory=dict)
+    steps: list[list[Slot] | Moved] = field(default_factory=list)
+    boxes: dict[tuple[str, int], tuple[CoreBoxes, ...]] = field(default_factory=dict)
+    runs: dict[tuple[str, int], Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.runs = {(step.group, step.instance): step for step in self.plan.steps if step.kind not in MOVES}
+
+    def add(self, step: Step) -> None:
+        group = self.plan.group_by_name[step.group]
+        if step.kind == "view":
+            self._view(step, group)
+            self.steps.append([])
+        elif step.kind in MOVES:
+            self.steps.append(self._move(step, group))
+        else:
+            self.steps.append(self._run(step, group))
+
+    # What is held.
+
+    def keep(self, name: str, memory: str, first: int, size_bytes: int) -> str:
+        key = f"{name}#{len(self.items)}"
+        self.items[key] = [first, first, size_bytes]
+        self.memory[key] = memory
+        return key
+
+    def _touch(self, held: Held, slot: int) -> None:
+        if held.item:
+            self.items[held.item][1] = max(self.items[held.item][1], slot)
+
+    def keep_in_main(self, name: str) -> Held:
+        box = full_box(self.graph.by_name[name].shape)
+        held = Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: box})
+        self.values.setdefault(name, []).append(held)
+        return held
+
+    def _bytes(self, name: str, box: Box) -> int:
+        return box_size(box) * self.graph.by_name[name].item_bytes
+
+    def _keep_shared(self, name: str, box: Box, slot: int) -> Held:
+        key = self.keep(name, self.staging, slot, self._bytes(name, box))
+        return Held(name, self.staging, key, {SHARED: (0, box)}, {SHARED: box})
+
+    def _keep_local(self, name: str, boxes: Mapping[int, Box], owned: Mapping[int, Box], slot: int) -> Held:
+        size = max((self._bytes(name, box) for box in boxes.values()), default=0)
+        key = self.keep(name, self.local.memory, slot, size)
+        return Held(name, self.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned))
+
+    def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> Held | tuple[Held, ...]:
+        """Where the cores find what they need of a value: in their own memories, or in shared ones."""
+        if (*reader, name) in self.moved:
+            return self.moved.pop((*reader, name))
+        for held in self.values.get(name, ()):
+            if held.memory == self.local.memory and all(
+                core in held.boxes and holds(held.boxes[core][1], box) for core, box in needs.items()
+            ):
+                return held
+        if not any(map(box_size, needs.values())):
+            return ()  # an instance of nothing but padding
+        shared = tuple(
+            held
+            for held in self.values.get(name, ())
+            if held.memory != self.local.memory
+            and any(box_size(common(box, held.owned[SHARED])) for box in needs.values())
+        )
+        for memory in (self.staging, self.main):
+            there = tuple(held for held in shared if held.memory == memory)
+            if there and all(
+                sum(box_size(common(box, held.owned[SHARED])) for held in there) >= box_size(box)
+                for box in needs.values()
+            ):
+                return there
+        raise PlanError(
+            f"instance {reader[1]} of group {reader[0]}",
+            needs=f"{name} in the memories of its cores, or all of it in one shared memory",
+            has="parts of it elsewhere" if name in self.values else "no step that computed it before",
+        )
+
+    # Steps.
+
+    def core_boxes(self, step: Step, group: Group) -> tuple[CoreBoxes, ...]:
+        key = (step.group, step.instance)
+        if key not in self.boxes:
+            self.boxes[key] = core_boxes(self.graph, group, self.runs[key], self.reads, self.target, self.chip)
+        return self.boxes[key]
+
+    def _view(self, step: Step, group: Group) -> None:
+        """Other names for what is held of the source."""
+        layer = group.layers[0]
+        op = layer.anchor(self.graph)
+        for held in self.values.get(op.inputs[0], ()):
+            if held.memory == self.main:
+                self.keep_in_main(layer.output)
+                continue
+            boxes = {
+                core: (start, self._renamed(step, op.inputs[0], layer, box))
+                for core, (start, box) in held.boxes.items()
+            }
+            owned = {core: self._renamed(step, op.inputs[0], layer, box) for core, box in held.owned.items()}
+            self.values.setdefault(layer.output, []).append(Held(layer.output, held.memory, held.item, boxes, owned))
+
+    def _renamed(self, step: Step, source: str, layer: Layer, box: Box) -> Box:
+        """The box of a view that holds exactly the elements of a box of its source."""
+        op = layer.anchor(self.graph)
+        shape, whole = self.graph.by_name[layer.output].shape, self.graph.by_name[source].shape
+        renamed = view_box(shape, whole, box)
+        if box_size(renamed) != box_size(box) or input_boxes(self.graph, op, {layer.output: renamed})[source] != box:
+            raise PlanError(f"view {step.group}", needs="whole parts of its source under another name", has=str(box))
+        return renamed
+
+    def _move(self, step: Step, group: Group) -> Moved:
+        name, reader = step.tensor, (step.group, step.instance)
+        run = self.runs[reader]
+        cores = self.core_boxes(step, group)
+        needs = {
+            core: part.needed[name] for core, part in zip(run.binding.cores, cores, strict=True) if name in part.needed
+        }
+        slot = self.slot
+        self.slot += 1
+        sources = tuple(
+            held
+            for held in self.values.get(name, ())
+            if any(box_size(common(box, owned)) for box in needs.values() for owned in held.owned.values())
+        )
+        for held in sources:
+            if held.memory == self.main:
+                raise PlanError(f"{step.kind} of {name}", needs=f"parts in {self.staging} or closer", has=self.main)
+            self._touch(held, slot)
+        across = any(
+            held.memory == self.local.memory and core != reader_core and box_size(common(box, owned))
+            for held in sources
+            for core, owned in held.owned.items()
+            for reader_core, box in needs.items()
+        )
+        buffer = None
+        if across:
+            kept = (held for held in sources if held.memory == self.local.memory)
+            union = joined(tuple(owned for held in kept for owned in held.owned.values()))
+            buffer = (self.keep(f"{name}.buffer", self.staging, slot, self._bytes(name, union)), union)
+        to = self._keep_local(name, needs, needs, slot)
+        self.moved[(*reader, name)] = to
+        return Moved(step, slot, to, sources, buffer)
+
+    def _run(self, step: Step, group: Group) -> list[Slot]:
+        cores = self.core_boxes(step, group)
+        exchanged = frozenset(exchange.tensor for exchange in group.exchanges if not exchange.scope)
+        spilled = {exchange.tensor: exchange.scope for exchange in group.exchanges if exchange.scope}
+        scopes = {**dict(step.exports), group.output: step.scope}
+        outputs = group.outputs(self.graph)
+        slots, after = self._slots(group, exchanged, outputs, scopes, cores)
+        last = self._last_reads(group, slots)
+        local, sources = self._inputs(step, group, cores, last)
+        result: list[Slot] = []
+        for layer in group.layers:
+            name = layer.output
+            empty = empty_box(len(self.graph.by_name[name].shape))
+            boxes = tuple(part.computed.get(name, empty) for part in cores)
+            read_by_none = not any(map(box_size, boxes))  # readers leave this part of it out, as a slice may
+            if layer.anchor(self.graph).kind == "view":
+                if not read_by_none:
+                    self._inner_view(layer, step.binding.cores, cores, local, sources)
+                continue
+            self._note_pinned(layer, slots[name])
+            if read_by_none:
+                continue
+            owned = tuple(part.owned.get(name, empty) for part in cores)
+            entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
+            scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory
+            done = after.get(name, entry.slot)
+            if name not in spilled and (scope == self.local.memory or _stays(name, cores)):
+                local[name] = self._stay(entry, cores, owned)
+                self._touch(local[name], max(last.get(name, entry.slot), done))
+            if name in exchanged:
+                union = joined(boxes)
+                size = self._bytes(name, union)
+                entry.exchange = (self.keep(f"{name}.exchange", self.staging, entry.slot + 1, size), union)
+            if name in outputs:
+                self._leave(entry, name, scope, owned, local, done)
+            read = {name}.union(*(self.reads(layer, box) for box in boxes if box_size(box)))
+            entry.local = {tensor: held for tensor, held in local.items() if tensor in read}
+            entry.sources = {tensor: held for tensor, held in sources.items() if tensor in read}
+            if name in spilled:
+                sources[name] = (self._spill(entry, spilled[name], last.get(name, entry.slot)),)
+            result.append(entry)
+        return result
+
+    def _inputs(
+        self, step: Step, group: Group, cores: tuple[CoreBoxes, ...], last: Mapping[str, int]
+    ) -> tuple[dict[str, Held], dict[str, tuple[Held, ...]]]:
+        """Where the group finds what it reads from outside: in local memories, in shared ones. Held until last read."""
+        local: dict[str, Held] = {}
+        sources: dict[str, tuple[Held, ...]] = {}
+        for name in group.inputs(self.graph):
+            each = zip(step.binding.cores, cores, strict=True)
+            found = self.find(
+                name,
+                {core: part.needed[name] for core, part in each if name in part.needed},
+                (step.group, step.instance),
+            )
+            if isinstance(found, Held):
+                local[name] = found
+            else:
+                sources[name] = found
+            for held in (found,) if isinstance(found, Held) else found:
+                self._touch(held, last[name])
+        return local, sources
+
+    def _stay(self, entry: Slot, cores: tuple[CoreBoxes, ...], owned: tuple[Box, ...]) -> Held:
+        """A layer's output stays on every core that computes or needs a part of it."""
+        name, ids = entry.layer.output, entry.step.binding.cores
+        kept = {
+            core: join(box, part.needed.get(name, box))
+            for core, box, part in zip(ids, entry.boxes, cores, strict=True)
+            if box_size(box) or name in part.needed
+        }
+        given = {core: box for core, box in zip(ids, owned, strict=True) if box_size(box)}
+        return self._keep_local(name, kept, given, entry.slot)
+
+    def _spill(self, entry: Slot, scope: str, last: int) -> Held:
+        """A value of the group that no core keeps goes to a shared memory and is read from there."""
+        name = entry.layer.output
+        if scope == self.main:
+            self.stored.add(name)
+            box = full_box(self.graph.by_name[name].shape)
+            held = Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
+        else:
+            held = self._keep_shared(name, joined(entry.boxes), entry.slot)
+            self._touch(held, last)
+        entry.destination = held
+        return held
+
+    def _leave(
+        self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, Held], slot: int
+    ) -> None:
+        """An output of the group goes to its scope, directly or from the local memories where it is needed too."""
+        if scope == self.local.memory:
+            self.values.setdefault(name, []).append(local[name])
+            return
+        whole = joined(owned)
+        if scope == self.main:
+            self.stored.add(name)
+            held = next((h for h in self.values.get(name, ()) if h.memory == self.main), None)
+            if held is None:
+                held = self.keep_in_main(name)
+                held.owned[SHARED] = whole
+            else:
+                held.owned[SHARED] = join(held.owned[SHARED], whole)
+        else:
+            held = self._keep_shared(name, whole, entry.slot)
+            self._touch(held, slot)
+            self.values.setdefault(name, []).append(held)
+        if name not in local:
+            entry.destination = held
+            return
+        buffer = self.keep(f"{name}.store", self.staging, slot, self._bytes(name, whole)) if scope == self.main else ""
+        entry.stores.append((held, owned, buffer))
+
+    def _slots(
+        self,
+        group: Group,
+        exchanged: frozenset[str],
+        outputs: tuple[str, ...],
+        scopes: Mapping[str, str],
+        cores: tuple[CoreBoxes, ...],
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """The slot of each layer, by its output, and that in which its output is stored where this comes later."""
+        slots: dict[str, int] = {}
+        after: dict[str, int] = {}
+        for layer in group.layers:
+            name = layer.output
+            slots[name] = self.slot
+            if layer.anchor(self.graph).kind == "view":
+                continue
+            self.slot += 1
+            if name in exchanged:
+                after[name] = self.slot
+                self.slot += 1
+            if name in outputs and _stays(name, cores) and scopes.get(name) != self.local.memory:
+                after[name] = self.slot
+                self.slot += 1
+        return slots, after
+
+    def _last_reads(self, group: Group, slots: Mapping[str, int]) -> dict[str, int]:
+        """The last slot in which each value is read inside the group; what a view renames is read when the view is."""
+        last: dict[str, int] = {}
+        for layer in reversed(group.layers):
+            view = layer.anchor(self.graph).kind == "view"
+            slot = last.get(layer.output, slots[layer.output]) if view else slots[layer.output]
+            for name in layer.inputs(self.graph):
+                last[name] = max(last.get(name, 0), slot)
+        return last
+
+    def _inner_view(
+        self,
+        layer: Layer,
+        ids: tuple[int, ...],
+        cores: tuple[CoreBoxes, ...],
+        local: dict[str, Held],
+        sources: dict[str, tuple[Held, ...]],
+    ) -> None:
+        """A view inside a group: the same bytes of the local memories, or of the shared places, under its name."""
+        source, name = layer.anchor(self.graph).inputs[0], layer.output
+        if source not in local:
+            step = Step("view", layer.name, 0, (), "", self.plan.steps[0].binding)
+            renamed = []
+            for held in sources[source]:
+                if held.memory == self.main:
+                    box = full_box(self.graph.by_name[name].shape)
+                    renamed.append(Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: box}))
+                else:
+                    start, box = held.boxes[SHARED]
+                    box = self._renamed(step, source, layer, box)
+                    renamed.append(Held(name, held.memory, held.item, {SHARED: (start, box)}, {SHARED: box}))
+            sources[name] = tuple(renamed)
+            return
+        held = local[source]
+        boxes: dict[int, tuple[int, Box]] = {}
+        for core, part in zip(ids, cores, strict=True):
+            if name not in part.computed:
+                continue
+            box = part.computed[name]
+            read = self.reads(layer, box)[source]
+            start, whole = held.boxes[core]
+            run = run_offset(whole, read)
+            if run is None or box_size(read) != box_size(box):
+                raise PlanError(
+                    f"view {layer.name}", needs="whole parts of its source under another name", has=str(read)
+                )
+            boxes[core] = (start + run * self.graph.by_name[name].item_bytes, box)
+        owned = {core: part.owned[name] for core, part in zip(ids, cores, strict=True) if name in part.owned}
+        local[name] = Held(name, held.memory, held.item, boxes, owned)
+
+    def _note_pinned(self, layer: Layer, slot: int) -> None:
+        for name in layer.inputs(self.graph):
+            if name in self.plan.pinned:
+                self.pinned.setdefault(name, [slot, slot])[1] = slot
+
+
+def _stays(name: str, cores: tuple[CoreBoxes, ...]) -> bool:
+    """Whether cores keep a value that they compute: some of them read it, or compute more of it than they give away."""
+    return any(
+        name in part.needed or (name in part.owned and part.computed.get(name) != part.owned[name]) for part in cores
+    )

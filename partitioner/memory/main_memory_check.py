@@ -1,0 +1,55 @@
+"""The main memory before there is a plan: what every plan keeps there from the start to the end, and how it refuses.
+
+    graph, chip --constants, inputs, outputs--> DoesNotFit where these alone are more than the main memory
+
+Planning takes time and memory that grow with the batch, so what no plan can hold is refused before it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, Holder
+from hw_models.routes import main_memory
+from partitioner.ir.graph import Graph
+
+__all__ = ["held_throughout", "main_refusal", "require_main_room", "roots"]
+
+
+def require_main_room(graph: Graph, chip: Chip) -> None:
+    """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""
+    named = roots(graph)
+    ends = {named[name] for name in graph.outputs}
+    kept = [t.name for t in graph.tensors if t.constant or t.name in graph.inputs or t.name in ends]
+    demand_bytes = sum(graph.by_name[name].size_bytes for name in kept)
+    if demand_bytes > chip.memory(main_memory(chip)).size_bytes:
+        raise main_refusal(graph, chip, demand_bytes, held_throughout(graph, kept))
+
+
+def roots(graph: Graph) -> Mapping[str, str]:
+    """For each tensor the one whose bytes it names: itself, or the source of its view."""
+    found = {tensor.name: tensor.name for tensor in graph.tensors}
+    for op in graph.ops:
+        if op.kind == "view":
+            found[op.outputs[0]] = found[op.inputs[0]]
+    return found
+
+
+def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:
+    """Tensors that keep a place of their own."""
+    return [Holder(name, graph.by_name[name].size_bytes, "the start", "the end") for name in names]
+
+
+def main_refusal(graph: Graph, chip: Chip, demand_bytes: int, holders: Iterable[Holder]) -> DoesNotFit:
+    """More than the main memory has, and who would hold it."""
+    main = main_memory(chip)
+    largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
+    return DoesNotFit(
+        f"graph {graph.name} (largest tensor {largest.name})",
+        demand_bytes=demand_bytes,
+        bound_bytes=chip.memory(main).size_bytes,
+        where=main,
+        levers=("a smaller batch", f"a chip with more {main}"),
+        holders=tuple(holders),
+    )

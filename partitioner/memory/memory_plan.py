@@ -1,0 +1,287 @@
+"""Where everything of a plan lies: boxes of every core, what stays local, places in local and staging memory, rounds.
+
+    Plan --walk, slot by slot--> what is held where from when to when --pack--> offsets --rounds, tiles--> Layout
+
+Planner and lowering ask the same function, so a plan that is laid out here is one that can be lowered. Nothing here is
+an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from hw_models.routes import main_memory, staging_memory
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Plan
+from partitioner.ir.regions import Box, box_size, full_box, joined
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.fit_diagnostics import holders_at, refuse_late
+from partitioner.memory.liveness import Held, Moved, Slot, Walk
+from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, Local, MoveLayout, Place, Store
+from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
+from partitioner.tiling.buffer_aliasing import Residents, Room
+from partitioner.tiling.core_partition import cut_quanta
+from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
+from partitioner.tiling.tiling import Tiler, part_bytes, part_start, place_of
+
+__all__ = [
+    "SHARED",
+    "LayerLayout",
+    "Layout",
+    "Local",
+    "MoveLayout",
+    "Place",
+    "Store",
+    "lay_out",
+    "local_part",
+    "walked",
+]
+
+ROUNDS_IN_STAGING = 8
+"""Where rounds are staged ahead, so many would fit the staging memory: the next one arrives while one is worked on,
+and the wait for the first round of a layer is short."""
+
+
+ITEMS_APART = 2
+"""With `apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
+can be begun while the layer before, and that before it, still read what they need."""
+
+ROOM_APART = 1
+"""Likewise tile buffers, of values that end or begin in the layer beside."""
+
+
+def lay_out(
+    plan: Plan,
+    graph: Graph,
+    chip: Chip,
+    target: PlanTarget,
+    tiler: Tiler | None = None,
+    given: tuple[str, ...] = (),
+    ahead: bool = False,
+    apart: bool = False,
+) -> Layout:
+    """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
+    `ahead`, rounds are small enough that the next one can be staged while one is worked on. With `apart`, what lives in
+    layers that follow each other has places of its own where there is room.
+
+    Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
+    value read that no step left where it is wanted.
+    """
+    tiler = tiler or Tiler.of(graph, target, chip)
+    return _placed(walked(plan, graph, chip, target, tiler, given), tiler, ahead, apart)
+
+
+def walked(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, given: tuple[str, ...] = ()) -> Walk:
+    """What all steps of a plan hold where and for how long. Raises PlanError."""
+    local = local_part((layer for group in plan.groups for layer in group.layers), graph, chip, target)
+    main = main_memory(chip)
+    staging = staging_memory(chip, local.memory) if local.memory else main
+    walk = Walk(graph, chip, target, tiler.reads, local, main, staging, plan)
+    for name in (*graph.inputs, *given):
+        walk.keep_in_main(name)
+    for step in plan.steps:
+        walk.add(step)
+    return walk
+
+
+def local_part(layers: Iterable[Layer], graph: Graph, chip: Chip, target: PlanTarget) -> Local:
+    """The memory and part in which the target leaves results of tiles; empty where the layers compute nothing."""
+    for layer in layers:
+        if layer.anchor(graph).kind != "view":
+            work = target.work(graph, layer, full_box(graph.by_name[layer.output].shape), chip)
+            buffer = next(b for b in work.buffers if b.name == work.output)
+            return Local(*place_of(chip, buffer.memory, buffer.part))
+    return Local("", "")
+
+
+def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
+    """Offsets for all items, then rounds and tiles in what is left."""
+    chip, graph = walk.chip, walk.graph
+    pins: dict[str, str] = {}
+    for name, (first, last) in walk.pinned.items():
+        size = graph.by_name[name].size_bytes
+        key = walk.keep(name, walk.staging, first, size)
+        walk.items[key][1] = last
+        pins[name] = key
+    items: dict[str, list[Item]] = {memory: [] for memory in (walk.local.memory, walk.staging)}
+    for key, (first, last, size) in walk.items.items():
+        items[walk.memory[key]].append(Item(key, first, last, size))
+    start = part_start(chip, walk.local.memory, walk.local.part) if walk.local.memory else 0
+    bound = part_bytes(chip, walk.local.memory, walk.local.part) if walk.local.memory else 0
+    offsets: dict[str, int] = {}
+    gaps: dict[str, dict[int, tuple[int, int]]] = {}
+    peaks: dict[str, int] = {}
+    for memory, capacity, wanted in (
+        (walk.local.memory, bound, _wanted(walk, tiler)),
+        (walk.staging, chip.memory(walk.staging).size_bytes, {}),
+    ):
+        if not memory:
+            continue
+        unit = chip.memory(memory).alignment_bytes
+        packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if apart else 0)
+        refuse_late(walk, memory, items[memory], packing, capacity)
+        offsets.update(packing.offsets)
+        peaks[memory] = peak_bytes(items[memory])[0]
+        clear = ROOM_APART if apart and memory == walk.local.memory else 0
+        gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
+    places = _Places(walk, offsets, start)
+    steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
+    for step in walk.steps:
+        if isinstance(step, Moved):
+            steps.append(places.move(step))
+            continue
+        layouts = []
+        for entry in step:
+            gap = gaps.get(walk.local.memory, {}).get(entry.slot, (0, bound))
+            room = {(walk.local.memory, walk.local.part): (gap[0] + start, gap[1])}
+            staging = gaps[walk.staging].get(entry.slot, (0, chip.memory(walk.staging).size_bytes))
+            try:
+                layouts.append(_layer(walk, places, entry, room, staging, tiler, ahead))
+            except DoesNotFit as error:
+                there = items.get(error.where.split(" ")[0], ())
+                raise error.held_by(holders_at(walk, there, entry.slot)) from error
+        steps.append(tuple(layouts))
+    pinned = {
+        name: (Place(walk.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
+        for name, key in pins.items()
+    }
+    return Layout(tuple(steps), frozenset(walk.stored), pinned, walk.local, walk.staging, peaks)
+
+
+def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int]:
+    """Bytes of workspace that each layer would use if all of the local memory were free, at most half of it."""
+    if not any(walk.memory[key] == walk.local.memory for key in walk.items):
+        return {}
+    half = part_bytes(walk.chip, walk.local.memory, walk.local.part) // 2
+    wanted: dict[int, int] = {}
+    for step in walk.steps:
+        for entry in step if isinstance(step, list) else ():
+            number = max(range(len(entry.boxes)), key=lambda n: box_size(entry.boxes[n]))
+            residents = _residents(walk, entry, entry.step.binding.cores[number])
+            used = tiler.workspace(entry.layer, entry.boxes[number], residents, walk.local.memory, walk.local.part)
+            wanted[entry.slot] = min(half, used)
+    return wanted
+
+
+def _gaps(
+    items: list[Item], packing: Packing, capacity: int, unit: int, clear: int, wanted: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
+    """The workspace of each slot: the largest gap between items, clear also of those that live up to `clear` slots
+    before or behind where two places for what is wanted remain."""
+    live, near = (_busy(items, packing, unit, apart) for apart in (0, clear))
+    gaps = {slot: largest_gap(busy, capacity) for slot, busy in live.items()}
+    for slot in gaps if clear else ():
+        apart = largest_gap(near[slot], capacity)
+        if apart[1] >= min(gaps[slot][1], 2 * wanted.get(slot, capacity)):
+            gaps[slot] = apart
+    return gaps
+
+
+def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[tuple[int, int]]]:
+    """By slot the places of items that live in it, or up to `apart` slots from it."""
+    busy: dict[int, list[tuple[int, int]]] = {}
+    for item in items:
+        for slot in range(item.first - apart, item.last + apart + 1):
+            busy.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
+    return busy
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Items become places."""
+
+    walk: Walk
+    offsets: Mapping[str, int]
+    start: int
+
+    def of(self, held: Held, core: int) -> Place:
+        begin, box = held.boxes[core]
+        if not held.item:
+            return Place(held.memory, 0, box)
+        base = self.start if held.memory == self.walk.local.memory else 0
+        return Place(held.memory, base + self.offsets[held.item] + begin, box)
+
+    def buffer(self, entry: tuple[str, Box]) -> Place:
+        return Place(self.walk.staging, self.offsets[entry[0]], entry[1])
+
+    def move(self, move: Moved) -> MoveLayout:
+        targets = tuple((core, self.of(move.to, core)) for core in move.to.boxes)
+        sources = tuple(
+            (core, self.of(held, core), held.owned[core])
+            for held in move.sources
+            for core in held.boxes
+            if core in held.owned
+        )
+        return MoveLayout(targets, sources, self.buffer(move.buffer) if move.buffer else None)
+
+
+def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
+    boxes = {name: held.boxes[core][1] for name, held in entry.local.items() if core in held.boxes}
+    return Residents(boxes, walk.local.part)
+
+
+def _layer(
+    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], tiler: Tiler, ahead: bool
+) -> LayerLayout:
+    graph, chip, layer, ids = walk.graph, walk.chip, entry.layer, entry.step.binding.cores
+    sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
+    destination = places.of(entry.destination, SHARED) if entry.destination else None
+
+    def staged(name: str) -> bool:
+        if graph.by_name[name].constant:
+            return name not in walk.plan.pinned
+        return any(place.memory == walk.main for place in sources.get(name, ()))
+
+    to_main = destination is not None and destination.memory == walk.main
+    stager = Stager(graph, layer, chip, walk.reads, walk.staging, staged, to_main, staging[1])
+    small = min(staging[1], chip.memory(walk.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
+    try:
+        rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
+    except DoesNotFit:
+        rounds = _rounds(walk, entry, stager)
+    for number, core in enumerate(ids):
+        residents = _residents(walk, entry, core)
+        for turn in rounds:
+            if number < len(turn.boxes) and box_size(turn.boxes[number]):
+                tiler.require(layer, turn.boxes[number], residents, room)
+    return LayerLayout(
+        layer=layer,
+        slot=entry.slot,
+        boxes=entry.boxes,
+        residents=tuple(
+            {name: places.of(held, core) for name, held in entry.local.items() if core in held.boxes} for core in ids
+        ),
+        sources=sources,
+        destination=destination,
+        exchange=places.buffer(entry.exchange) if entry.exchange else None,
+        stores=tuple(
+            Store(
+                held.tensor,
+                owned,
+                places.of(held, SHARED),
+                Place(walk.staging, places.offsets[buffer], joined(owned)) if buffer else None,
+            )
+            for held, owned, buffer in entry.stores
+        ),
+        room=room,
+        staging=staging,
+        rounds=tuple((turn, stager.stage(turn)) for turn in rounds),
+    )
+
+
+def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
+    """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
+    graph, chip, target, layer = walk.graph, walk.chip, walk.target, entry.layer
+    shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
+    box = entry.step.box if shared else max(entry.boxes, key=box_size)
+    wide = cut_quanta(graph, layer, box, target, chip)
+    if shared:
+        return shared_rounds(stager, box, entry.step.binding.pieces, wide)
+    try:
+        return own_rounds(stager, entry.boxes, wide)
+    except DoesNotFit:
+        return own_rounds(stager, entry.boxes, target.quanta(graph, layer))

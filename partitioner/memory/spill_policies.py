@@ -1,0 +1,161 @@
+"""Values in a chain of memories, near to far: what finds no room in one is spilled to the next, chosen by a policy.
+
+    values (bytes, slots), memories --fullest slot over capacity--> policy spills one --...--pack--> offsets by memory
+
+GraphTurbo (OSDI 2023) frees each tensor after its last use and spills the one with the longest liveness, not the
+largest, to the global buffer and then to DDR. Liveness is read as the number of tasks from a tensor's making to its
+last use; ties go to the larger one, then by name. The other policies are there to be compared with it.
+
+A spilled value is written outward where it is made and read from there by each reader, piece by piece: nothing of it
+stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hw_models.errors import DoesNotFit, Holder
+from partitioner.memory.offset_assignment import Item, pack, peak_bytes
+
+__all__ = ["POLICIES", "Allocation", "Memory", "Policy", "Spill", "Value", "allocate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`size_bytes` that are made in the first of `slots` and read in the others (increasing). A `fixed` one stays."""
+
+    name: str
+    size_bytes: int
+    slots: tuple[int, ...]
+    fixed: bool = False
+
+    @property
+    def liveness(self) -> int:
+        """Slots from the first use to the last."""
+        return self.slots[-1] - self.slots[0] + 1
+
+    @property
+    def moved_bytes(self) -> int:
+        """What is written and read in all once it is spilled."""
+        return self.size_bytes * len(self.slots)
+
+    def next_use(self, slot: int) -> int:
+        """The first use from `slot` on."""
+        return next((use for use in self.slots if use >= slot), self.slots[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory that values may be kept in."""
+
+    name: str
+    size_bytes: int
+    alignment_bytes: int = 1
+
+
+Policy = Callable[[Sequence[Value], int, int], Value]
+"""(values that are held in a slot, the slot, bytes that are missing there) -> the one that is spilled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """A value that left a memory because `missing_bytes` were missing in a slot."""
+
+    value: Value
+    memory: str
+    slot: int
+    missing_bytes: int
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """(memory, offset) by value, and what was spilled from where, in order."""
+
+    places: Mapping[str, tuple[str, int]]
+    spills: tuple[Spill, ...]
+
+    def moved_bytes(self, memory: str) -> int:
+        """Bytes that are written and read because values were spilled from a memory."""
+        return sum(spill.value.moved_bytes for spill in self.spills if spill.memory == memory)
+
+
+def _longest(held: Sequence[Value], _slot: int, _missing: int) -> Value:
+    return min(held, key=lambda value: (-value.liveness, -value.size_bytes, value.name))
+
+
+def _largest(held: Sequence[Value], _slot: int, _missing: int) -> Value:
+    return min(held, key=lambda value: (-value.size_bytes, -value.liveness, value.name))
+
+
+def _furthest(held: Sequence[Value], slot: int, _missing: int) -> Value:
+    """The one whose next use is furthest away, as Belady replaces pages."""
+    return min(held, key=lambda value: (-value.next_use(slot), -value.size_bytes, value.name))
+
+
+def _cheapest(held: Sequence[Value], _slot: int, missing: int) -> Value:
+    """Of those that free enough the one that moves the fewest bytes; where none does, the fewest moves a byte."""
+    enough = [value for value in held if value.size_bytes >= missing]
+    if enough:
+        return min(enough, key=lambda value: (value.moved_bytes, -value.liveness, value.name))
+    return min(held, key=lambda value: (len(value.slots), -value.size_bytes, value.name))
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {"longest": _longest, "largest": _largest, "furthest": _furthest, "cost": _cheapest}
+)
+"""The published policy first."""
+
+
+def allocate(values: Sequence[Value], memories: Sequence[Memory], policy: Policy) -> Allocation:
+    """Places for all values, as near as they fit. Raises DoesNotFit, with who holds what, where the last memory is too
+    small, or where values that may not be spilled exceed a memory."""
+    places: dict[str, tuple[str, int]] = {}
+    spills: list[Spill] = []
+    left = list(values)
+    for number, memory in enumerate(memories):
+        spilled: list[Spill] = []
+        while True:
+            offsets, where = _fit(left, memory)
+            if where is None:
+                break
+            slot, missing = where
+            held = [value for value in left if value.slots[0] <= slot <= value.slots[-1]]
+            victims = [value for value in held if not value.fixed and value.size_bytes]
+            if not victims or number == len(memories) - 1:
+                raise _refusal(held, memory, slot, missing)
+            spilled.append(Spill(policy(victims, slot, missing), memory.name, slot, missing))
+            left.remove(spilled[-1].value)
+        places |= {name: (memory.name, offset) for name, offset in offsets.items()}
+        spills += spilled
+        left = [spill.value for spill in spilled]
+    return Allocation(places, tuple(spills))
+
+
+def _fit(values: Sequence[Value], memory: Memory) -> tuple[Mapping[str, int], tuple[int, int] | None]:
+    """Offsets, or the slot and the bytes that are missing there."""
+    unit = memory.alignment_bytes
+    items = [Item(v.name, v.slots[0], v.slots[-1], -(-v.size_bytes // unit) * unit) for v in values]
+    peak, slot = peak_bytes(items)
+    if peak > memory.size_bytes:
+        return {}, (slot, peak - memory.size_bytes)
+    packing = pack(items, memory.size_bytes, unit, {})
+    late = packing.late
+    if late is None:
+        return packing.offsets, None
+    live = [Item(i.name, max(i.first, late.first), min(i.last, late.last), i.size_bytes) for i in items]
+    _, slot = peak_bytes(i for i in live if i.first <= i.last)
+    return {}, (slot, packing.offsets[late.name] + late.size_bytes - memory.size_bytes)
+
+
+def _refusal(held: Sequence[Value], memory: Memory, slot: int, missing_bytes: int) -> DoesNotFit:
+    largest = min(held, key=lambda value: (-value.size_bytes, value.name))
+    return DoesNotFit(
+        f"value {largest.name} in slot {slot}",
+        demand_bytes=memory.size_bytes + missing_bytes,
+        bound_bytes=memory.size_bytes,
+        where=memory.name,
+        levers=(f"a chip with more {memory.name}", "smaller pieces"),
+        holders=tuple(Holder(v.name, v.size_bytes, f"slot {v.slots[0]}", f"slot {v.slots[-1]}") for v in held),
+    )

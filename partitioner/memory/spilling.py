@@ -1,0 +1,82 @@
+"""Spilling inside a group: a value that finds no room on the cores goes to the staging memory, and from there to main.
+
+    group, refusal of its layout --values that are held at that moment, policy--> group with one more value spilled
+
+What is spilled is computed in disjoint pieces, written to the shared memory and read from there by each layer that
+needs it. Values that leave the group are not touched: where they wait is the order's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hw_models.errors import DoesNotFit, size_text
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.plan import Exchange, Group
+from partitioner.memory.liveness import Walk
+from partitioner.memory.spill_policies import POLICIES, Value
+
+__all__ = ["NO_SPILLS", "held_values", "spill_one"]
+
+NO_SPILLS = "none"
+"""The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
+
+MOST_SPILLS = 8
+"""A group of which more values would have to go is cut finer instead."""
+
+
+def held_values(walk: Walk, memory: str) -> dict[str, Value]:
+    """By item what is held in a memory, with the slots in which layers use it."""
+    uses = {key: {first, last} for key, (first, last, _) in walk.items.items() if walk.memory[key] == memory}
+    for step in walk.steps:
+        for entry in step if isinstance(step, list) else ():
+            for held in (*entry.local.values(), *(held for found in entry.sources.values() for held in found)):
+                if held.item in uses:
+                    uses[held.item].add(entry.slot)
+    return {key: Value(key, walk.items[key][2], tuple(sorted(slots))) for key, slots in uses.items()}
+
+
+def spill_one(
+    walk: Walk, group: Group, pieces: tuple[int, ...], refusal: DoesNotFit, policy: str
+) -> tuple[Group, Decision] | None:
+    """The group with one more value spilled, of those that were held when its layout refused; None where that cannot
+    help. Values without an exchange of their own are computed in `pieces`, as the group's output is."""
+    memory = refusal.where.split(" ")[0]
+    beyond = {walk.local.memory: walk.staging, walk.staging: walk.main}.get(memory, memory)
+    if beyond == memory or sum(exchange.scope != "" for exchange in group.exchanges) >= MOST_SPILLS:
+        return None
+    values = _victims(walk, group, memory, {holder.name for holder in refusal.holders})
+    if not values:
+        return None
+    slot = max(value.slots[0] for value in values.values())
+    missing = refusal.demand_bytes - refusal.bound_bytes
+    chosen = POLICIES[policy](tuple(values.values()), slot, missing)
+    name = next(name for name, value in values.items() if value is chosen)
+    reason = (
+        f"{policy}: {size_text(chosen.size_bytes)} on a core, held for {chosen.liveness} slots, used in "
+        f"{len(chosen.slots)}; {size_text(missing)} of {refusal.where} missing for {refusal.who}"
+    )
+    return _spilled(walk.graph, group, name, pieces, beyond), Decision(name, f"spilled to {beyond}", reason)
+
+
+def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[str, Value]:
+    """By tensor the values inside a group that were held; of several instances the first stands for all."""
+    inner = {layer.output for layer in group.layers} - set(group.outputs(walk.graph))
+    found: dict[str, Value] = {}
+    for key, value in held_values(walk, memory).items():
+        name = key.rpartition("#")[0]
+        if name in inner and name in held and value.size_bytes:
+            found.setdefault(name, value)
+    return found
+
+
+def _spilled(graph: Graph, group: Group, name: str, pieces: tuple[int, ...], scope: str) -> Group:
+    known = {exchange.tensor: exchange for exchange in group.exchanges}
+    if name not in known:
+        rank = len(graph.by_name[name].shape)
+        same = pieces if len(pieces) == rank else (pieces[0], *(1,) * (rank - 1))
+        known[name] = Exchange(name, same)
+    known[name] = replace(known[name], scope=scope)
+    return replace(group, exchanges=tuple(known.values()))

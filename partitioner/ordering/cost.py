@@ -1,0 +1,145 @@
+"""What an order of sub-graph instances costs: the bytes of the outputs that cannot wait in the local memory.
+
+    instance graph + room + order --evaluate--> scope of every output, cost
+
+All methods of ordering are judged by this one function. While a node runs, the local memory holds its work, its output
+and every earlier output that stays local and that some node, this one included, has yet to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hw_models.errors import DoesNotFit, PlanError
+from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_scopes, scope_cost
+
+__all__ = ["InstanceGraph", "Node", "Ordered", "Room", "evaluate", "lifetimes", "refuse_too_large"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An instance. `work_bytes` are busy in each core's local memory while it runs, without inputs that wait there and
+    without its output; `output_bytes` are those of its output on a core while it waits there; `total_bytes` are
+    those of its output over the cluster, which a spill moves."""
+
+    name: str
+    work_bytes: int
+    output_bytes: int
+    total_bytes: int
+
+    def __post_init__(self) -> None:
+        if min(self.work_bytes, self.output_bytes, self.total_bytes) < 0:
+            raise PlanError(f"instance {self.name}", needs="sizes of 0 bytes or more", has=str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGraph:
+    """`edges` are (index of the producer, index of the consumer). An output that no node reads leaves at once: it never
+    waits and costs nothing here. Raises PlanError for edges that are not a directed acyclic graph of these nodes."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[int, int], ...]
+    producers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    consumers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.nodes)
+        for a, b in self.edges:
+            if not (0 <= a < count and 0 <= b < count):
+                raise PlanError("instance graph", needs=f"edges between nodes 0 to {count - 1}", has=f"edge {a} -> {b}")
+        before: list[list[int]] = [[] for _ in self.nodes]
+        after: list[list[int]] = [[] for _ in self.nodes]
+        for a, b in dict.fromkeys(self.edges):
+            before[b].append(a)
+            after[a].append(b)
+        object.__setattr__(self, "producers", tuple(map(tuple, before)))
+        object.__setattr__(self, "consumers", tuple(map(tuple, after)))
+        self._refuse_cycles()
+
+    def _refuse_cycles(self) -> None:
+        missing = [len(found) for found in self.producers]
+        ready = [i for i, count in enumerate(missing) if count == 0]
+        done = 0
+        while ready:
+            done += 1
+            for consumer in self.consumers[ready.pop()]:
+                missing[consumer] -= 1
+                if missing[consumer] == 0:
+                    ready.append(consumer)
+        if done < len(self.nodes):
+            stuck = ", ".join(node.name for node, count in zip(self.nodes, missing, strict=True) if count)
+            raise PlanError("instance graph", needs="no cycles", has=f"a cycle among or before {stuck}")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where outputs can wait: `local_bytes` on each core, `staging_bytes` of the cluster's shared memory, and the main
+    memory, which always has room. A byte that waits in staging or main memory costs `staging_weight` or `main_weight`:
+    whole numbers, so that sums are exact and equal for all methods; only their ratio matters."""
+
+    local_bytes: int
+    staging_bytes: int
+    staging_weight: int = 1
+    main_weight: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.local_bytes, self.staging_bytes, self.staging_weight, self.main_weight) < 0:
+            raise PlanError("room", needs="sizes and weights of 0 or more", has=str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An order (indices of nodes), the scope of each node's output (by index, "main" for one that nothing reads), what
+    the outputs that are not local cost, and the method that found it."""
+
+    order: tuple[int, ...]
+    scopes: tuple[Scope, ...]
+    cost: int
+    name: str
+
+
+def refuse_too_large(graph: InstanceGraph, room: Room) -> None:
+    """Raises DoesNotFit for the largest instance whose own work exceeds the local memory: no order helps."""
+    largest = max(graph.nodes, key=lambda node: node.work_bytes, default=None)
+    if largest is not None and largest.work_bytes > room.local_bytes:
+        raise DoesNotFit(
+            f"instance {largest.name}",
+            demand_bytes=largest.work_bytes,
+            bound_bytes=room.local_bytes,
+            where="local memory on a core",
+            levers=("more instances of its group", "smaller groups", "a chip with more local memory"),
+        )
+
+
+def lifetimes(graph: InstanceGraph, room: Room, order: Sequence[int]) -> tuple[tuple[int, ...], tuple[Lifetime, ...]]:
+    """Nodes whose outputs wait, in the order of their indices, and the lives of these outputs. Raises PlanError where
+    `order` is not a topological order of all nodes."""
+    step = {node: position for position, node in enumerate(order)}
+    if len(order) != len(graph.nodes) or len(step) != len(order) or any(i not in step for i in range(len(order))):
+        raise PlanError("order of instances", needs=f"each of {len(graph.nodes)} instances once", has=str(list(order)))
+    waiting: list[int] = []
+    lives: list[Lifetime] = []
+    for i, (node, consumers) in enumerate(zip(graph.nodes, graph.consumers, strict=True)):
+        if not consumers:
+            continue
+        first, reads = step[i], [step[consumer] for consumer in consumers]
+        if min(reads) < first:
+            raise PlanError("order of instances", needs="producers before consumers", has=f"{node.name} after a reader")
+        cost = (node.total_bytes * room.staging_weight, node.total_bytes * room.main_weight)
+        waiting.append(i)
+        lives.append(Lifetime(first, max(reads), node.output_bytes, node.total_bytes, *cost))
+    return tuple(waiting), tuple(lives)
+
+
+def evaluate(graph: InstanceGraph, room: Room, order: Sequence[int], name: str = "given") -> Ordered:
+    """The cheapest scopes for `order`; where very many outputs compete, the best that greedy rules find. Raises
+    PlanError for an order that is none, DoesNotFit for an instance that can never run."""
+    refuse_too_large(graph, room)
+    waiting, lives = lifetimes(graph, room, order)
+    free = [room.local_bytes - graph.nodes[i].work_bytes for i in order]
+    found = assign_scopes(lives, free, room.staging_bytes)
+    scopes: list[Scope] = [MAIN] * len(graph.nodes)
+    for i, scope in zip(waiting, found, strict=True):
+        scopes[i] = scope
+    return Ordered(tuple(order), tuple(scopes), scope_cost(lives, found), name)

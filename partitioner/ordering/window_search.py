@@ -1,0 +1,57 @@
+"""A better order near a given one: windows of it are put into a new order one after the other, several times.
+
+    order, cut in windows --beam search in each--> order, judged as a whole
+
+The windows make the time grow with the number of nodes only; borders of the first pass lie inside windows of the next.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from partitioner.ordering.beam_search import START, Window, problem
+from partitioner.ordering.cost import InstanceGraph, Ordered, Room, evaluate
+
+__all__ = ["EXPANSIONS", "searched"]
+
+PASSES = ((40, 0), (24, 0), (24, 12))
+"""Nodes of a window, and of the first window where that is shorter, for each pass over the order."""
+
+ONE_PASS = 3000
+"""With more nodes than this only one pass, with short windows, is made."""
+
+EXPANSIONS = 20_000
+"""Partial orders that are made in all passes together: the width of the beam follows. About 0.2 s."""
+
+
+def searched(graph: InstanceGraph, room: Room, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
+    """`start` or a cheaper order near it, for about so many `expansions` of partial orders, some 10 us each."""
+    count = len(graph.nodes)
+    passes = [entry for entry in PASSES if entry == PASSES[0] or entry[0] < count] if count <= ONE_PASS else [PASSES[1]]
+    best = start
+    for window, first in passes:
+        order = _passed(graph, room, best, window, first, expansions // len(passes)) if best.cost else None
+        if order is not None:
+            found = evaluate(graph, room, order, "beam")
+            best = found if found.cost < best.cost else best
+    return best
+
+
+def _passed(
+    graph: InstanceGraph, room: Room, base: Ordered, window: int, first: int, expansions: int
+) -> tuple[int, ...] | None:
+    """Another order, found in windows of `base` one after the other; None where none seems cheaper."""
+    count = len(base.order)
+    whole = problem(graph, room, base.order)
+    state = START
+    order: list[int] = []
+    peaks: dict[int, int] = {}
+    for low, high in pairwise(sorted({0, *range(first, count, window), count})):
+        part = Window(whole, base.order[low:high], peaks, expansions * (high - low) // count)
+        found = part.search(state, base.cost if high - low == count else None)
+        if found is None:
+            return None
+        order += found.order
+        peaks = part.peaks_after(found)
+        state = found
+    return tuple(order) if tuple(order) != base.order else None

@@ -1,0 +1,244 @@
+"""Level `astitch`: memory-bound operators stitched into kernels, compute-bound layers alone (after AStitch, ASPLOS'22).
+
+    layers --runs of neighbours that only move and map data--> groups --binding, layout--> Plan
+
+A second baseline: what is gained by keeping the results of cheap operators in the cores' memories without cutting
+anything into instances. A stitched group holds whole values, so one that does not fit is cut in two until its parts do.
+What leaves a group goes to the main memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError, size_text
+from hw_models.routes import main_memory
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.plan import Binding, Group, Plan, Step
+from partitioner.ir.regions import full_box
+from partitioner.ir.target import PlanTarget
+from partitioner.ir.value_lifetimes import activations
+from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.o0 import batch_of, bound_step, view_step
+from partitioner.tiling.core_partition import bind
+from partitioner.tiling.core_regions import core_boxes
+from partitioner.tiling.tiling import Tiler
+
+__all__ = ["COMPUTE_BOUND_KINDS", "neighbours", "stitched"]
+
+COMPUTE_BOUND_KINDS = frozenset(["conv", "matmul"])
+"""Anchors that multiply: their layers are never stitched."""
+
+
+def stitched(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+    """Level `astitch`."""
+    layers, decisions = group_layers(graph, target.can_trail)
+    stitcher = _Stitcher(graph, chip, target, layers, Tiler.of(graph, target, chip), list(decisions))
+    parts = [part for members in neighbours(graph, layers) for part in stitcher.parts(members)]
+    chosen = [parts[index] for index in _order(graph, layers, [members for members, _, _ in parts])]
+    groups, steps = [group for _, group, _ in chosen], [step for _, _, step in chosen]
+    batch, reasons = batch_of(graph), tuple(stitcher.decisions)
+    return Plan(graph.name, "astitch", graph.hash, chip.hash, batch, tuple(groups), tuple(steps), reasons)
+
+
+def neighbours(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
+    """Sets of layers, by index, that can each become one kernel: memory-bound ones that read each other, where nothing
+    outside a set lies on a way from one of its layers to another. Compute-bound layers are sets of their own."""
+    home = _Homes()
+    at = {layer.output: index for index, layer in enumerate(layers)}
+    for index, layer in enumerate(layers):
+        before = [at[name] for name in activations(graph, layer) if name in at]
+        home.add(index, before)
+        if not _memory_bound(graph, layer):
+            continue
+        for producer in sorted(before, reverse=True):
+            if _memory_bound(graph, layers[producer]):
+                home.merge(producer, index)
+    return home.sets()
+
+
+def _memory_bound(graph: Graph, layer: Layer) -> bool:
+    """Whether the layer may be stitched. One that nobody reads is left alone: no group would compute it."""
+    read = layer.output in graph.outputs or bool(graph.consumers[layer.output])
+    return read and layer.anchor(graph).kind not in COMPUTE_BOUND_KINDS
+
+
+class _Homes:
+    """Disjoint sets of layers, the graph between them, and for each set all that lead to it, as bits."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+        self.members: dict[int, list[int]] = {}
+        self.before: dict[int, int] = {}
+
+    def add(self, index: int, producers: Sequence[int]) -> None:
+        """A layer in a set of its own, later than all others."""
+        self.of[index] = index
+        self.members[index] = [index]
+        self.before[index] = 0
+        for producer in {self.of[p] for p in producers}:
+            self.before[index] |= self.before[producer] | 1 << producer
+
+    def merge(self, early: int, late: int) -> bool:
+        """Joins the sets of two layers, unless a third would lie between."""
+        a, b = self.of[early], self.of[late]
+        if a == b:
+            return True
+        between = any(
+            c not in (a, b)
+            and (
+                (self.before[b] >> c & 1 and self.before[c] >> a & 1)
+                or (self.before[a] >> c & 1 and self.before[c] >> b & 1)
+            )
+            for c in self.members
+        )
+        if between:
+            return False
+        for member in self.members.pop(b):
+            self.of[member] = a
+            self.members[a].append(member)
+        both = (self.before[a] | self.before.pop(b)) & ~(1 << a | 1 << b)
+        self.before[a] = both
+        for c, known in self.before.items():
+            if c != a and known & (1 << a | 1 << b):
+                self.before[c] = (known & ~(1 << b)) | both | 1 << a
+        return True
+
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(sorted(members)) for members in self.members.values())
+
+
+def _order(graph: Graph, layers: Sequence[Layer], sets: Sequence[tuple[int, ...]]) -> list[int]:
+    """Sets so that each comes after those that it reads; earlier layers first where there is a choice."""
+    home = {layers[member].output: number for number, members in enumerate(sets) for member in members}
+    needs = [
+        {home[name] for member in members for name in activations(graph, layers[member]) if name in home} - {number}
+        for number, members in enumerate(sets)
+    ]
+    readers: dict[int, list[int]] = {}
+    for number, producers in enumerate(needs):
+        for producer in producers:
+            readers.setdefault(producer, []).append(number)
+    waiting = [len(producers) for producers in needs]
+    ready = [(members[0], number) for number, members in enumerate(sets) if not waiting[number]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(number)
+        for reader in readers.get(number, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (sets[reader][0], reader))
+    return order
+
+
+Part = tuple[tuple[int, ...], Group, Step]
+"""Layers by index, their group, and the step that runs it."""
+
+
+@dataclass(slots=True)
+class _Stitcher:
+    """Sets of layers become groups that fit."""
+
+    graph: Graph
+    chip: Chip
+    target: PlanTarget
+    layers: Sequence[Layer]
+    tiler: Tiler
+    decisions: list[Decision]
+    known: dict[tuple[object, ...], tuple[Binding, float]] = field(default_factory=dict)
+
+    def parts(self, members: tuple[int, ...]) -> list[Part]:
+        """One group, or several where it does not fit or has views whose names leave it."""
+        if len(members) == 1:
+            return [self._alone(members[0])]
+        group = Group(self.layers[members[0]].name, tuple(self.layers[i] for i in members))
+        leaving = set(group.outputs(self.graph))
+        for position, member in enumerate(members):
+            layer = self.layers[member]
+            if layer.anchor(self.graph).kind == "view" and layer.output in leaving:
+                halves = (members[:position], (member,), members[position + 1 :])
+                return [part for half in halves for part in self._connected(half)]
+        try:
+            step, reason = self._bound(group)
+        except PlanError as error:
+            middle = len(members) // 2
+            at = self.layers[members[middle]].name
+            self.decisions.append(
+                Decision(group.name, f"{len(members)} layers not stitched: cut before {at}", error.line)
+            )
+            return [part for half in (members[:middle], members[middle:]) for part in self._connected(half)]
+        self.decisions.append(reason)
+        return [(members, group, step)]
+
+    def _connected(self, members: tuple[int, ...]) -> list[Part]:
+        """Parts of a set of which some layers may no longer read each other."""
+        inside = {self.layers[i].output: i for i in members}
+        home = {i: i for i in members}
+        for i in members:
+            for name in activations(self.graph, self.layers[i]):
+                if name in inside and home[inside[name]] != home[i]:
+                    gone, stays = home[i], home[inside[name]]
+                    home.update({k: stays for k, v in home.items() if v == gone})
+        sets = {root: tuple(i for i in members if home[i] == root) for root in dict.fromkeys(home.values())}
+        return [part for members_of in sets.values() for part in self.parts(members_of)]
+
+    def _alone(self, index: int) -> Part:
+        layer = self.layers[index]
+        main = main_memory(self.chip)
+        group = Group(layer.name, (layer,))
+        if layer.anchor(self.graph).kind == "view":
+            return (index,), group, view_step(self.graph, layer, main)
+        step, reason = bound_step(self.graph, layer, main, self.target, self.chip, self.known)
+        self.decisions.append(reason)
+        return (index,), group, step
+
+    def _bound(self, group: Group) -> tuple[Step, Decision]:
+        """The group on the cores that make all its layers soonest. Raises PlanError, most often DoesNotFit."""
+        graph, main = self.graph, main_memory(self.chip)
+        outputs = group.outputs(graph)
+        exports = tuple((name, main) for name in outputs if name != group.output)
+        box = full_box(graph.by_name[group.output].shape)
+        blank = Step("run", group.name, 0, box, main, Binding((1,) * len(box), (0,)), exports=exports)
+        step = min(
+            (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
+        )
+        alone = Plan(graph.name, "alone", graph.hash, self.chip.hash, 1, (group,), (step,), ())
+        given = tuple(name for name in group.inputs(graph) if name not in graph.inputs)
+        layout = lay_out(alone, graph, self.chip, self.target, self.tiler, given)
+        inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)
+        local, pieces = layout.local.memory, list(step.binding.pieces)
+        reason = (
+            f"{size_text(inside)} stay in {local}, {size_text(layout.peaks[local])} of a core at once; "
+            f"bound to {len(step.binding.cores)} cores as {pieces}"
+        )
+        return step, Decision(group.name, f"stitched: {len(group.layers)} layers, one kernel", reason)
+
+    def _bindings(self, group: Group) -> list[Binding]:
+        """What is best for any of the layers whose output has as many axes as the group's."""
+        rank = len(self.graph.by_name[group.output].shape)
+        found: dict[Binding, None] = {}
+        for layer in group.layers:
+            shape = self.graph.by_name[layer.output].shape
+            if len(shape) == rank and layer.anchor(self.graph).kind != "view":
+                found[bind(self.graph, layer, full_box(shape), self.target, self.chip)[0]] = None
+        return list(found)
+
+    def _cycles(self, group: Group, step: Step) -> tuple[float, int]:
+        """Engine cycles of all layers, each as slow as its slowest core, then the number of cores."""
+        graph, chip = self.graph, self.chip
+        cores = core_boxes(graph, group, step, self.tiler.reads, self.target, chip)
+        total = 0.0
+        for layer in group.layers:
+            if layer.anchor(graph).kind == "view":
+                continue
+            boxes = {part.computed[layer.output] for part in cores if layer.output in part.computed}
+            works = (self.target.work(graph, layer, box, chip) for box in boxes)
+            total += max((sum(cycles for _, cycles in work.engine_cycles) for work in works), default=0.0)
+        return total, len(step.binding.cores)

@@ -1,0 +1,43 @@
+"""Whether to spill: the plan of level O3 with spills by bytes moved, or the one without, whichever takes fewer cycles.
+
+graph, chip --plan_instances, twice--> plans --plan_cycles--> the better one, and why
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from partitioner.cost.cost_model import plan_cycles
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.spilling import NO_SPILLS
+from partitioner.planners.o3 import plan_instances
+
+__all__ = ["BEST_POLICY", "plan_with_worthwhile_spills"]
+
+BEST_POLICY = "cost"
+"""The policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
+
+
+def plan_with_worthwhile_spills(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+    """Raises DoesNotFit where neither plan finds room."""
+    spilling = plan_instances(graph, chip, target, BEST_POLICY)
+    if not any(exchange.scope for group in spilling.groups for exchange in group.exchanges):
+        return spilling
+    try:
+        cutting = plan_instances(graph, chip, target, NO_SPILLS)
+    except DoesNotFit as refusal:
+        return _decided(spilling, "values are spilled", f"no plan without: {refusal.line}")
+    spent, saved = (plan_cycles(plan, graph, chip, target).cycles for plan in (spilling, cutting))
+    reason = f"{spent:,.0f} cycles with spills, {saved:,.0f} with finer cuts instead"
+    if spent < saved:
+        return _decided(spilling, "values are spilled", reason)
+    return _decided(cutting, "nothing is spilled", reason)
+
+
+def _decided(plan: Plan, verdict: str, reason: str) -> Plan:
+    return replace(plan, decisions=(*plan.decisions, Decision("spilling", verdict, reason)))

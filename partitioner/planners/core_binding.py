@@ -1,0 +1,323 @@
+"""Core binding for values that stay in the cores' memories: bindings of producers are inferred from their readers.
+
+    layers, last to first --what each core of the readers needs--> pieces and cores of the producer
+
+Backward along consumers, as in Algorithm 4 of GraphTurbo (OSDI 2023), but weighed: a producer takes the binding for
+which its own cycles, less what its readers save by finding their data in place, are fewest. Which piece runs on which
+core is an assignment that leaves most bytes where they are; what is still missing on a core is moved through the
+shared memory if that is cheaper than keeping the value there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.cost.transfer_cost import Transfers
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Binding
+from partitioner.ir.regions import (
+    Box,
+    box_size,
+    common,
+    full_box,
+    input_boxes,
+    join,
+    view_box,
+)
+from partitioner.ir.structural_key import likeness
+from partitioner.ir.target import PlanTarget
+from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
+from partitioner.planners.core_assignment import assign
+from partitioner.tiling.core_partition import cut_quanta, piece_boxes, ways
+from partitioner.tiling.core_regions import Reads
+
+__all__ = ["Binder", "Bound", "Closeness", "renamed"]
+
+SWEEPS = 2
+"""How often every layer may follow its neighbours."""
+
+
+Need = tuple[int, str, Mapping[int, Box]]
+"""A reader, the name under which it reads a value, and the box of the value that each of its cores needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Which box of a layer's output each core computes, and the cycles of the slowest core."""
+
+    pieces: tuple[int, ...]
+    boxes: Mapping[int, Box]
+    cycles: float
+
+    @property
+    def binding(self) -> Binding:
+        return Binding(self.pieces, tuple(self.boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """What keeping a value in the cores' memories saves: `cycles` less than keeping it in the shared memory, `moved`
+    (reader, name of the value there, box needed by core) for readers that do not find all in place."""
+
+    value: Waiting
+    cycles: float
+    core_bytes: int
+    moved: tuple[Need, ...]
+
+
+@dataclass
+class Binder:
+    """Bindings of all layers of a graph, one group a layer; values larger than `most_bytes` on a core, or `banned`, are
+    not counted on to stay local."""
+
+    graph: Graph
+    layers: Sequence[Layer]
+    target: PlanTarget
+    chip: Chip
+    reads: Reads
+    transfers: Transfers
+    most_bytes: int
+    values: dict[str, Waiting] = field(init=False)
+    own: dict[str, str] = field(init=False)
+    known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
+    alike: dict[tuple[object, ...], dict[tuple[int, ...], float]] = field(default_factory=dict)
+    needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
+    banned: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.values = {value.name: value for value in waiting_values(self.graph, self.layers)}
+        self.own = own_names(self.graph, self.layers)
+
+    def bind(self) -> dict[int, Bound]:
+        """By index of the layer, views left out. First every layer follows its readers, then its neighbours on both
+        sides, as long as that saves cycles."""
+        bound: dict[int, Bound] = {}
+        for index in self._backward():
+            bound[index] = self._best(index, self.choices(index), bound)
+        self._sweep(bound, set(bound))
+        return bound
+
+    def rebind(self, bound: Mapping[int, Bound], banned: frozenset[str]) -> dict[int, Bound]:
+        """The same once more where `banned` values have turned out not to stay local."""
+        self.banned |= banned
+        again = dict(bound)
+        touched = {self.values[name].made for name in banned}
+        touched |= {reader for name in banned for reader in self.values[name].readers}
+        for index in self._backward():
+            if index in touched:
+                again[index] = self._best(index, self._near(index, again), again)
+        self._sweep(again, {index for index in again if again[index].binding != bound[index].binding})
+        return again
+
+    def _near(self, index: int, bound: Mapping[int, Bound]) -> dict[tuple[int, ...], float]:
+        """Cuts of the neighbours, the layer's own and the fastest."""
+        near = {bound[other].pieces for other in self._neighbours(index)} | {bound[index].pieces}
+        found = self.choices(index)
+        return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
+
+    def _backward(self) -> list[int]:
+        return [i for i in reversed(range(len(self.layers))) if self.layers[i].anchor(self.graph).kind != "view"]
+
+    def _sweep(self, bound: dict[int, Bound], changed: set[int]) -> None:
+        """Layers next to changed ones may take the cuts of their neighbours."""
+        for _ in range(SWEEPS):
+            dirty = changed | {other for index in changed for other in self._neighbours(index)}
+            changed = set()
+            for index in self._backward() if dirty else ():
+                if index not in dirty:
+                    continue
+                found = self._best(index, self._near(index, bound), bound)
+                if found.binding != bound[index].binding:
+                    changed.add(index)
+                bound[index] = found
+
+    def decisions(self, bound: Mapping[int, Bound]) -> tuple[Decision, ...]:
+        """Why each layer is bound as it is, in order."""
+        return tuple(self._decision(index, bound) for index in sorted(bound))
+
+    def closeness(self, value: Waiting, bound: Mapping[int, Bound]) -> Closeness:
+        """What a value saves if it stays in the cores' memories, with these bindings."""
+        boxes = bound[value.made].boxes
+        needs = self.needs(value, bound)
+        moved = tuple(need for need in needs if self.transfers.moved(value.name, boxes, need[2]) > 0)
+        return Closeness(value, self._saved(value, boxes, needs), self._core_bytes(value, boxes), moved)
+
+    def needs(self, value: Waiting, bound: Mapping[int, Bound]) -> list[Need]:
+        """For each reader that is bound and each name under which it reads the value."""
+        found: list[Need] = []
+        for reader in value.readers:
+            if reader in bound:
+                for name in self._names_read(reader, value.name):
+                    found.append((reader, name, self._needs_of(reader, name, bound[reader])))
+        return found
+
+    def _needs_of(self, reader: int, name: str, bound: Bound) -> Mapping[int, Box]:
+        key = (reader, name, bound.binding)
+        if key not in self.needed:
+            needs = {core: self._need(reader, name, piece) for core, piece in bound.boxes.items()}
+            self.needed[key] = {core: box for core, box in needs.items() if box_size(box)}
+        return self.needed[key]
+
+    def in_view(self, name: str, box: Box) -> Box:
+        """A box of a value under one of its names. Raises PlanError where no box there has the same elements."""
+        if name not in self.own:
+            return box
+        other = renamed(self.graph, name, self.in_view(self.graph.producer[name].inputs[0], box))
+        if other is None:
+            raise PlanError(f"view {name}", needs="whole parts of its source under another name", has=str(box))
+        return other
+
+    # One layer.
+
+    def _neighbours(self, index: int) -> set[int]:
+        made = {self.values[name].made for name in self._inputs(index)}
+        return {*self.values[self.layers[index].output].readers, *made}
+
+    def _inputs(self, index: int) -> tuple[str, ...]:
+        """Values of other layers that a layer reads."""
+        names = (self.own.get(name, name) for name in activations(self.graph, self.layers[index]))
+        return tuple(dict.fromkeys(name for name in names if name in self.values))
+
+    def _names_read(self, reader: int, value: str) -> tuple[str, ...]:
+        names = activations(self.graph, self.layers[reader])
+        return tuple(dict.fromkeys(name for name in names if self.own.get(name, name) == value))
+
+    def _need(self, reader: int, name: str, piece: Box) -> Box:
+        """What of the value that `name` stands for is read for a piece of the reader's output."""
+        box = self.reads(self.layers[reader], piece).get(name)
+        return self._in_own_name(name, box) if box is not None else ((0, 0),)
+
+    def _best(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
+        """The choice with the fewest cycles, less those that it saves at the layer's output and inputs."""
+        layer = self.layers[index]
+        box = full_box(self.graph.by_name[layer.output].shape)
+        quanta = cut_quanta(self.graph, layer, box, self.target, self.chip)
+        value = self.values[layer.output]
+        needs = self.needs(value, bound)
+        makers = {
+            name: bound[self.values[name].made] for name in self._inputs(index) if self.values[name].made in bound
+        }
+        best: tuple[float, Bound] | None = None
+        for pieces, cycles in choices.items():
+            boxes = piece_boxes(box, pieces, quanta)
+            plain = Bound(pieces, dict(enumerate(boxes)), cycles)
+            stays = self.may_stay(value, plain.boxes)
+            most = self.transfers.shared(value.name, plain.boxes, [need for _, _, need in needs]) if stays else 0.0
+            for name, maker in makers.items():
+                most += self.transfers.shared(name, maker.boxes, [self._need_of(index, name, plain.boxes)])
+            if best is not None and cycles - most >= best[0]:
+                continue
+            cores = assign(self._affinity(index, boxes, needs, makers))
+            held = dict(zip(cores, boxes, strict=True))
+            saved = self._saved(value, held, needs) if stays else 0.0
+            for name, maker in makers.items():
+                if self.may_stay(self.values[name], maker.boxes):
+                    others = {**bound, index: Bound(pieces, held, cycles)}
+                    saved += self._saved(self.values[name], maker.boxes, self.needs(self.values[name], others))
+            if best is None or cycles - saved < best[0]:
+                best = cycles - saved, Bound(pieces, held, cycles)
+        assert best is not None  # there is a choice at least
+        return best[1]
+
+    def _need_of(self, index: int, name: str, boxes: Mapping[int, Box]) -> Mapping[int, Box]:
+        """What the layer needs of a value under all names together."""
+        needs: dict[int, Box] = {}
+        for core, piece in boxes.items():
+            for read in self._names_read(index, name):
+                box = self._need(index, read, piece)
+                if box_size(box):
+                    needs[core] = join(needs[core], box) if core in needs else box
+        return needs
+
+    def _affinity(
+        self, index: int, boxes: Sequence[Box], needs: Sequence[Need], makers: Mapping[str, Bound]
+    ) -> list[list[int]]:
+        """For each piece and core the elements that are in place if the piece runs there."""
+        cores = self.chip.cores_per_cluster
+        table = [[0] * cores for _ in boxes]
+        for _, _, need in needs:
+            for core, wanted in need.items():
+                for row, box in enumerate(boxes):
+                    table[row][core] += box_size(common(box, wanted))
+        for name, maker in makers.items():
+            read = self._need_of(index, name, dict(enumerate(boxes)))
+            for core, held in maker.boxes.items():
+                for row, wanted in read.items():
+                    table[row][core] += box_size(common(held, wanted))
+        return table
+
+    def may_stay(self, value: Waiting, boxes: Mapping[int, Box]) -> bool:
+        """Whether a value made in these boxes can be in the cores' memories at all."""
+        return (
+            not value.leaves
+            and bool(value.readers)
+            and value.name not in self.banned
+            and self._core_bytes(value, boxes) <= self.most_bytes
+            and self._views_hold(value, boxes)
+        )
+
+    def _decision(self, index: int, bound: Mapping[int, Bound]) -> Decision:
+        layer, best = self.layers[index], bound[index]
+        fastest = next(iter(self.choices(index).values()))
+        if best.cycles <= fastest:
+            reason = f"the slowest core needs about {best.cycles:.0f} cycles, fewest of all cuts"
+        else:
+            reason = (
+                f"the slowest core needs about {best.cycles:.0f} cycles, {best.cycles - fastest:.0f} more than with "
+                "the fastest cut, for data that neighbours leave or find in place"
+            )
+        return Decision(layer.name, f"bound to {len(best.boxes)} cores as {list(best.pieces)}", reason)
+
+    def choices(self, index: int) -> dict[tuple[int, ...], float]:
+        """Fewest cycles first; ties go to fewer pieces, to outer axes."""
+        if index not in self.known:
+            layer = self.layers[index]
+            box = full_box(self.graph.by_name[layer.output].shape)
+            alike = likeness(self.graph, layer)
+            if alike not in self.alike:
+                found = ways(self.graph, layer, box, self.target, self.chip)
+                entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)
+                self.alike[alike] = {tuple(-n for n in negated): cycles for cycles, _, negated in entries}
+            self.known[index] = self.alike[alike]
+        return self.known[index]
+
+    def _saved(self, value: Waiting, boxes: Mapping[int, Box], needs: Sequence[Need]) -> float:
+        moves = sum(self.transfers.moved(value.name, boxes, need) for _, _, need in needs if need)
+        return max(0.0, self.transfers.shared(value.name, boxes, [need for _, _, need in needs]) - moves)
+
+    def _core_bytes(self, value: Waiting, boxes: Mapping[int, Box]) -> int:
+        return max(map(box_size, boxes.values())) * self.graph.by_name[value.name].item_bytes
+
+    def _in_own_name(self, name: str, box: Box) -> Box:
+        """A box of a view as a box of the value that it names."""
+        while name in self.own:
+            op = self.graph.producer[name]
+            box = input_boxes(self.graph, op, {name: box})[op.inputs[0]]
+            name = op.inputs[0]
+        return box
+
+    def _views_hold(self, value: Waiting, boxes: Mapping[int, Box]) -> bool:
+        """Whether each core's box has exactly the elements of some box of every view of the value."""
+        for box in dict.fromkeys(boxes.values()) if len(value.names) > 1 else ():
+            named: dict[str, Box] = {value.name: box}
+            for name in value.names[1:]:
+                source = self.graph.producer[name].inputs[0]
+                other = renamed(self.graph, name, named[source])
+                if other is None:
+                    return False
+                named[name] = other
+        return True
+
+
+def renamed(graph: Graph, view: str, box: Box) -> Box | None:
+    """The box of a view that has exactly the elements of a box of its source; None where there is none."""
+    op = graph.producer[view]
+    source = op.inputs[0]
+    other = view_box(graph.by_name[view].shape, graph.by_name[source].shape, box)
+    exact = box_size(other) == box_size(box) and input_boxes(graph, op, {view: other})[source] == box
+    return other if exact else None

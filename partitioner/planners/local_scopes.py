@@ -1,0 +1,340 @@
+"""Level O2: values in the cores' own memories where their readers find them there, else in the staging memory, else in
+the main one.
+
+    bindings --values by cycles saved for each byte and step--> local values, moves --> what is left as at O1 --> Plan
+
+A value stays with the cores that made it if there is room until its last reader, beside what the tiles of all layers
+that run meanwhile need. A reader that needs parts of other cores gets them by a `redistribute` step. What the tiles
+need is asked of the tiling itself: a value for which some layer finds no tile, or loses more cycles than the value
+saves, goes to the next memory outward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, size_text
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.value_lifetimes import Waiting, activations
+from partitioner.memory.memory_plan import Local
+from partitioner.memory.offset_assignment import Item, largest_gap, pack
+from partitioner.ordering.scope_assignment import LOCAL, STAGING, Lifetime, assign_scopes
+from partitioner.planners.core_binding import Binder, Bound, Closeness
+from partitioner.tiling.buffer_aliasing import Residents
+from partitioner.tiling.tiling import Tiler, part_bytes, part_start
+
+__all__ = ["LocalScopes", "Move"]
+
+RESERVE = 16
+"""At first one part in so many of the local memory is left to tiles; what they really need is asked afterwards."""
+
+MENDS = 12
+"""How often values that did not leave enough room are sent away before all that is local is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Before layer `reader` runs, its cores get their boxes of what it reads as `name`; `size_bytes` on a core at most,
+    `buffer_bytes` in the shared memory meanwhile."""
+
+    value: str
+    reader: int
+    name: str
+    boxes: Mapping[int, Box]
+    size_bytes: int
+    buffer_bytes: int
+
+
+@dataclass
+class LocalScopes:
+    """The choice while it is made: `kept` values by name."""
+
+    graph: Graph
+    chip: Chip
+    layers: Sequence[Layer]
+    binder: Binder
+    bound: Mapping[int, Bound]
+    tiler: Tiler
+    local: Local
+    buffer_bound: int
+    kept: dict[str, Closeness] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    worth: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def capacity(self) -> int:
+        return part_bytes(self.chip, self.local.memory, self.local.part)
+
+    def choose(self, banned: Mapping[str, str]) -> None:
+        """The values that save most cycles as far as their bytes fit, what then finds room in the shared memory counted
+        too; `banned` values are not asked, for the reasons given."""
+        self.kept, self.reasons = {}, dict(banned)
+        candidates: dict[str, Closeness] = {}
+        for value in self.binder.values.values():
+            close = self._candidate(value.name)
+            if close is not None:
+                candidates[value.name] = close
+        waiting = [value for value in self.binder.values.values() if not value.leaves and value.readers]
+        lives = [self._lifetime(value, candidates.get(value.name)) for value in waiting]
+        room = self.capacity - self.capacity // RESERVE
+        shared = self.buffer_bound - self.buffer_bound // RESERVE
+        scopes = assign_scopes(lives, [room] * (2 * len(self.layers)), shared)
+        staged = [0] * (2 * len(self.layers))
+        for life, scope in zip(lives, scopes, strict=True):
+            for slot in range(life.first, life.last + 1) if scope == STAGING else ():
+                staged[slot] += life.staging_bytes
+        used = [0] * (2 * len(self.layers))
+        chosen = []
+        for value, life, scope in zip(waiting, lives, scopes, strict=True):
+            if value.name in candidates:
+                full = max(staged[life.first : life.last + 1]) + life.staging_bytes > shared
+                self.worth[value.name] = float(life.main_cost if full else life.staging_cost)
+                if scope == LOCAL:
+                    chosen.append(candidates[value.name])
+                else:
+                    self.reasons[value.name] = (
+                        f"{size_text(life.local_bytes)} of a core for {value.last - value.made} layers would save "
+                        f"about {self.worth[value.name]:.0f} cycles; others save more in {size_text(room)}"
+                    )
+        for close in sorted(chosen, key=lambda c: (-self._density(c), c.value.made)):
+            self._try(close, used)
+
+    def _lifetime(self, value: Waiting, close: Closeness | None) -> Lifetime:
+        """A value for the choice among memories; slots are two a layer, as in `_try`. Costs are cycles."""
+        size, readers = value.size_bytes, len(value.readers)
+        kept = close.cycles if close is not None else 0.0
+        main = self.binder.transfers.main_cycles(value.size_bytes, readers)
+        last = self._last(close) if close is not None else 2 * value.last + 1
+        local_bytes = close.core_bytes if close is not None else self.capacity + 1
+        staging_cost = int(kept if size <= self.buffer_bound else kept + main)
+        return Lifetime(2 * value.made + 1, last, local_bytes, size, staging_cost, int(kept + main))
+
+    def mend(self) -> None:
+        """Sends those away for which tiles or packing find no room."""
+        for _ in range(MENDS):
+            odd = self._misfits()
+            if not odd:
+                return
+            for name, reason in odd.items():
+                self._drop(name, reason)
+        for name in tuple(self.kept):
+            self._drop(name, "no room was found beside the tiles of all layers")
+
+    def moves(self) -> tuple[Move, ...]:
+        """In the order of the readers."""
+        found = []
+        for close in self.kept.values():
+            item_bytes = self.graph.by_name[close.value.name].item_bytes
+            for reader, name, boxes in close.moved:
+                size = max(map(box_size, boxes.values())) * item_bytes
+                found.append(Move(close.value.name, reader, name, boxes, size, close.value.size_bytes))
+        order = {name: position for position, name in enumerate(self.kept)}
+        return tuple(sorted(found, key=lambda move: (move.reader, order[move.value])))
+
+    def slots(self) -> tuple[int | Move, ...]:
+        """What happens in each slot of time: a layer by its index, or a move; views take none."""
+        before: dict[int, list[Move]] = {}
+        for move in self.moves():
+            before.setdefault(move.reader, []).append(move)
+        found: list[int | Move] = []
+        for index in sorted(self.bound):
+            found += [*before.get(index, ()), index]
+        return tuple(found)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        memory = self.local.memory
+        found = []
+        for close in self.kept.values():
+            value = close.value
+            readers = ", ".join(dict.fromkeys(self.layers[reader].name for reader, _, _ in close.moved))
+            moved = f", {readers} after a redistribution" if readers else ""
+            reason = (
+                f"{size_text(close.core_bytes)} of a core for {value.last - value.made} layers save about "
+                f"{self.worth[value.name]:.0f} cycles{moved}"
+            )
+            found.append((value.made, Decision(value.name, f"kept in {memory}", reason)))
+        for name, reason in self.reasons.items():
+            found.append((self.binder.values[name].made, Decision(name, f"not kept in {memory}", reason)))
+        return tuple(decision for _, decision in sorted(found, key=lambda entry: entry[0]))
+
+    # One value.
+
+    def _candidate(self, name: str) -> Closeness | None:
+        value = self.binder.values[name]
+        if name in self.reasons or value.leaves or not value.readers:
+            return None
+        boxes = self.bound[value.made].boxes
+        close = self.binder.closeness(value, self.bound)
+        if close.core_bytes > self.capacity:
+            self.reasons[name] = f"{size_text(close.core_bytes)} of a core, which has {size_text(self.capacity)}"
+        elif not self.binder.may_stay(value, boxes):
+            self.reasons[name] = (
+                f"{size_text(close.core_bytes)} of a core's {size_text(self.capacity)} leave too little to tiles"
+                if close.core_bytes > self.binder.most_bytes
+                else "the cores hold no whole parts of its views"
+            )
+        elif close.cycles <= 0:
+            self.reasons[name] = "bringing its parts to the cores of its readers takes as long as the shared memory"
+        elif close.moved and value.size_bytes > self.buffer_bound:
+            self.reasons[name] = (
+                f"moving it between cores takes a buffer of {size_text(value.size_bytes)}, "
+                f"there are {size_text(self.buffer_bound)}"
+            )
+        else:
+            return close
+        return None
+
+    def _try(self, close: Closeness, used: list[int]) -> None:
+        """Slots here are two a layer: one for what is moved for it and one for the layer."""
+        wanted = dict.fromkeys(range(2 * close.value.made + 1, self._last(close) + 1), close.core_bytes)
+        item_bytes = self.graph.by_name[close.value.name].item_bytes
+        for reader, _, boxes in close.moved:
+            for slot in (2 * reader, 2 * reader + 1):
+                wanted[slot] = wanted.get(slot, 0) + max(map(box_size, boxes.values())) * item_bytes
+        bound = self.capacity - self.capacity // RESERVE
+        peak = max(used[slot] + size for slot, size in wanted.items())
+        if peak > bound:
+            name = close.value.name
+            self.reasons[name] = (
+                f"needs {size_text(close.core_bytes)} of a core beside values that save more for each byte; "
+                f"together {size_text(peak)} of {size_text(bound)}"
+            )
+            return
+        for slot, size in wanted.items():
+            used[slot] += size
+        self.kept[close.value.name] = close
+
+    def _last(self, close: Closeness) -> int:
+        """The last of two slots a layer in which the value itself is needed."""
+        moved = {(reader, name) for reader, name, _ in close.moved}
+        needs = self.binder.needs(close.value, self.bound)
+        return max(2 * reader + ((reader, name) not in moved) for reader, name, _ in needs)
+
+    def _drop(self, name: str, reason: str) -> None:
+        if name in self.kept:
+            del self.kept[name]
+            self.reasons[name] = reason
+
+    # All of them together, as the layout will see them.
+
+    def _misfits(self) -> dict[str, str]:
+        """Values that must go, and why: at most one for each slot in which something does not fit."""
+        slots = self.slots()
+        items = self._items(slots)
+        if not items:
+            return {}
+        residents = {index: tuple(self._residents(index)) for index in slots if isinstance(index, int)}
+        unit = self.chip.memory(self.local.memory).alignment_bytes
+        try:
+            wanted = self._wanted(slots, residents)
+        except DoesNotFit:
+            return {}  # some layer fits nowhere, whatever stays: the layout will say so
+        packing = pack(list(items), self.capacity, unit, wanted)
+        if packing.late is not None:
+            late = packing.late
+            name = self._least(range(late.first, late.last + 1), items)
+            return {name: "found no place in one piece beside the others"}
+        busy: dict[int, list[tuple[int, int]]] = {}
+        for item in items:
+            for slot in range(item.first, item.last + 1):
+                busy.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
+        odd: dict[str, str] = {}
+        lost: dict[str, float] = {}
+        start = part_start(self.chip, self.local.memory, self.local.part)
+        for slot, taken in busy.items():
+            index = slots[slot]
+            if isinstance(index, Move):
+                continue
+            layer = self.layers[index]
+            offset, gap = largest_gap(taken, self.capacity)
+            room = {(self.local.memory, self.local.part): (offset + start, gap)}
+            for box, held in residents[index]:
+                try:
+                    slower = self.tiler.cycles(layer, box, held, room) - self.tiler.cycles(layer, box, held)
+                except DoesNotFit:
+                    name = self._least(range(slot, slot + 1), items)
+                    odd[name] = f"left {layer.name} only {size_text(gap)} of a core for its tiles"
+                    break
+                if slower > 0 and box == self._largest(index):
+                    for name in self._alive(range(slot, slot + 1), items):
+                        lost[name] = lost.get(name, 0.0) + slower
+        if not odd:
+            for name, cycles in lost.items():
+                if cycles > self.worth[name] and not odd:
+                    odd[name] = (
+                        f"saves about {self.worth[name]:.0f} cycles, but smaller tiles of the layers that run "
+                        f"meanwhile cost {cycles:.0f}"
+                    )
+        return odd
+
+    def _largest(self, index: int) -> Box:
+        return max(self.bound[index].boxes.values(), key=box_size)
+
+    def _items(self, slots: Sequence[int | Move]) -> dict[Item, str]:
+        """What lies in a core's memory, and the value of which it is a part, in the order in which it comes there."""
+        at = {index: slot for slot, index in enumerate(slots) if isinstance(index, int)}
+        moved = {(m.value, m.reader, m.name): slot for slot, m in enumerate(slots) if isinstance(m, Move)}
+        items: dict[Item, str] = {}
+        for close in self.kept.values():
+            value = close.value
+            ends = [
+                moved.get((value.name, reader, name), at[reader])
+                for reader, name, _ in self.binder.needs(value, self.bound)
+            ]
+            items[Item(value.name, at[value.made], max(ends), close.core_bytes)] = value.name
+        for slot, move in enumerate(slots):
+            if isinstance(move, Move):
+                items[Item(f"{move.value} moved in slot {slot}", slot, at[move.reader], move.size_bytes)] = move.value
+        return dict(sorted(items.items(), key=lambda entry: entry[0].first))
+
+    def _residents(self, index: int) -> Iterator[tuple[Box, Residents]]:
+        """For each core, but once for each shape: the box that it computes and what lies in its memory for that."""
+        layer, bound = self.layers[index], self.bound[index]
+        moved: dict[str, Mapping[int, Box]] = {}
+        for close in self.kept.values():
+            moved |= {name: boxes for reader, name, boxes in close.moved if reader == index}
+        seen = set()
+        for core, box in bound.boxes.items():
+            held: dict[str, Box] = {}
+            for name in (*activations(self.graph, layer), layer.output):
+                own = self.binder.own.get(name, name)
+                if own in self.kept:
+                    value = self.binder.values[own]
+                    if name in moved:
+                        if core in moved[name]:
+                            held[name] = self.binder.reads(layer, box)[name]
+                    elif core in self.bound[value.made].boxes:
+                        held[name] = self.binder.in_view(name, self.bound[value.made].boxes[core])
+            key = (box_shape(box), tuple((name, box_shape(b)) for name, b in held.items()))
+            if key not in seen:
+                seen.add(key)
+                yield box, Residents(held, self.local.part)
+
+    def _wanted(
+        self, slots: Sequence[int | Move], residents: Mapping[int, Sequence[tuple[Box, Residents]]]
+    ) -> dict[int, int]:
+        """As the layout asks for it: the workspace of the first of the largest boxes, at most half of the memory."""
+        wanted = {}
+        for slot, index in enumerate(slots):
+            if isinstance(index, int):
+                box, held = max(residents[index], key=lambda entry: box_size(entry[0]))
+                used = self.tiler.workspace(self.layers[index], box, held, self.local.memory, self.local.part)
+                wanted[slot] = min(self.capacity // 2, used)
+        return wanted
+
+    def _alive(self, span: range, items: Mapping[Item, str]) -> list[str]:
+        live = (name for item, name in items.items() if item.first < span.stop and span.start <= item.last)
+        return list(dict.fromkeys(live))
+
+    def _least(self, span: range, items: Mapping[Item, str]) -> str:
+        return min(self._alive(span, items), key=lambda name: (self._density(self.kept[name]), name))
+
+    def _density(self, close: Closeness) -> float:
+        """Cycles saved for each byte of a core and layer."""
+        value = close.value
+        return self.worth[value.name] / (close.core_bytes * (value.last - value.made + 1))

@@ -1,0 +1,246 @@
+"""Level O1: which values wait in the staging memory of a cluster and which go to the main memory.
+
+    O0 plan --values by bytes saved for each byte and step--> scopes --> O1 plan
+
+A value has one scope for its whole life. One that stays takes room from all layers that run meanwhile: their rounds
+become smaller and load more often. So a value stays only if the bytes that are saved outweigh those that are loaded
+again, counted by the rounds that the layout will choose. Inputs and outputs of the network lie in the main memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hw_models.chip import Chip
+from hw_models.errors import size_text
+from hw_models.routes import main_memory, staging_memory
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Plan, Step
+from partitioner.ir.regions import Box
+from partitioner.ir.target import PlanTarget
+from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
+from partitioner.memory.memory_plan import local_part
+from partitioner.memory.offset_assignment import Item, largest_gap, pack
+from partitioner.planners.o0 import in_main
+from partitioner.tiling.core_regions import layer_reads
+from partitioner.tiling.staging_traffic import StagedBytes
+from partitioner.tiling.tiling import aligned
+
+__all__ = ["Staging", "in_staging", "run_slots", "with_scopes"]
+
+PASSES = 3
+"""Values that were refused are asked again when others stay: what they cost may have changed."""
+
+
+def in_staging(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+    """Level O1. On a chip without a level between main and local memories this is O0."""
+    base = in_main(graph, chip, target)
+    local = local_part((layer for group in base.groups for layer in group.layers), graph, chip, target)
+    main = main_memory(chip)
+    staging = staging_memory(chip, local.memory) if local.memory else main
+    if staging == main:
+        return replace(base, level="O1")
+    layers = tuple(group.layers[0] for group in base.groups)
+    traffic = StagedBytes(graph, chip, target, layer_reads(graph, target, chip), staging)
+    chosen = Staging(graph, chip, layers, base.steps, traffic, main, run_slots(graph, layers))
+    chosen.choose(value for value in waiting_values(graph, layers) if not value.leaves)
+    decisions = (*base.decisions, *chosen.decisions())
+    return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, staging)), level="O1", decisions=decisions)
+
+
+def run_slots(graph: Graph, layers: Sequence[Layer]) -> tuple[int | None, ...]:
+    """The layer that runs in each slot of time; views take none."""
+    return tuple(index for index, layer in enumerate(layers) if layer.anchor(graph).kind != "view")
+
+
+def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
+    """The plan with the scopes of some values changed; views lie where the value lies that they name."""
+    own = own_names(graph, [group.layers[0] for group in plan.groups])
+    steps = []
+    for step in plan.steps:
+        output = plan.group_by_name[step.group].output
+        steps.append(replace(step, scope=scopes.get(own.get(output, output), step.scope)))
+    return replace(plan, steps=tuple(steps))
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """Why a value does not stay."""
+
+    value: Waiting
+    reason: str
+
+
+@dataclass
+class Staging:
+    """The choice while it is made: `kept` values by name, bytes `used` in each slot of time.
+
+    `slots` names the layer that runs in each slot, None for a move between cores; `buffers` are bytes that such a slot
+    takes. Values in `local` lie in the cores' memories, and layers that touch them keep to the boxes in `own`.
+    """
+
+    graph: Graph
+    chip: Chip
+    layers: Sequence[Layer]
+    steps: Sequence[Step]
+    traffic: StagedBytes
+    main: str
+    slots: Sequence[int | None]
+    buffers: Mapping[int, int] = field(default_factory=dict)
+    local: frozenset[str] = frozenset()
+    own: Mapping[int, tuple[Box, ...]] = field(default_factory=dict)
+    kept: dict[str, Waiting] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, _Refusal] = field(default_factory=dict)
+    used: list[int] = field(init=False)
+    names: Mapping[str, str] = field(init=False)
+    slot_of: Mapping[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.used = [self.buffers.get(slot, 0) for slot in range(len(self.slots))]
+        self.names = own_names(self.graph, self.layers)
+        self.slot_of = {index: slot for slot, index in enumerate(self.slots) if index is not None}
+
+    @property
+    def capacity(self) -> int:
+        return self.chip.memory(self.traffic.staging).size_bytes
+
+    def _span(self, value: Waiting) -> range:
+        return range(self.slot_of[value.made], self.slot_of[value.last] + 1)
+
+    def choose(self, values: Iterable[Waiting]) -> None:
+        """Values in the order of bytes saved for each byte and step that they take; then what cannot be packed goes."""
+        order = sorted(values, key=lambda v: (-_density(v), v.made))
+        for _ in range(PASSES):
+            kept = len(self.kept)
+            for value in order:
+                if value.name not in self.kept:
+                    self._try(value)
+            if len(self.kept) == kept:
+                break
+        self._pack()
+
+    def decisions(self) -> tuple[Decision, ...]:
+        staging = self.traffic.staging
+        kept = [
+            (value.made, Decision(value.name, f"kept in {staging}",
+                      f"{size_text(value.size_bytes)} for {value.last - value.made} layers save "
+                      f"{size_text(self.saved[value.name])} of traffic with {self.main}"))
+            for value in self.kept.values()
+        ]  # fmt: skip
+        refused = [
+            (refusal.value.made, Decision(refusal.value.name, f"goes to {self.main}", refusal.reason))
+            for refusal in self.refused.values()
+        ]
+        return tuple(decision for _, decision in sorted(kept + refused, key=lambda entry: entry[0]))
+
+    # One value.
+
+    def _try(self, value: Waiting) -> None:
+        size = aligned(self.chip, self.traffic.staging, value.size_bytes)
+        span = self._span(value)
+        peak = max(self.used[slot] for slot in span)
+        if peak + size > self.capacity:
+            free = size_text(max(0, self.capacity - peak))
+            needs = f"needs {size_text(size)} of {self.traffic.staging}"
+            self._refuse(value, f"{needs}, which has {free} free beside values that save more")
+            return
+        before = self._bytes(span)
+        self._keep(value, size)
+        after = self._bytes(span)
+        if after is not None and (before is None or after < before):
+            self.refused.pop(value.name, None)
+            self.saved[value.name] = before - after if before is not None else value.size_bytes
+            return
+        if after is None:
+            slot = next(slot for slot in span if self._slot_bytes(slot) is None)
+            crowded = self.layers[self.slots[slot] or 0].name
+            reason = f"beside its {size_text(size)} layer {crowded} finds no room for staging"
+        else:
+            reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.main}: "
+                      f"{size_text(size)} less room for staging")  # fmt: skip
+        self._drop(value, size)
+        self._refuse(value, reason)
+
+    def _keep(self, value: Waiting, size: int) -> None:
+        self.kept[value.name] = value
+        for slot in self._span(value):
+            self.used[slot] += size
+
+    def _drop(self, value: Waiting, size: int) -> None:
+        del self.kept[value.name]
+        self.saved.pop(value.name, None)
+        for slot in self._span(value):
+            self.used[slot] -= size
+
+    def _refuse(self, value: Waiting, reason: str) -> None:
+        self.refused[value.name] = _Refusal(value, reason)
+
+    # What the layers of some steps move.
+
+    def _bytes(self, span: Iterable[int]) -> int | None:
+        total = 0
+        for slot in span:
+            moved = self._slot_bytes(slot)
+            if moved is None:
+                return None
+            total += moved
+        return total
+
+    def _slot_bytes(self, slot: int, room: int | None = None) -> int | None:
+        index = self.slots[slot]
+        if index is None:
+            return 0 if self.used[slot] <= self.capacity else None
+        layer = self.layers[index]
+        here = self.kept.keys() | self.local
+        names = activations(self.graph, layer)
+        from_main = frozenset(name for name in names if self.names.get(name, name) not in here)
+        room = self.capacity - self.used[slot] if room is None else room
+        to_main = layer.output not in here
+        return self.traffic.of(layer, self.steps[index], from_main, to_main, room, self.own.get(index, ()))
+
+    # Places.
+
+    def _pack(self) -> None:
+        """Values go until those that are left find places that leave every layer the room that it needs."""
+        unit = self.chip.memory(self.traffic.staging).alignment_bytes
+        while self.kept:
+            items = [Item(f"{slot}", slot, slot, size) for slot, size in self.buffers.items()]
+            for value in self.kept.values():
+                span = self._span(value)
+                items.append(Item(value.name, span[0], span[-1], value.size_bytes))
+            items.sort(key=lambda item: item.first)
+            packing = pack(items, self.capacity, unit, {})
+            odd: dict[str, str] = {}
+            if packing.late is not None:
+                live = self._live(range(packing.late.first, packing.late.last + 1))
+                odd[live.name] = "found no place in one piece beside the others"
+            busy: dict[int, list[tuple[int, int]]] = {}
+            for item in items:
+                for slot in range(item.first, item.last + 1):
+                    busy.setdefault(slot, []).append((packing.offsets[item.name], item.size_bytes))
+            for slot, taken in busy.items() if packing.late is None else ():
+                gap = largest_gap(taken, self.capacity)[1]
+                index = self.slots[slot]
+                if index is not None and self._slot_bytes(slot, gap) is None:
+                    room = f"left {self.layers[index].name} only {size_text(gap)} in one piece for staging"
+                    odd[self._live(range(slot, slot + 1)).name] = room
+            if not odd:
+                return
+            for name, reason in odd.items():
+                value = self.kept[name]
+                self._drop(value, aligned(self.chip, self.traffic.staging, value.size_bytes))
+                self._refuse(value, reason)
+
+    def _live(self, span: range) -> Waiting:
+        """The value that saves least among those that are kept in some slot of a span."""
+        live = [v for v in self.kept.values() if self._span(v)[0] < span.stop and span.start <= self._span(v)[-1]]
+        return min(live, key=lambda v: (_density(v), v.made))
+
+
+def _density(value: Waiting) -> float:
+    """Bytes saved for each byte and step: one way to the main memory, and one back for each reader."""
+    return (1 + len(value.readers)) / (value.last - value.made + 1)

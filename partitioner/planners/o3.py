@@ -1,0 +1,215 @@
+"""Level O3: groups as large as local memory allows, cut into instances, ordered so that data stay close.
+
+    layers --grouping--> groups --cut, spread--> instances --order, scopes--> steps --layout--> Plan
+
+Each stage is a module of its own; this one puts them together and mends what the layout refuses: a value that finds no
+room goes to the next memory outward, a group whose instances do not fit is cut finer or in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError, UserError, size_text
+from hw_models.routes import main_memory, staging_memory
+from partitioner.fusion.grouping import group_layers_into_subgraphs
+from partitioner.fusion.halo import halo_veto
+from partitioner.fusion.split_factor import SplitOptions, Splitter
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.plan import Plan, Step
+from partitioner.ir.regions import Box, box_size
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.spilling import NO_SPILLS
+from partitioner.ordering.cost import InstanceGraph, Node, Room
+from partitioner.ordering.methods import choose_order
+from partitioner.planners.o0 import views_alone
+from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
+from partitioner.planners.o3_split_search import Prepared, Workshop
+from partitioner.planners.weight_pinning import with_pins
+
+__all__ = ["plan_instances"]
+
+STAGING_SHARES = 8
+"""Room for waiting values is tried in steps of one part in this many of the staging memory."""
+
+LESS_ROOM = (3, 4)
+"""A group that finds no room is grouped again for this share of the capacity."""
+
+MOST_INSTANCES = 4096
+"""Of a plan: each has instructions of its own, and takes tens of milliseconds and half a MiB to plan."""
+
+
+def plan_instances(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Plan:
+    """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut, and PlanError
+    for more than `MOST_INSTANCES`."""
+    layers, decisions = group_layers(graph, target.can_trail)
+    if (plan := views_alone(graph, chip, "O3", layers, decisions)) is not None:
+        return plan
+    workshop = Workshop.of(graph, chip, target, spill)
+    made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
+    decisions = (*decisions, *reasons)
+    _require_few(graph, made)
+    instances = instances_of(workshop, made)
+    return _ordered_plan(workshop, instances, decisions)
+
+
+def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
+    count = sum(entry.group.split.instances for entry in made if isinstance(entry, Prepared))
+    if count > MOST_INSTANCES:
+        raise PlanError(
+            f"graph {graph.name}",
+            needs=f"at most {MOST_INSTANCES:,} instances",
+            has=f"{count:,}",
+            change="work a batch off in smaller passes (--per-pass), or choose another level",
+        )
+
+
+def _groups(
+    workshop: Workshop, layers: tuple[Layer, ...], capacity_bytes: int
+) -> tuple[list[Prepared | Layer], list[Decision]]:
+    """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
+    cut is grouped again as if there were less room."""
+    graph = workshop.graph
+    splitter = Splitter(workshop.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
+    too_much_twice = halo_veto(workshop.footprints, splitter.best, workshop.chip, workshop.local.memory)
+    groups, decisions = group_layers_into_subgraphs(
+        graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)
+    )
+    reasons = list(decisions)
+    made: list[Prepared | Layer] = []
+    for group in groups:
+        if all(layer.anchor(graph).kind == "view" for layer in group):
+            made += group
+            continue
+        best = splitter.best(group)
+        try:
+            prepared = workshop.coarsest(group, best.instances if best else 1)
+        except UserError as error:
+            if len(group) == 1:
+                raise
+            smaller = capacity_bytes * LESS_ROOM[0] // LESS_ROOM[1]
+            reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", error.line))
+            parts, more = _groups(workshop, group, smaller)
+            made += parts
+            reasons += more
+            continue
+        count = prepared.group.split.instances
+        held = f"{size_text(prepared.local_bytes)} on a core beside tile buffers"
+        reasons.append(Decision(prepared.group.name, f"{count} instances", f"the fewest that find room: {held}"))
+        reasons += (*prepared.spread.decisions, *prepared.spills)
+        made.append(prepared)
+    return made, reasons
+
+
+def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
+    if layers[-1].anchor(graph).kind == "view":
+        return f"{layers[-1].name} is a view: a group ends with what it computes"
+    return None
+
+
+def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan:
+    """Order, scopes and steps; where the layout refuses, less may wait in local memories and then in staging."""
+    chip = workshop.chip
+    flow = flow_of(workshop, instances)
+    main = main_memory(chip)
+    staging = staging_memory(chip, workshop.local.memory)
+    reasons = list(decisions)
+    kept = 0 if staging == main else chip.memory(staging).size_bytes
+    for waiting, staging_bytes in _attempts(kept):
+        room = Room(workshop.local_bytes, staging_bytes)
+        choice = choose_order(InstanceGraph(_waiting_nodes(flow, waiting, room), flow.edges), room)
+        costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
+        names = {"local": workshop.local.memory, "staging": staging, "main": main}
+        scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
+        _agree(flow, scopes, main)
+        chosen = Decision(
+            "order",
+            choice.best.name,
+            f"weighted bytes that wait outside local memories; {waiting} may wait in {workshop.local.memory}, "
+            f"others in {size_text(staging_bytes)} of {staging}: {costs}",
+        )
+        plan = _plan(workshop, flow, choice.best.order, scopes, (*reasons, chosen))
+        try:
+            layout = lay_out(plan, workshop.graph, chip, workshop.target, workshop.tiler)
+        except UserError as error:
+            refusal = error
+            reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
+            continue
+        return with_pins(workshop, plan, layout)
+    raise refusal
+
+
+ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "no values"
+
+
+def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
+    """What may wait in local memories, and the room in staging: all there is first, then less and less."""
+    yield ALL, staging_bytes
+    yield IN_PLACE, staging_bytes
+    for part in range(STAGING_SHARES, -1, -1):
+        yield NONE, staging_bytes * part // STAGING_SHARES
+
+
+def _waiting_nodes(flow: Flow, waiting: str, room: Room) -> tuple[Node, ...]:
+    """The nodes as ordering sees them: an output that may not wait locally is larger than any local memory."""
+    if waiting == ALL:
+        return flow.nodes
+    moved = set(range(len(flow.nodes)))
+    if waiting == IN_PLACE:
+        moved = {
+            n
+            for (reader, name), found in flow.sources.items()
+            if not in_place(flow, found, flow.instances[reader], name)
+            for n in found
+        }
+    return tuple(
+        replace(node, output_bytes=room.local_bytes + 1) if n in moved else node for n, node in enumerate(flow.nodes)
+    )
+
+
+def _agree(flow: Flow, scopes: list[str], main: str) -> None:
+    """What one reader reads of one value is all in the main memory or none of it."""
+    changed = True
+    while changed:
+        changed = False
+        for found in flow.sources.values():
+            if any(scopes[n] == main for n in found) and not all(scopes[n] == main for n in found):
+                for n in found:
+                    scopes[n] = main
+                changed = True
+
+
+def _plan(
+    workshop: Workshop, flow: Flow, order: tuple[int, ...], scopes: list[str], decisions: tuple[Decision, ...]
+) -> Plan:
+    """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
+    graph, main, local = workshop.graph, main_memory(workshop.chip), workshop.local.memory
+    groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
+    steps: list[Step] = []
+    for number in order:
+        instance = flow.instances[number]
+        for name, box in flow.needs[number].items():
+            found = flow.sources[number, name]
+            if any(scopes[n] == local for n in found) and not in_place(flow, found, instance, name):
+                kind = (
+                    "concat"
+                    if len(found) > 1
+                    else "redistribute"
+                    if flow.nodes[found[0]].total_bytes == _size(graph, name, box)
+                    else "split"
+                )
+                steps.append(replace(instance.step, kind=kind, box=box, scope=local, tensor=name, exports=()))
+        exports = tuple((name, main) for name, _ in instance.step.exports)
+        steps.append(replace(instance.step, scope=scopes[number], exports=exports))
+    shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
+    batch = shape[0] if shape else 1
+    return Plan(graph.name, "O3", graph.hash, workshop.chip.hash, batch, groups, tuple(steps), decisions)
+
+
+def _size(graph: Graph, name: str, box: Box) -> int:
+    return box_size(box) * graph.by_name[name].item_bytes

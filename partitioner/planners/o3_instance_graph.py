@@ -1,0 +1,142 @@
+"""Instances of all groups and what flows between them: the graph that is ordered.
+
+    groups, cut and spread --> an instance each piece --> edges where what one reads meets what another gives
+
+Edges that the groups have but two instances do not (a reader of other images, say) never come to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw_models.routes import main_memory
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Binding, Group, Step
+from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds, join
+from partitioner.ordering.cost import Node
+from partitioner.planners.o3_split_search import Prepared, Workshop
+from partitioner.tiling.core_regions import CoreBoxes
+
+__all__ = ["Flow", "Instance", "flow_of", "in_place", "instances_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance of a prepared group (None for a view) with what each of its cores does."""
+
+    group: Group
+    prepared: Prepared | None
+    step: Step
+    cores: tuple[CoreBoxes, ...]
+
+
+def instances_of(workshop: Workshop, made: list[Prepared | Layer]) -> list[Instance]:
+    graph, staging = workshop.graph, main_memory(workshop.chip)
+    instances: list[Instance] = []
+    for entry in made:
+        if isinstance(entry, Layer):
+            box = full_box(graph.by_name[entry.output].shape)
+            step = Step("view", entry.name, 0, box, staging, Binding((1,) * len(box), (0,)))
+            instances.append(Instance(Group(entry.name, (entry,)), None, step, ()))
+            continue
+        for number in range(entry.group.split.instances):
+            step = workshop.run_step(entry.group, entry.spread, number, staging)
+            instances.append(Instance(entry.group, entry, step, workshop.cores(entry.group, step)))
+    return instances
+
+
+def _needs(graph: Graph, instance: Instance) -> dict[str, Box]:
+    """What an instance reads of each value from outside, all cores together."""
+    if instance.prepared is None:
+        return {name: full_box(graph.by_name[name].shape) for name in instance.group.inputs(graph)}
+    needs: dict[str, Box] = {}
+    for name in instance.group.inputs(graph):
+        for part in instance.cores:
+            if name in part.needed:
+                needs[name] = join(needs[name], part.needed[name]) if name in needs else part.needed[name]
+    return needs
+
+
+def _gives(graph: Graph, instance: Instance) -> dict[str, Box]:
+    """What an instance gives of each output of its group."""
+    if instance.prepared is None:
+        return {instance.group.output: instance.step.box}
+    gives: dict[str, Box] = {}
+    for name in instance.group.outputs(graph):
+        box = empty_box(len(graph.by_name[name].shape))
+        for part in instance.cores:
+            if name in part.owned:
+                box = join(box, part.owned[name])
+        gives[name] = box
+    return gives
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Instances and what flows between them: for each reader and value the makers that it reads, and the ends of all
+    edges; `nodes` are what ordering must know."""
+
+    instances: tuple[Instance, ...]
+    nodes: tuple[Node, ...]
+    sources: dict[tuple[int, str], tuple[int, ...]]
+    needs: tuple[dict[str, Box], ...]
+    forced: frozenset[int]
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        return tuple(dict.fromkeys((n, reader) for (reader, _), found in self.sources.items() for n in found))
+
+
+def flow_of(workshop: Workshop, instances: list[Instance]) -> Flow:
+    """Edges where a reader's box meets what a maker gives; redundant ones never come to be."""
+    graph = workshop.graph
+    gives = [_gives(graph, instance) for instance in instances]
+    needs = tuple(_needs(graph, instance) for instance in instances)
+    makers: dict[str, list[int]] = {}
+    for number, given in enumerate(gives):
+        for name in given:
+            makers.setdefault(name, []).append(number)
+    sources = {
+        (number, name): tuple(maker for maker in makers.get(name, ()) if box_size(common(gives[maker][name], box)))
+        for number, needed in enumerate(needs)
+        for name, box in needed.items()
+    }
+    inside = {op for i in instances if i.prepared is not None for layer in i.group.layers for op in layer.ops}
+    forced = {
+        number
+        for name, numbers in makers.items()
+        if name in graph.outputs or any(op.kind == "view" and op.name not in inside for op in graph.consumers[name])
+        for number in numbers
+    }
+    nodes = tuple(
+        Node(
+            f"{instance.group.name}.{instance.step.instance}",
+            min(workshop.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
+            _core_bytes(graph, instance),
+            sum(box_size(box) * graph.by_name[name].item_bytes for name, box in given.items()),
+        )
+        for instance, given in zip(instances, gives, strict=True)
+    )
+    return Flow(tuple(instances), nodes, sources, needs, frozenset(forced))
+
+
+def _core_bytes(graph: Graph, instance: Instance) -> int:
+    return max(
+        (
+            sum(box_size(box) * graph.by_name[name].item_bytes for name, box in part.owned.items())
+            for part in instance.cores
+        ),
+        default=0,
+    )
+
+
+def in_place(flow: Flow, found: tuple[int, ...], reader: Instance, name: str) -> bool:
+    """True when each core of the reader made itself all that it reads."""
+    if len(found) != 1 or flow.instances[found[0]].step.binding.cores[: len(reader.cores)] != reader.step.binding.cores:
+        return False
+    makers = flow.instances[found[0]].cores
+    return all(
+        name not in mine.needed or (name in its.owned and holds(its.owned[name], mine.needed[name]))
+        for mine, its in zip(reader.cores, makers, strict=False)
+    )

@@ -1,0 +1,202 @@
+"""Groups made ready: for a run of layers the coarsest cut whose instances find room, and how an instance is spread.
+
+    layers, cut --spread over the cores, laid out alone--> Prepared, or DoesNotFit with the numbers
+
+A group is tried as one instance alone, with its inputs in the main memory: what fits so is what the lowering can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import prod
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, UserError
+from hw_models.routes import main_memory
+from partitioner.footprint.footprint import Footprints
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.regions import Box
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import Layout, Local, lay_out, local_part, walked
+from partitioner.memory.spilling import NO_SPILLS, spill_one
+from partitioner.planners.o3_core_mapping import Spread, Spreader
+from partitioner.tiling.core_partition import cut_axis
+from partitioner.tiling.core_regions import CoreBoxes, core_boxes, instance_box
+from partitioner.tiling.tiling import Tiler, part_bytes
+
+__all__ = ["Prepared", "Workshop"]
+
+GROWTH = (4, 3)
+MOST_TYPICAL = 6
+"""So many instances of a group are laid out to see whether all fit."""
+
+MOST_TRIES = 4
+"""Of several layers at most so many cuts are tried, each with a third more instances than the one before: where the
+fewest by the footprint do not do, scratch and weights are in the way, and smaller groups are better than finer cuts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A group with its cut and spread. `local_bytes` are held on a core while the fullest instance runs alone."""
+
+    group: Group
+    spread: Spread
+    layout: Layout
+    spills: tuple[Decision, ...] = ()
+
+    @property
+    def local_bytes(self) -> int:
+        return self.layout.peaks.get(self.layout.local.memory, 0)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What planning a graph for a chip shares, and what was tried."""
+
+    graph: Graph
+    chip: Chip
+    target: PlanTarget
+    local: Local
+    tiler: Tiler
+    spreader: Spreader
+    footprints: Footprints
+    spill: str = NO_SPILLS
+    tried: dict[tuple[tuple[str, ...], Split], Prepared | UserError] = field(default_factory=dict)
+
+    @staticmethod
+    def of(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Workshop:
+        tiler = Tiler.of(graph, target, chip)
+        local = local_part((Layer(op.name, (op.name,), op.outputs[0]) for op in graph.ops), graph, chip, target)
+        spreader = Spreader(graph, target, chip, tiler.reads, local.memory)
+        return Workshop(graph, chip, target, local, tiler, spreader, Footprints(graph), spill)
+
+    @property
+    def local_bytes(self) -> int:
+        """What values may use of each core's memory."""
+        return part_bytes(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
+
+    def quanta(self, layer: Layer) -> tuple[int, ...]:
+        """Where the layer's output may be cut; a view wherever its shape allows."""
+        if layer.anchor(self.graph).kind == "view":
+            return (1,) * len(self.graph.by_name[layer.output].shape)
+        return self.target.quanta(self.graph, layer)
+
+    def splits(self, layers: tuple[Layer, ...]) -> Iterator[Split]:
+        """Cuts of the group's output from coarse to fine: the outermost axis down to its units, then the next one too;
+        the last axis is left to the cores."""
+        shape, quanta = self.graph.by_name[layers[-1].output].shape, self.quanta(layers[-1])
+        outer: tuple[tuple[int, tuple[int, ...]], ...] = ()
+        yield Split()
+        for axis in range(len(shape) - 1):
+            most = -(-shape[axis] // quanta[axis]) if quanta[axis] else 1
+            cut: tuple[int, tuple[int, ...]] | None = None
+            for count in _counts(most):
+                points = (0, *(high for _, high in cut_axis(0, shape[axis], count, quanta[axis])))
+                if cut != (axis, points):
+                    cut = (axis, points)
+                    yield Split((*outer, cut))
+            outer = (*outer, cut) if cut else outer
+
+    def prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
+        """One instance laid out alone. Raises DoesNotFit, and PlanError for a cut that a view or output forbids."""
+        key = (tuple(layer.name for layer in layers), split)
+        if key not in self.tried:
+            try:
+                self.tried[key] = self._prepare(layers, split)
+            except UserError as error:
+                self.tried[key] = error
+        found = self.tried[key]
+        if isinstance(found, UserError):
+            raise found
+        return found
+
+    def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared:
+        """The group with the fewest instances, `least` or a few more, that find room; a layer alone may be cut as
+        finely as it must. Raises the last refusal."""
+        refusal: UserError | None = None
+        splits = tuple(self.splits(layers))
+        least = min(least, splits[-1].instances)
+        tried = wanted = 0
+        for split in splits:
+            if split.instances < max(least, wanted):
+                continue
+            try:
+                return self.prepare(layers, split)
+            except UserError as error:
+                refusal = error
+            tried, wanted = tried + 1, -(-split.instances * GROWTH[0] // GROWTH[1])
+            if len(layers) > 1 and tried == MOST_TRIES:
+                break
+        assert refusal is not None  # the finest cut is always tried
+        raise refusal
+
+    def cores(self, group: Group, step: Step) -> tuple[CoreBoxes, ...]:
+        return core_boxes(self.graph, group, step, self.tiler.reads, self.target, self.chip)
+
+    def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
+        """The step that runs an instance on the first cores: as many as its output or an exchange has pieces."""
+        box = instance_box(self.graph, group, group.output, instance)
+        most = max(prod(pieces) for pieces in (spread.pieces, *(exchange.pieces for exchange in group.exchanges)))
+        cores = min(self.chip.cores_per_cluster, most)
+        exports = tuple((name, scope) for name in group.outputs(self.graph) if name != group.output)
+        return Step(
+            "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
+        )
+
+    def _typical(self, layers: tuple[Layer, ...], split: Split) -> tuple[int, ...]:
+        """Instances that stand for all: one where images are cut, evenly, and each reads its own alone; else first,
+        last and some between, as where images are padding."""
+        lengths = {high - low for _, points in split.cuts for low, high in pairwise(points)}
+        images = len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)
+        if split.instances == 1 or (images and self.footprints.along(layers, 0).is_linear):
+            return (split.instances // 2,)
+        last = split.instances - 1
+        return tuple(sorted({last * part // (MOST_TYPICAL - 1) for part in range(MOST_TYPICAL)}))
+
+    def _prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
+        ordered = self.footprints.ordered(layers)
+        group = Group(layers[-1].name, ordered, split)
+        middle = split.instances // 2
+        box: Box = instance_box(self.graph, group, group.output, middle)
+        spread = self.spreader.spread(group.name, ordered, box)
+        group = replace(group, exchanges=spread.exchanges)
+        spills: list[Decision] = []
+        while True:
+            try:
+                return Prepared(group, spread, self._laid_out(group, spread), tuple(spills))
+            except DoesNotFit as refusal:
+                if self.spill == NO_SPILLS:
+                    raise
+                walk = walked(
+                    self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, group.inputs(self.graph)
+                )
+                found = spill_one(walk, group, spread.pieces, refusal, self.spill)
+                if found is None:
+                    raise
+                group, reason = found
+                spills.append(reason)
+
+    def _alone(self, group: Group, spread: Spread) -> Plan:
+        """Typical instances of a group, everything outside it in the main memory."""
+        main = main_memory(self.chip)
+        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(group.layers, group.split))
+        return Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
+
+    def _laid_out(self, group: Group, spread: Spread) -> Layout:
+        given = group.inputs(self.graph)
+        return lay_out(self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, given)
+
+
+def _counts(most: int) -> Iterator[int]:
+    """2, 3, ... 8, then in steps of about an eighth up to `most`."""
+    count = 2
+    while count < most:
+        yield count
+        count += max(1, count // 8)
+    if most > 1:
+        yield most

@@ -1,0 +1,138 @@
+"""Core binding: into how many pieces of which axes one output is cut, so that the slowest core is done soonest.
+
+Every product of piece counts up to the number of cores is tried; a core's time is the engine work of its piece plus
+the loads into its local memory, both from the target's `work`. Pieces may be uneven, cuts respect the target's quanta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise, product
+
+from hw_models.chip import Chip, MatrixEngine
+from hw_models.cost import transfer_cycles
+from hw_models.routes import staging_memory
+from partitioner.ir.graph import Graph, Tensor
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Binding
+from partitioner.ir.regions import Box, box_size, run_count
+from partitioner.ir.target import PlanTarget, Work
+
+__all__ = [
+    "broadcast_cycles",
+    "bind",
+    "cut_axis",
+    "cut_quanta",
+    "load_cycles",
+    "piece_boxes",
+    "store_cycles",
+    "tile_cycles",
+    "ways",
+]
+
+
+@lru_cache(maxsize=1 << 16)
+def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
+    """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `quantum`."""
+    units = -(-(high - low) // quantum) if quantum else 1
+    parts = max(1, min(parts, units))
+    points = [low + min(high - low, quantum * (units * i // parts)) for i in range(parts)] + [high]
+    return tuple((a, b) for a, b in pairwise(points) if b > a)
+
+
+def piece_boxes(box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> tuple[Box, ...]:
+    """The pieces of a box, row-major over the axes' intervals."""
+    axes = [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, pieces, quanta, strict=True)]
+    return tuple(product(*axes))
+
+
+def tile_cycles(graph: Graph, layer: Layer, work: Work, box: Box, chip: Chip) -> float:
+    """Cycles of one tile (`box` of the layer's output) when nothing overlaps: its loads, engine work and store."""
+    needed = dict.fromkeys(load for step in work.passes for load in step.loads)
+    loads = sum(load_cycles(chip, work.local, graph.by_name[load.tensor], load.box) for load in needed)
+    engines = sum(cycles for _, cycles in work.engine_cycles)
+    return loads + engines + store_cycles(chip, work.local, graph.by_name[layer.output], box)
+
+
+def load_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
+    """Bringing a box into a core's memory from where it is staged, all cores of the cluster at it."""
+    return _transfer_cycles(chip, staging_memory(chip, local), local, tensor, box)
+
+
+def broadcast_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
+    """Bringing the same box into all cores' memories at once, where the link can; else as `load_cycles`."""
+    link = chip.link(staging_memory(chip, local), local, None)
+    if not link.broadcast:
+        return load_cycles(chip, local, tensor, box)
+    size_bytes, rows = box_size(box) * tensor.item_bytes, run_count(tensor.shape, box)
+    return transfer_cycles(chip, link.source, local, size_bytes, max(1, rows), sharers=1)
+
+
+def store_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
+    """The converse of `load_cycles`."""
+    return _transfer_cycles(chip, local, staging_memory(chip, local), tensor, box)
+
+
+def _transfer_cycles(chip: Chip, source: str, destination: str, tensor: Tensor, box: Box) -> float:
+    size_bytes, rows = box_size(box) * tensor.item_bytes, run_count(tensor.shape, box)
+    return transfer_cycles(chip, source, destination, size_bytes, max(1, rows), sharers=chip.cores_per_cluster)
+
+
+def bind(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[Binding, float]:
+    """The binding whose slowest core takes fewest cycles, and that number; ties go to fewer pieces, to outer axes."""
+    cycles, count, negated = min(
+        (cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in ways(graph, layer, box, target, chip)
+    )
+    return Binding(tuple(-n for n in negated), tuple(range(count))), cycles
+
+
+def ways(
+    graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip
+) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
+    """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and how many
+    pieces there are."""
+    quanta = cut_quanta(graph, layer, box, target, chip)
+    for pieces in _counts(box, quanta, chip.cores_per_cluster):
+        slowest = 0.0
+        boxes = piece_boxes(box, pieces, quanta)
+        seen: set[tuple[int, ...]] = set()
+        for piece in _distinct(boxes, seen):
+            work = target.work(graph, layer, piece, chip)
+            slowest = max(slowest, tile_cycles(graph, layer, work, piece, chip))
+        yield pieces, (slowest, len(boxes))
+
+
+def cut_quanta(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[int, ...]:
+    """The target's quanta; the innermost axis is cut at multiples of the matrix array's channels where it is long."""
+    quanta = target.quanta(graph, layer)
+    array = max((engine.array_channels for engine in chip.engines if isinstance(engine, MatrixEngine)), default=1)
+    low, high = box[-1]
+    inner = quanta[-1]
+    if inner and high - low >= 2 * array and array % inner == 0:
+        inner = array
+    return (*quanta[:-1], inner)
+
+
+def _counts(box: Box, quanta: tuple[int, ...], cores: int) -> Iterator[tuple[int, ...]]:
+    """Piece counts whose product is at most `cores`."""
+    most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, quanta, strict=True)]
+
+    def extend(axis: int, left: int) -> Iterator[tuple[int, ...]]:
+        if axis == len(most):
+            yield ()
+            return
+        for n in range(1, min(most[axis], left) + 1):
+            for rest in extend(axis + 1, left // n):
+                yield (n, *rest)
+
+    return extend(0, cores)
+
+
+def _distinct(boxes: tuple[Box, ...], seen: set[tuple[int, ...]]) -> Iterator[Box]:
+    """One box of each shape at each border position: pieces that differ only by place cost the same."""
+    for box in boxes:
+        shape = tuple(high - low for low, high in box)
+        if shape not in seen:
+            seen.add(shape)
+            yield box

@@ -1,0 +1,143 @@
+"""What each core does for one instance: boxes backward from the instance's output through its layers.
+
+    box of the output --binding--> a piece a core --reads, layer by layer, backward--> boxes of all values a core needs
+
+A layer computes on each core all that the core's later layers read, so neighbours overlap (a halo, computed twice);
+where the group names an exchange, the cores compute disjoint pieces instead and fetch the rest from each other. Where
+a kernel computes whole lines only (a softmax along its axis), a core that needs a part of them computes all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Group, Step
+from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join
+from partitioner.ir.target import PlanTarget, Work
+from partitioner.tiling.core_partition import cut_quanta, piece_boxes
+
+__all__ = ["CoreBoxes", "Reads", "core_boxes", "instance_box", "layer_reads", "staged_boxes", "whole_lines"]
+
+Reads = Callable[[Layer, Box], Mapping[str, Box]]
+"""(layer, box of its output) -> the box of every value that it reads, constants too."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreBoxes:
+    """For one core: `computed`, the box of each layer's output that it computes; `needed`, the box of each value that
+    its layers read, those from outside too; `owned`, the part of each output of the group that it gives away."""
+
+    computed: Mapping[str, Box]
+    needed: Mapping[str, Box]
+    owned: Mapping[str, Box]
+
+
+def staged_boxes(work: Work) -> dict[str, Box]:
+    """The box of each tensor that all passes of `work` load together."""
+    boxes: dict[str, Box] = {}
+    for step in work.passes:
+        for load in step.loads:
+            boxes[load.tensor] = join(boxes[load.tensor], load.box) if load.tensor in boxes else load.box
+    return boxes
+
+
+def layer_reads(graph: Graph, target: PlanTarget, chip: Chip) -> Reads:
+    """What the target loads for a box of a layer, remembered; a view reads what it renames."""
+    known: dict[tuple[str, Box], Mapping[str, Box]] = {}
+
+    def reads(layer: Layer, box: Box) -> Mapping[str, Box]:
+        key = (layer.name, box)
+        if key not in known:
+            anchor = layer.anchor(graph)
+            if anchor.kind == "view":
+                known[key] = input_boxes(graph, anchor, {layer.output: box})
+            else:
+                known[key] = staged_boxes(target.work(graph, layer, box, chip))
+        return known[key]
+
+    return reads
+
+
+def whole_lines(graph: Graph, layer: Layer, box: Box, target: PlanTarget) -> Box:
+    """The smallest box that the layer's kernel can compute and that holds `box` of its output."""
+    axes = () if layer.anchor(graph).kind == "view" else target.whole_axes(graph, layer)
+    if not axes or box_size(box) == 0:
+        return box
+    return tuple(
+        (0, extent) if axis in axes else span
+        for axis, (span, extent) in enumerate(zip(box, graph.by_name[layer.output].shape, strict=True))
+    )
+
+
+def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
+    """The part of an output of the group that an instance gives away: cut where the group's own output is cut, in
+    proportion. Raises PlanError for an output that has no such axis."""
+    shape, own = graph.by_name[tensor].shape, graph.by_name[group.output].shape
+    box = list(full_box(shape))
+    for axis, points in reversed(group.split.cuts):
+        count = len(points) - 1
+        instance, position = divmod(instance, count)
+        same = len(shape) == len(own) or (axis == 0 and shape[0] == own[0])
+        if not same:
+            raise PlanError(
+                f"group {group.name}", needs=f"an axis {axis} of {tensor} to cut along", has=f"shape {list(shape)}"
+            )
+        low, high = (points[i] * shape[axis] // own[axis] for i in (position, position + 1))
+        box[axis] = (low, high)
+    return tuple(box)
+
+
+def core_boxes(
+    graph: Graph, group: Group, step: Step, reads: Reads, target: PlanTarget, chip: Chip
+) -> tuple[CoreBoxes, ...]:
+    """One entry a core of the step's binding, in its order."""
+    cores = len(step.binding.cores)
+    layer_of = {layer.output: layer for layer in group.layers}
+    owned: list[dict[str, Box]] = [{} for _ in range(cores)]
+    for name in group.outputs(graph):
+        box = step.box if name == group.output else instance_box(graph, group, name, step.instance)
+        pieces = step.binding.pieces if len(step.binding.pieces) == len(box) else (step.binding.pieces[0],)
+        pieces = (*pieces, *(1,) * (len(box) - len(pieces)))
+        for core, piece in zip(range(cores), _pieces(graph, layer_of[name], box, pieces, target, chip), strict=False):
+            owned[core][name] = piece
+    exchanged = {exchange.tensor: exchange.pieces for exchange in group.exchanges}
+    needed: list[dict[str, Box]] = [{} for _ in range(cores)]
+    computed: list[dict[str, Box]] = [{} for _ in range(cores)]
+    for layer in reversed(group.layers):
+        name = layer.output
+        empty = tuple((0, 0) for _ in graph.by_name[name].shape)
+        wanted = [
+            whole_lines(graph, layer, _both(needed[c].get(name, empty), owned[c].get(name, empty)), target)
+            for c in range(cores)
+        ]
+        if name in exchanged:
+            union = empty
+            for box in wanted:
+                union = _both(union, box)
+            pieces_of = _pieces(graph, layer, union, exchanged[name], target, chip)
+            wanted = [pieces_of[c] if c < len(pieces_of) else empty for c in range(cores)]
+        for c, box in enumerate(wanted):
+            if box_size(box) == 0:
+                continue
+            computed[c][name] = box
+            for tensor, read in reads(layer, box).items():
+                if box_size(read) and not graph.by_name[tensor].constant:
+                    needed[c][tensor] = _both(needed[c][tensor], read) if tensor in needed[c] else read
+    return tuple(CoreBoxes(*boxes) for boxes in zip(computed, needed, owned, strict=True))
+
+
+def _pieces(
+    graph: Graph, layer: Layer, box: Box, pieces: tuple[int, ...], target: PlanTarget, chip: Chip
+) -> tuple[Box, ...]:
+    if layer.anchor(graph).kind == "view":
+        return piece_boxes(box, pieces, (1,) * len(box))
+    return piece_boxes(box, pieces, cut_quanta(graph, layer, box, target, chip))
+
+
+def _both(a: Box, b: Box) -> Box:
+    return a if a == b else join(a, b)

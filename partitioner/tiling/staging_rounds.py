@@ -1,0 +1,203 @@
+"""Rounds: a layer in as many turns as the shared buffer needs to hold what all cores read and write in one of them.
+
+    boxes of the cores --cut--> rounds; in each: [main -> staging] cores work [staging -> main]
+
+Where nothing stays in the cores' local memories the whole output is cut and every round is divided among the cores
+anew. Where something does, each core keeps its own box and cuts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product, zip_longest
+from math import prod
+
+from hw_models.chip import Chip
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_size, empty_box, join
+from partitioner.tiling.core_partition import cut_axis, piece_boxes
+from partitioner.tiling.core_regions import Reads
+from partitioner.tiling.tiling import aligned, cut_counts, does_not_fit, middle, outer_counts
+
+__all__ = ["Round", "Stage", "Staged", "Stager", "own_rounds", "shared_rounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The box of the layer's output for each core, empty for one that rests; `whole` is the box that they divide among
+    them, None where each works on its own."""
+
+    boxes: tuple[Box, ...]
+    whole: Box | None = None
+
+
+HARDLY = 0.875
+"""Finer cuts are looked at where they bring less than this share of the bytes."""
+
+WASTE = 1.25
+"""Boxes of several cores are staged as one where that holds at most this many times their bytes."""
+
+RUN_BYTES = 512
+"""Where the DMA cannot scatter, each run of bytes that an output is cut into needs a descriptor of its own. It counts
+as this many bytes: about what the DMA moves while a core writes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A box of a tensor, dense, at `offset_bytes` of the staging area."""
+
+    tensor: str
+    box: Box
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one round holds in the staging area: `inputs`, and `outputs` on their way to the main memory."""
+
+    inputs: tuple[Staged, ...]
+    outputs: tuple[Staged, ...]
+    loaded_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stager:
+    """What a round of `layer` brings into the memory `staging`: the tensors that `staged` says; with `output`, the
+    round's output lies there too. `room_bytes` is what there is."""
+
+    graph: Graph
+    layer: Layer
+    chip: Chip
+    reads: Reads
+    staging: str
+    staged: Callable[[str], bool]
+    output: bool
+    room_bytes: int
+
+    def stage(self, turn: Round) -> Stage:
+        """Places of all that the cores read and write in one round, constants first."""
+        found: dict[str, list[Box]] = {}
+        for box in dict.fromkeys(turn.boxes if turn.whole is None else (turn.whole,)):
+            if box_size(box):
+                for name, read in self.reads(self.layer, box).items():
+                    if self.staged(name) and box_size(read) and read not in found.setdefault(name, []):
+                        found[name].append(read)
+        inputs: list[Staged] = []
+        offset = 0
+        # What does not change between rounds comes first, so that its place does not move.
+        for name, wanted in sorted(found.items(), key=lambda item: not self.graph.by_name[item[0]].constant):
+            for box in _merged(wanted):
+                inputs.append(Staged(name, box, offset))
+                offset += self._bytes(name, box)
+        loaded = offset
+        outputs: list[Staged] = []
+        for box in (turn.boxes if turn.whole is None else (turn.whole,)) if self.output else ():
+            if box_size(box):
+                outputs.append(Staged(self.layer.output, box, offset))
+                offset += self._bytes(self.layer.output, box)
+        return Stage(tuple(inputs), tuple(outputs), loaded, offset)
+
+    def scattered_bytes(self, stage: Stage) -> int:
+        """What writing the outputs of a round to the main memory costs beyond their bytes, in bytes."""
+        if self.chip.dma.scatter:
+            return 0
+        shape = self.graph.by_name[self.layer.output].shape
+        return sum(RUN_BYTES * (_runs(staged.box, shape) - 1) for staged in stage.outputs)
+
+    def _bytes(self, name: str, box: Box) -> int:
+        return aligned(self.chip, self.staging, box_size(box) * self.graph.by_name[name].item_bytes)
+
+
+def _runs(box: Box, shape: tuple[int, ...]) -> int:
+    """Runs of bytes that a box is in a dense tensor."""
+    axis = len(shape) - 1
+    while axis > 0 and box[axis] == (0, shape[axis]):
+        axis -= 1
+    return prod(high - low for low, high in box[:axis])
+
+
+def _merged(boxes: list[Box]) -> Iterable[Box]:
+    """The boxes, or the one that holds them all where that is hardly larger."""
+    whole = boxes[0]
+    for box in boxes[1:]:
+        whole = join(whole, box)
+    return (whole,) if box_size(whole) <= WASTE * sum(box_size(box) for box in boxes) else boxes
+
+
+def shared_rounds(stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> tuple[Round, ...]:
+    """Rounds of an output `box` of which nothing stays local, moving the fewest bytes; each is divided among the cores
+    as `pieces` says. Raises DoesNotFit."""
+    best: tuple[float, int, tuple[int, ...]] | None = None
+    least = 0
+    for inner in cut_counts(box[-1], quanta[-1]):
+        for outer in outer_counts(box, quanta):
+            counts = (*outer, inner)
+            sample = middle(box, counts, quanta)
+            stage = stager.stage(Round((), sample))
+            least = min(least or stage.size_bytes, stage.size_bytes)
+            if stage.size_bytes <= stager.room_bytes:
+                rounds = prod(counts)
+                key = (float((stage.loaded_bytes + stager.scattered_bytes(stage)) * rounds), rounds, counts)
+                best = key if best is None else min(best, key)
+                break
+        if best is not None and best[1] == 1:
+            break
+    if best is None:
+        raise does_not_fit(stager.layer, stager.staging, least, stager.room_bytes)
+    return tuple(Round(piece_boxes(part, pieces, quanta), part) for part in piece_boxes(box, best[2], quanta))
+
+
+def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) -> tuple[Round, ...]:
+    """Rounds in which every core cuts the box that it owns. Raises DoesNotFit."""
+    largest = max(boxes, key=box_size)
+    best: tuple[int, int, tuple[Round, ...]] | None = None
+    least = 0
+    for inner in cut_counts(largest[-1], quanta[-1]):
+        for outer in outer_counts(largest, quanta):
+            axes = [_intervals(box, (*outer, inner), quanta) for box in boxes]
+            number = max(prod(map(len, intervals)) for intervals in axes)
+            rounds: list[Round] = []
+            demands: list[int] = []
+            costs: list[int] = []
+            for turn in _turns(axes):
+                rounds.append(turn)
+                stage = stager.stage(turn)
+                demands.append(stage.size_bytes)
+                costs.append(stage.size_bytes + stager.scattered_bytes(stage))
+                if demands[-1] > stager.room_bytes or _hardly_better(costs, number, best):
+                    break
+            least = min(least or max(demands), max(demands))
+            if max(demands) <= stager.room_bytes:
+                if len(demands) == number:
+                    key = (sum(costs), number, tuple(rounds))
+                    best = key if best is None else min(best, key, key=lambda entry: entry[:2])
+                break
+        if best is not None and best[1] == 1:
+            break
+    if best is None:
+        raise does_not_fit(stager.layer, stager.staging, least, stager.room_bytes)
+    return best[2]
+
+
+def _hardly_better(costs: list[int], number: int, best: tuple[int, int, tuple[Round, ...]] | None) -> bool:
+    """Whether more rounds than in the best way so far cost, by the first of them, hardly fewer bytes."""
+    if best is None or number <= best[1]:
+        return False
+    return sum(costs) * number >= best[0] * len(costs) * HARDLY
+
+
+def _intervals(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
+    """The cut axes of a core's box; one without pieces for an empty box."""
+    if not box_size(box):
+        return [()]
+    return [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, counts, quanta, strict=True)]
+
+
+def _turns(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
+    """Each core takes its pieces one after the other; one that has fewer rests at the end."""
+    rest = empty_box(max(map(len, axes)))
+    for parts in zip_longest(*(product(*intervals) for intervals in axes), fillvalue=rest):
+        yield Round(parts)

@@ -1,0 +1,112 @@
+"""Bytes between the main and the staging memory while one layer runs, asked for before there is a layout.
+
+    layer, which of its values lie in the main memory, room for staging --rounds--> bytes brought and taken
+
+The rounds are those that the layout will choose, so what is cut finer for lack of room shows as bytes loaded again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Step
+from partitioner.ir.regions import Box, box_size
+from partitioner.ir.target import PlanTarget
+from partitioner.tiling.core_partition import cut_quanta
+from partitioner.tiling.core_regions import Reads
+from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
+
+__all__ = ["StagedBytes"]
+
+ROUNDS_COUNTED = 12
+"""Of more rounds the first ones are counted, and the last of them stands for the rest."""
+
+
+EVER = 1 << 62
+"""More room than there is."""
+
+
+@dataclass(frozen=True)
+class StagedBytes:
+    """Asks for one layer at a time and remembers."""
+
+    graph: Graph
+    chip: Chip
+    target: PlanTarget
+    reads: Reads
+    staging: str
+    known: dict[tuple[object, ...], list[tuple[int, int, int | None]]] = field(default_factory=dict)
+
+    def of(
+        self,
+        layer: Layer,
+        step: Step,
+        in_main: frozenset[str],
+        to_main: bool,
+        room_bytes: int,
+        own: tuple[Box, ...] = (),
+    ) -> int | None:
+        """Bytes to and from the main memory; None where not even the smallest round fits `room_bytes`.
+
+        `in_main` are the values read from there, `to_main` says that the output goes there. Where something lies in the
+        cores' memories, each core keeps to its own box, one of `own`.
+        """
+        answers = self.known.setdefault((layer.name, step.binding.pieces, in_main, to_main, bool(own)), [])
+        for least, most, moved in answers:
+            if least <= room_bytes <= most:
+                return moved
+        try:
+            needed, rounds, moved = self._count(layer, step, in_main, to_main, room_bytes, own)
+            # With less room, but enough, the same rounds are best; with more, a single one stays so.
+            answers.append((needed, room_bytes if rounds > 1 else EVER, moved))
+            return moved
+        except DoesNotFit:
+            answers.append((0, room_bytes, None))
+            return None
+
+    def _count(
+        self,
+        layer: Layer,
+        step: Step,
+        in_main: frozenset[str],
+        to_main: bool,
+        room_bytes: int,
+        own: tuple[Box, ...],
+    ) -> tuple[int, int, int]:
+        """Room that the rounds need, how many they are, and the bytes that they move."""
+        graph = self.graph
+
+        def staged(name: str) -> bool:
+            return bool(graph.by_name[name].constant) or name in in_main
+
+        stager = Stager(graph, layer, self.chip, self.reads, self.staging, staged, to_main, room_bytes)
+        if own:
+            rounds = own_rounds(stager, own, cut_quanta(graph, layer, max(own, key=box_size), self.target, self.chip))
+        else:
+            quanta = cut_quanta(graph, layer, step.box, self.target, self.chip)
+            rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
+        needed = max(stager.stage(turn).size_bytes for turn in rounds)
+        stored = graph.by_name[layer.output].size_bytes if to_main else 0
+        return needed, len(rounds), _loaded_bytes(stager, rounds) + stored
+
+
+def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
+    """What all rounds bring; what the round before left at the same place is not brought again."""
+    total = 0
+    loaded = 0
+    before: tuple[object, ...] = ()
+    graph = stager.graph
+    for turn in rounds[:ROUNDS_COUNTED]:
+        stage = stager.stage(turn)
+        loaded = sum(
+            box_size(staged.box) * graph.by_name[staged.tensor].item_bytes
+            for staged in stage.inputs
+            if staged not in before
+        )
+        total += loaded
+        before = stage.inputs
+    return total + loaded * max(0, len(rounds) - ROUNDS_COUNTED)

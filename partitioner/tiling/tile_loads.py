@@ -1,0 +1,194 @@
+"""What really has to be moved: loads that a tile cannot save, and parts of values that cores hand to each other.
+
+    tiles of a piece --> for each its buffers' places, the loads that no buffer holds already, whether it is stored
+    boxes that cores have and lack --> what each gives into a shared buffer, what each takes out of it
+
+Lowering makes copies of this, `partitioner.cost.traffic` counts it: so both mean the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_size, common, holds
+from partitioner.ir.target import Load, Work
+from partitioner.tiling.buffer_aliasing import Fit, Room
+from partitioner.tiling.tiling import (
+    Tiles,
+    bounds_of,
+    buffer_sizes,
+    overflow,
+    place_buffers,
+    place_of,
+    second_place,
+)
+
+__all__ = ["Relay", "TileFetch", "in_first_half", "relay", "tile_fetches"]
+
+MOST_RUNS = 16
+"""A part that lies in more runs than this is taken with all that lies around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileFetch:
+    """One tile: for each pass of `work` where the spare buffers lie, and the loads that must be done."""
+
+    box: Box
+    work: Work
+    used: Fit
+    offsets: tuple[Mapping[str, int], ...]
+    loads: tuple[tuple[Load, ...], ...]
+
+    @property
+    def stored(self) -> bool:
+        """Whether the result must be moved from the tile's buffer to where it is kept."""
+        return self.work.output not in self.used.aliases
+
+
+def tile_fetches(
+    chip: Chip,
+    layer: Layer,
+    tiles: Tiles,
+    room: Room,
+    twice: bool = False,
+    from_end: frozenset[tuple[str, str]] = frozenset(),
+) -> Iterator[TileFetch]:
+    """The tiles in order. A buffer that holds a box already is not loaded with it again. With `twice`, buffers have two
+    places where there is room and change place when their contents do. In the parts of memories `from_end`, places are
+    given from the end of the room. Raises DoesNotFit."""
+    places = _spare_places(chip, layer, tiles, room, from_end)
+    if twice and sum(len(work.passes) for work in tiles.works) > 1 and all(place == places[0] for place in places):
+        yield from _alternating(chip, tiles, room, from_end)
+        return
+    held: dict[str, tuple[str, Box]] = {}
+    before = places[0]
+    for tile, work, used, spare in zip(tiles.boxes, tiles.works, tiles.fits, places, strict=True):
+        if spare != before:
+            held.clear()
+        before = spare
+        passes = []
+        for step in work.passes:
+            loads = tuple(
+                load
+                for load in step.loads
+                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
+            )
+            held.update({load.buffer: (load.tensor, load.box) for load in loads})
+            passes.append(loads)
+        yield TileFetch(tile, work, used, (spare,) * len(passes), tuple(passes))
+
+
+def in_first_half(chip: Chip, fetch: TileFetch, room: Room) -> frozenset[tuple[str, str]]:
+    """Parts of memories in which the first buffer of a tile lies in the first half of its room. Whatever follows finds
+    the other end free for longer."""
+    found: dict[tuple[str, str], bool] = {}
+    for buffer in fetch.used.spare:
+        place = place_of(chip, buffer.memory, buffer.part)
+        start, size = bounds_of(chip, place, room)
+        found.setdefault(place, 2 * (fetch.offsets[-1][buffer.name] - start) + buffer.size_bytes <= size)
+    return frozenset(place for place, first in found.items() if first)
+
+
+def _alternating(chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]) -> Iterator[TileFetch]:
+    """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
+    one pass with each pass, the others with each tile. What finds no second place stays where it is."""
+    sizes = buffer_sizes(dict.fromkeys(used.spare for used in tiles.fits))
+    loaded = {load.buffer for work in tiles.works for step in work.passes for load in step.loads}
+    for (name, memory, part), size in tuple(sizes.items()):
+        more = {**sizes, (second_place(name), memory, part): size}
+        if overflow(chip, more, room) is None:
+            sizes = more
+    offsets = place_buffers(chip, sizes, room, from_end)
+    now: dict[str, int] = {}
+    held: dict[str, tuple[str, Box]] = {}
+    passed = 0
+    for number, (tile, work, used) in enumerate(zip(tiles.boxes, tiles.works, tiles.fits, strict=True)):
+        passes: list[tuple[Load, ...]] = []
+        places: list[dict[str, int]] = []
+        for step in work.passes:
+            loads = tuple(
+                load
+                for load in step.loads
+                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
+            )
+            held.update({load.buffer: (load.tensor, load.box) for load in loads})
+            for load in loads:
+                now[load.buffer] = now.get(load.buffer, -1) + 1
+            passes.append(loads)
+            here = {}
+            for buffer in used.spare:
+                turn = now.get(buffer.name, 0) if buffer.name in loaded else passed if buffer.passing else number
+                second = second_place(buffer.name)
+                here[buffer.name] = offsets[second if turn % 2 and second in offsets else buffer.name]
+            places.append(here)
+            passed += 1
+        yield TileFetch(tile, work, used, tuple(places), tuple(passes))
+
+
+def _spare_places(
+    chip: Chip, layer: Layer, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]
+) -> list[dict[str, int]]:
+    """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
+
+    It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
+    """
+    each = dict.fromkeys(used.spare for used in tiles.fits)
+    for spare in each:
+        if over := overflow(chip, buffer_sizes((spare,)), room):
+            where, demand, bound = over
+            raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
+    together = buffer_sizes(each)
+    if overflow(chip, together, room) is None:
+        return [place_buffers(chip, together, room, from_end)] * len(tiles.fits)
+    return [place_buffers(chip, buffer_sizes((used.spare,)), room, from_end) for used in tiles.fits]
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Boxes that cores hand on through a shared buffer: `given` in the order of the givers, `taken` of the takers."""
+
+    given: tuple[tuple[Box, ...], ...]
+    taken: tuple[tuple[Box, ...], ...]
+
+
+def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], buffer: Box) -> Relay:
+    """Cores give parts of the boxes that they own and take what they lack of the boxes that they want.
+
+    Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
+    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once.
+    """
+    given: list[list[Box]] = [[] for _ in givers]
+    taken: list[tuple[Box, ...]] = []
+    for core, place in takers:
+        parts = [
+            (number, part)
+            for number, (giver, box) in enumerate(givers)
+            if giver != core and box_size(part := common(common(place, box), buffer))
+        ]
+        if any(_row_runs(place, part) > MOST_RUNS for _, part in parts) and holds(buffer, place):
+            parts = [(number, part) for number, (_, box) in enumerate(givers) if box_size(part := common(place, box))]
+            taken.append((place,))
+        else:
+            taken.append(tuple(part for _, part in parts))
+        for number, part in parts:
+            if part not in given[number]:
+                given[number].append(part)
+    return Relay(tuple(_maximal(parts) for parts in given), tuple(taken))
+
+
+def _row_runs(whole: Box, part: Box) -> int:
+    """Into how many runs `part` falls in a dense array over `whole`."""
+    runs, full = 1, True
+    for (low, high), (start, end) in zip(reversed(part), reversed(whole), strict=True):
+        runs *= 1 if full else high - low
+        full = full and (low, high) == (start, end)
+    return runs
+
+
+def _maximal(parts: list[Box]) -> tuple[Box, ...]:
+    """The boxes that no other one holds: what several cores want of one is given once."""
+    return tuple(part for part in parts if not any(other != part and holds(other, part) for other in parts))

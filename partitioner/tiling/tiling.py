@@ -1,0 +1,461 @@
+"""Tiling: rounds that fit the shared buffer, tiles that fit a core's local memories.
+
+    output box --rounds--> what the LLB holds at once --binding--> a core's piece --tiles--> what L1 and IM hold at once
+
+Outer axes (images, then rows) are cut before inner ones, the channel axis apart from them, because cutting channels
+reloads the input and cutting rows reloads the weights. Among the cuts that fit, the one with the fewest cycles by the
+cost model wins, for both loop orders; whatever does not fit is refused with the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from hw_models.chip import Chip, Memory
+from hw_models.cost import vector_cycles
+from hw_models.errors import DoesNotFit
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.target import Buffer, PlanTarget, Work
+from partitioner.tiling.buffer_aliasing import NOTHING, Fit, Residents, Room, fit
+from partitioner.tiling.core_partition import (
+    broadcast_cycles,
+    cut_axis,
+    cut_quanta,
+    load_cycles,
+    piece_boxes,
+    store_cycles,
+)
+from partitioner.tiling.core_regions import Reads, layer_reads
+
+__all__ = [
+    "EVERYWHERE",
+    "Sizes",
+    "Tiler",
+    "Tiles",
+    "Tiling",
+    "aligned",
+    "bounds_of",
+    "buffer_sizes",
+    "choose_tiles",
+    "cut_counts",
+    "demand_bytes",
+    "does_not_fit",
+    "middle",
+    "outer_counts",
+    "overflow",
+    "part_bytes",
+    "part_start",
+    "place_buffers",
+    "place_of",
+    "second_place",
+    "tile_boxes",
+]
+
+Sizes = dict[tuple[str, str, str], int]
+"""(buffer, memory, physical part) -> bytes."""
+
+EVERYWHERE: Room = {}
+"""Tile buffers may lie anywhere in their memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Cuts of each axis at multiples of `quanta`; with `channels_outer` the last axis is the outer loop."""
+
+    counts: tuple[int, ...]
+    quanta: tuple[int, ...]
+    channels_outer: bool = False
+
+
+def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
+    """The tiles of a box in the order in which they run."""
+    boxes = piece_boxes(box, tiling.counts, tiling.quanta)
+    return tuple(sorted(boxes, key=lambda b: (b[-1], b))) if tiling.channels_outer else boxes
+
+
+def buffer_sizes(buffers: Iterable[Sequence[Buffer]]) -> Sizes:
+    """What each buffer needs so that every one of several tiles, given by their buffers, finds room in it."""
+    sizes: Sizes = {}
+    for tile in buffers:
+        for buffer in tile:
+            key = (buffer.name, buffer.memory, buffer.part)
+            sizes[key] = max(sizes.get(key, 0), buffer.size_bytes)
+    return sizes
+
+
+def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
+    """Bytes that buffers need in each (memory, physical part), alignment included."""
+    demand: dict[tuple[str, str], int] = {}
+    for (_, memory, part), size in sizes.items():
+        described = chip.memory(memory)
+        place = _place_in(described, part)
+        demand[place] = demand.get(place, 0) + _aligned_in(described, size)
+    return demand
+
+
+def place_buffers(
+    chip: Chip, sizes: Sizes, room: Room = EVERYWHERE, from_end: frozenset[tuple[str, str]] = frozenset()
+) -> dict[str, int]:
+    """Offsets of buffers in their memories, one after the other in each part or in the `room` it has; in the places
+    `from_end` (memory, part) from its end towards its start."""
+    used: dict[tuple[str, str], int] = {}
+    offsets: dict[str, int] = {}
+    for (name, memory, part), size_bytes in sizes.items():
+        place = place_of(chip, memory, part)
+        start, size = bounds_of(chip, place, room)
+        before = used.get(place, 0)
+        used[place] = before + aligned(chip, memory, size_bytes)
+        unit = chip.memory(memory).alignment_bytes
+        offsets[name] = start + size // unit * unit - used[place] if place in from_end else start + before
+    return offsets
+
+
+def bounds_of(chip: Chip, place: tuple[str, str], room: Room) -> tuple[int, int]:
+    """Offset and bytes of what a (memory, part) has for buffers."""
+    return room[place] if place in room else (part_start(chip, *place), part_bytes(chip, *place))
+
+
+def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> tuple[str, int, int] | None:
+    """(place, demand, bound) in bytes of the first memory that buffers overflow; None when they fit."""
+    for (memory, part), demand in demand_bytes(chip, sizes).items():
+        bound = room[memory, part][1] if (memory, part) in room else part_bytes(chip, memory, part)
+        if demand > bound:
+            return f"{memory} ({part} buffer)" if part else memory, demand, bound
+    return None
+
+
+def choose_tiles(
+    graph: Graph,
+    layer: Layer,
+    piece: Box,
+    target: PlanTarget,
+    chip: Chip,
+    residents: Residents = NOTHING,
+    room: Room = EVERYWHERE,
+    cheapest: bool = True,
+    twice: bool = False,
+) -> tuple[Tiling, float]:
+    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
+    and no number where `cheapest` is not asked for, which is many times faster.
+
+    With `twice`, tiles overlap: constants come by broadcast, and the cycles are those of the busiest engine, with what
+    the others do for one tile before and after. Moving is hidden too where every buffer finds a second place.
+
+    What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
+    multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
+    buffer), at any multiple that the target allows. Raises DoesNotFit when the smallest tile is too large.
+    """
+    best: tuple[float, int, Tiling] | None = None
+    closest: tuple[int, str, int, int] | None = None
+    for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
+        for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room, twice):
+            if over := overflow(chip, _spare_sizes(used, False), room):
+                where, demand, bound = over
+                if closest is None or demand - bound < closest[0]:
+                    closest = (demand - bound, where, demand, bound)
+                continue
+            if not cheapest:
+                return Tiling(counts, quanta), 0.0
+            double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), room) is None
+            found = _cycles(graph, layer, piece, counts, quanta, work, target, chip, used, twice)
+            for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
+                cycles = sum(engines) + moving
+                if twice:
+                    together = (*engines, moving) if double else engines
+                    steps = prod(counts) * len(work.passes)
+                    cycles -= (sum(together) - max(together)) * (1 - 1 / steps)
+                if best is None or (cycles, prod(counts)) < best[:2]:
+                    best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
+        if best is not None:
+            return best[2], best[0]
+    assert closest is not None  # every candidate overflowed something
+    _, where, demand, bound = closest
+    raise does_not_fit(layer, where, demand, bound)
+
+
+def _candidates(
+    graph: Graph,
+    layer: Layer,
+    piece: Box,
+    target: PlanTarget,
+    chip: Chip,
+    quanta: tuple[int, ...],
+    residents: Residents,
+    room: Room,
+    twice: bool,
+) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
+    """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
+    for inner in cut_counts(piece[-1], quanta[-1]):
+        for outer in outer_counts(piece, quanta):
+            counts = (*outer, inner)
+            tile = middle(piece, counts, quanta)
+            work = target.work(graph, layer, tile, chip)
+            used = fit(graph, layer, tile, work, residents, chip)
+            yield counts, work, used
+            if overflow(chip, _spare_sizes(used, twice and prod(counts) > 1), room) is None:
+                break
+
+
+def _spare_sizes(used: Fit, twice: bool) -> Sizes:
+    """What the buffers that are no part of a resident tensor need, each with a second place if `twice`."""
+    sizes = buffer_sizes((used.spare,))
+    if twice:
+        sizes.update({(second_place(name), memory, part): size for (name, memory, part), size in tuple(sizes.items())})
+    return sizes
+
+
+def second_place(buffer: str) -> str:
+    """The name of a buffer's second place."""
+    return f"{buffer}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of a piece in order, the target's work for each, and how each uses what is resident."""
+
+    boxes: tuple[Box, ...]
+    works: tuple[Work, ...]
+    fits: tuple[Fit, ...]
+
+
+@dataclass(frozen=True)
+class Tiler:
+    """Chooses tiles and remembers: pieces of one shape with the same residents share a tiling, unless a border made it
+    too coarse."""
+
+    graph: Graph
+    target: PlanTarget
+    chip: Chip
+    reads: Reads
+    known: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
+    """What was chosen, by layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
+
+    @staticmethod
+    def of(graph: Graph, target: PlanTarget, chip: Chip) -> Tiler:
+        return Tiler(graph, target, chip, layer_reads(graph, target, chip))
+
+    def choose(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiling:
+        """The tiling of a piece. Raises DoesNotFit."""
+        return self._best(layer, piece, residents, room)[0]
+
+    def cycles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> float:
+        """Cycles of a piece in the tiling that is chosen, when nothing overlaps. Raises DoesNotFit."""
+        return self._best(layer, piece, residents, room)[2]
+
+    def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int:
+        """Bytes of a part of a memory that the coarsest tile of `piece` uses when all of it is free."""
+        return self._known(layer, piece, residents, EVERYWHERE, False)[1].get((memory, part), 0)
+
+    def require(self, layer: Layer, piece: Box, residents: Residents, room: Room) -> None:
+        """Raises DoesNotFit when no tile of the piece finds room."""
+        free = self._known(layer, piece, residents, EVERYWHERE, False)
+        if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
+            self._known(layer, piece, residents, room, False)
+
+    def tiles(
+        self,
+        layer: Layer,
+        piece: Box,
+        residents: Residents = NOTHING,
+        room: Room = EVERYWHERE,
+        twice: bool = False,
+    ) -> Tiles:
+        """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
+        possible. Raises DoesNotFit."""
+        tilings = [self.choose(layer, piece, residents, room)]
+        if twice:
+            tilings.insert(0, self._known(layer, piece, residents, room, True, True)[0])
+        for tiling in tilings:
+            tiles = self._cut(layer, piece, residents, tiling)
+            if self._all_fit(tiles, room):
+                return tiles
+        # The largest tile away from the borders stood for all; where a border makes another one larger, cut finer.
+        for tiling in self._finer(layer, piece):
+            tiles = self._cut(layer, piece, residents, tiling)
+            if self._all_fit(tiles, room):
+                return tiles
+        return self._cut(layer, piece, residents, tilings[-1])
+
+    def _all_fit(self, tiles: Tiles, room: Room) -> bool:
+        each = dict.fromkeys(used.spare for used in tiles.fits)
+        return all(overflow(self.chip, buffer_sizes((spare,)), room) is None for spare in each)
+
+    def _finer(self, layer: Layer, piece: Box) -> Iterator[Tiling]:
+        """All tilings, coarse to fine."""
+        quanta = self.target.quanta(self.graph, layer)
+        for inner in cut_counts(piece[-1], quanta[-1]):
+            for outer in outer_counts(piece, quanta):
+                yield Tiling((*outer, inner), quanta)
+
+    def _cut(self, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
+        boxes = tile_boxes(piece, tiling)
+        works = tuple(self.target.work(self.graph, layer, box, self.chip) for box in boxes)
+        pairs = zip(boxes, works, strict=True)
+        fits = tuple(fit(self.graph, layer, box, work, residents, self.chip) for box, work in pairs)
+        return Tiles(boxes, works, fits)
+
+    def _best(
+        self, layer: Layer, piece: Box, residents: Residents, room: Room
+    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+        free = self._known(layer, piece, residents, EVERYWHERE, True)
+        if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
+            return free
+        return self._known(layer, piece, residents, room, True)
+
+    def _known(
+        self, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
+    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+        held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
+        bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
+        key = (layer.name, box_shape(piece), held, bounds, cheapest, twice)
+        if key not in self.known:
+            tiling, cycles = choose_tiles(
+                self.graph, layer, piece, self.target, self.chip, residents, room, cheapest, twice
+            )
+            tile = middle(piece, tiling.counts, tiling.quanta)
+            work = self.target.work(self.graph, layer, tile, self.chip)
+            used = fit(self.graph, layer, tile, work, residents, self.chip)
+            self.known[key] = tiling, demand_bytes(self.chip, buffer_sizes((used.spare,))), cycles
+        return self.known[key]
+
+
+def does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
+    levers = ("a smaller batch or input", f"a chip with more {where.split()[0]}", "an operator with fewer channels")
+    return DoesNotFit(
+        f"layer {layer.name} (smallest tile)", demand_bytes=demand, bound_bytes=bound, where=where, levers=levers
+    )
+
+
+def _cycles(
+    graph: Graph,
+    layer: Layer,
+    piece: Box,
+    counts: tuple[int, ...],
+    quanta: tuple[int, ...],
+    work: Work,
+    target: PlanTarget,
+    chip: Chip,
+    used: Fit,
+    broadcasts: bool,
+) -> tuple[tuple[tuple[float, ...], float], tuple[tuple[float, ...], float]]:
+    """Engine work of all tiles by engine, and cycles of moving: their stores, and each load as often as its box
+    changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
+    a part of it, else a move inside the core."""
+    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, quanta, strict=True)]
+    inner = len(intervals[-1])
+    outer = prod(len(axis) for axis in intervals[:-1])
+    sample = middle(piece, counts, quanta)
+    if work.output in used.aliases:
+        store = 0.0
+    elif used.scatters:
+        store = vector_cycles(chip, box_size(sample))
+    else:
+        store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
+    engines = tuple(inner * outer * cycles for _, cycles in work.engine_cycles)
+    rows_outer = channels_outer = inner * outer * store
+    first = tuple(axis[0] for axis in intervals)
+    start = _load_boxes(target.work(graph, layer, first, chip))
+    last_channels = (*first[:-1], intervals[-1][-1])
+    across = _load_boxes(target.work(graph, layer, last_channels, chip)) if inner > 1 else start
+    last_rows = (*(axis[-1] for axis in intervals[:-1]), first[-1])
+    along = _load_boxes(target.work(graph, layer, last_rows, chip)) if outer > 1 else start
+    moved = {load.buffer for load in used.moves}
+    for buffer, loads in _load_boxes(work).items():
+        if buffer in used.aliases:
+            continue
+        once = 0.0
+        for tensor, box in loads:
+            if buffer in moved:
+                once += vector_cycles(chip, box_size(box))
+            else:
+                shared = broadcasts and bool(graph.by_name[tensor].constant)
+                once += (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)
+        by_rows, by_channels = start.get(buffer) != along.get(buffer), start.get(buffer) != across.get(buffer)
+        always_again = len(loads) > 1
+        rows_outer += once * _times(outer, by_rows, inner, by_channels, always_again)
+        channels_outer += once * _times(inner, by_channels, outer, by_rows, always_again)
+    return (engines, rows_outer), (engines, channels_outer)
+
+
+def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> int:
+    """How often a box is loaded in two nested loops, when what is there already is kept."""
+    if (on_fast and fast > 1) or always:
+        return slow * fast
+    return slow if on_slow else 1
+
+
+def _load_boxes(work: Work) -> dict[str, tuple[tuple[str, Box], ...]]:
+    """What each buffer is loaded with, one after the other."""
+    boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
+    for load in dict.fromkeys(load for step in work.passes for load in step.loads):
+        boxes[load.buffer] = (*boxes.get(load.buffer, ()), (load.tensor, load.box))
+    return boxes
+
+
+def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
+    """Cuts to try: 1 to 8, then in steps of about an eighth, up to one quantum a piece."""
+    units = -(-(interval[1] - interval[0]) // quantum) if quantum else 1
+    count = 1
+    while count < units:
+        yield count
+        count += max(1, count // 8)
+    yield units
+
+
+def outer_counts(box: Box, quanta: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all."""
+    most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], quanta[:-1], strict=True)]
+    yield (1,) * len(most)
+    for axis in range(len(most)):
+        for count in cut_counts(box[axis], quanta[axis]):
+            if count > 1:
+                yield (*most[:axis], count, *(1,) * (len(most) - axis - 1))
+
+
+def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
+    """The largest piece of each axis, away from the borders where there is a choice: the one that needs most."""
+    middle = []
+    for (low, high), count, quantum in zip(box, counts, quanta, strict=True):
+        if count == 1:
+            middle.append((low, high))
+            continue
+        pieces = cut_axis(low, high, count, quantum)
+        centre = len(pieces) // 2
+        middle.append(max(pieces, key=lambda p, c=pieces[centre]: (p[1] - p[0], -abs(p[0] - c[0]))))  # type: ignore[misc]
+    return tuple(middle)
+
+
+def place_of(chip: Chip, memory: str, part: str) -> tuple[str, str]:
+    """(memory, part) that counts for a buffer: where the chip does not enforce its parts, the memory is one pool."""
+    return _place_in(chip.memory(memory), part)
+
+
+def _place_in(memory: Memory, part: str) -> tuple[str, str]:
+    return (memory.name, part if part and memory.buffers_enforced and memory.buffers else "")
+
+
+def part_bytes(chip: Chip, memory: str, part: str) -> int:
+    """Size of a physical part, or of the whole memory where `part` is empty."""
+    return chip.memory(memory).buffer(part).size_bytes if part else chip.memory(memory).size_bytes
+
+
+def part_start(chip: Chip, memory: str, part: str) -> int:
+    """Offset of a physical part in its memory."""
+    start = 0
+    for buffer in chip.memory(memory).buffers if part else ():
+        if buffer.name == part:
+            break
+        start += buffer.size_bytes
+    return start
+
+
+def aligned(chip: Chip, memory: str, size_bytes: int) -> int:
+    return _aligned_in(chip.memory(memory), size_bytes)
+
+
+def _aligned_in(memory: Memory, size_bytes: int) -> int:
+    return -(-size_bytes // memory.alignment_bytes) * memory.alignment_bytes

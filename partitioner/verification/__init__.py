@@ -1,0 +1,1 @@
+"""The check of a plan, whoever made it."""
