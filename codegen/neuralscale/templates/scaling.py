@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from math import prod
 
 from codegen.neuralscale.issue import Issue, Matrix
-from codegen.neuralscale.templates.lines import line_problem, reduce
-from codegen.neuralscale.templates.reduction import reduced_box, reduced_runs
+from codegen.neuralscale.templates.lines import reduce
+from codegen.neuralscale.templates.reduction import ReductionTemplate, reduced_box, reduced_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -31,7 +31,7 @@ from codegen.neuralscale.templates.tile import (
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from isched.program import Instr
-from partitioner.ir.graph import Graph, Op
+from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
@@ -50,16 +50,8 @@ PASSES = 14
 """At most so many instructions over one value a line, behind the two reductions."""
 
 
-class ScalingTemplate:
+class ScalingTemplate(ReductionTemplate):
     """reduce_nearest(axes), reduce_power(axes, centred): any axes; they stay, with one element."""
-
-    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
-        del chip
-        problems = (line_problem(run) for run in reduced_runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
-        return next((problem for problem in problems if problem), None)
-
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
