@@ -25,7 +25,7 @@ Keys of the JSON object: `host_cpu`, `python`, and four lists.
       instances             of each group
       spilled               values of groups that leave the cores
       model_cycles          of the cost model, which `auto` decides by
-      clock_cycles          of the program under the clock (`isched.timing`), in program order
+      clock_cycles          of the program under the clock (`isched.timing.cycle_model`), in program order
       scheduled_cycles      the same as `--schedule` orders it
     main_memory             one a network, batch and level
       network, batch_per_cluster, level, constant_bytes
@@ -57,8 +57,8 @@ from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from hw_models.resizing import resized
 from hw_models.routes import main_memory
-from isched.placing import place_tensors
-from isched.timing import time_program
+from isched.lowering.main_memory_allocation import place_tensors
+from isched.timing.cycle_model import time_program
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.plan import MOVES, Plan
 from partitioner.memory.memory_plan import lay_out, walked

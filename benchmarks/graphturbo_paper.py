@@ -15,10 +15,10 @@ Keys of the JSON object: `chip`, `fit` (the chosen setting, its error, the range
       predicted_per_second, published_per_second (null where there is none), predicted_seconds (of one batch)
       range_per_second      fewest and most over the range of the fit; of `full`, under the settings at which `ordering`
                             is slowest and fastest
-      lower_bound_seconds   that no order of the instructions can go below, launches included (`isched.bounds`)
-      engine_bound_seconds  of the busiest engine, link or memory alone
-      compile_seconds       to machine code, where the paper has the figure, else null; published_compile_seconds
-      launches, instructions, fitted_to (whether the fit saw it), not_explained
+      lower_bound_seconds   that no order of the instructions can go below, launches included
+      (`isched.bounds.lower_bounds`) engine_bound_seconds  of the busiest engine, link or memory alone compile_seconds
+      to machine code, where the paper has the figure, else null; published_compile_seconds launches, instructions,
+      fitted_to (whether the fit saw it), not_explained
     gains                   serial over full, and program order with the hardware's asynchrony over full
     stages                  percent of the time at which matrix engines work, beside figure 17
     tensors                 in DDR, LLB and L1, beside table 3

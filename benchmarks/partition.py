@@ -26,7 +26,8 @@ four lists.
       refusal                           why there is no plan, empty where there is one
     hand                    readings of the published hand schedule of ResNet-50, and O3
       name, refusal, main_bytes_if_it_fits, main_bytes, plan_floor_cycles, serial_cycles
-      clock_cycles                      of the lowered program under the clock (`isched.timing`), launch included
+      clock_cycles                      of the lowered program under the clock (`isched.timing.cycle_model`), launch
+      included
     clock                   the sums of `partitioner.cost.cost_model` and the clock, an item, launch included
       network, level, batch_per_cluster, serial_cycles_per_item, overlapped_cycles_per_item, clock_cycles_per_item
     scaling                 graph, operators, level, groups, seconds
@@ -58,8 +59,8 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from hw_models.routes import main_memory, staging_memory
-from isched.lower import lower_plan
-from isched.timing import time_program
+from isched.lowering.lower import lower_plan
+from isched.timing.cycle_model import time_program
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.cost.roofline import binding_floor
 from partitioner.ir.graph import Graph
@@ -339,8 +340,8 @@ def _hand_verdict(rows: Sequence[Row]) -> str:
         for key, what in (("main_bytes", "bytes of DDR"), ("clock_cycles", "cycles"), ("plan_floor_cycles", "floor"))
     )
     return (
-        f"Cycles are for all {HAND_BATCH} images; clock: the program under `isched.timing`, launch included. The "
-        f'fastest reading that runs is "{best["name"]}"; O3 takes {ratios}.'
+        f"Cycles are for all {HAND_BATCH} images; clock: the program under `isched.timing.cycle_model`, launch "
+        f'included. The fastest reading that runs is "{best["name"]}"; O3 takes {ratios}.'
     )
 
 
@@ -359,9 +360,9 @@ def _clock_verdict(rows: Sequence[Row]) -> str:
         alike = sum(_order(rows, *pair, which) == _order(rows, *pair, "clock") for pair in pairs)
         said.append(f"{which} {min(ratios):+.1%} to {max(ratios):+.1%}, same order for {alike} of {len(pairs)}")
     return (
-        "Cycles are for one item on one cluster, launch included; clock: the program under `isched.timing`, in program "
-        "order. Away from the clock, and whether the batches of a network and level come in the clock's order: "
-        f"{'; '.join(said)}."
+        "Cycles are for one item on one cluster, launch included; clock: the program under "
+        "`isched.timing.cycle_model`, in program order. Away from the clock, and whether the batches of a network and "
+        f"level come in the clock's order: {'; '.join(said)}."
     )
 
 

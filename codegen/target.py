@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hw_models.chip import Chip
-from isched.program import Program
-from isched.target import LowerTarget
-from isched.timed import TimedStream
+from isched.program.program import Program
+from isched.program.target import LowerTarget
+from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.target import PlanTarget

@@ -19,12 +19,12 @@ from dsa_sched.driver import target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip
-from isched.timed import TimedStream, same_streams
-from isched.timeline import Timeline
-from isched.timing import time_streams
+from isched.program.timed_ops import TimedStream, same_streams
+from isched.timing.cycle_model import time_streams
+from isched.timing.timeline import Timeline
 
 if TYPE_CHECKING:
-    from isched.bounds import Bounds
+    from isched.bounds.lower_bounds import Bounds
 
 __all__ = ["RunTime", "TimedProgram", "for_each_timeline", "time_artifact", "time_elf", "time_path", "with_bounds"]
 
@@ -95,7 +95,7 @@ def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: i
 @uncollected()
 def with_bounds(run: RunTime, chip: Chip) -> RunTime:
     """The same run with the bounds of each program; takes about as long as timing it."""
-    from isched.bounds import stream_bounds  # compiled code, which few need
+    from isched.bounds.lower_bounds import stream_bounds  # compiled code, which few need
 
     bounds = for_each_timeline(run.programs, lambda program: stream_bounds(program.streams, chip, len(run.programs)))
     return replace(run, programs=tuple(replace(p, bounds=b) for p, b in zip(run.programs, bounds, strict=True)))

@@ -32,10 +32,10 @@ from dsa_sched.frontend.refusals import Judge
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
-from isched.lower import lower_plan
-from isched.program import Placement, Program
-from isched.schedule import scheduled_lowering
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.program.program import Placement, Program
+from isched.scheduling.schedule import scheduled_lowering
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -63,8 +63,8 @@ VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 class CompileOptions:
     """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
     own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
-    the same time (see `isched.schedule`); with `keep_values` nothing in the main memory is overwritten once it is
-    written; `spill` names the policy by which values of a group that find no room on the cores leave them."""
+    the same time (see `isched.scheduling.schedule`); with `keep_values` nothing in the main memory is overwritten once
+    it is written; `spill` names the policy by which values of a group that find no room on the cores leave them."""
 
     level: str = "O0"
     batch: int | None = None

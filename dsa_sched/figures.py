@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from dsa_sched.driver import Compilation
 from dsa_sched.work import add_work, layer_work
 from hw_models.routes import main_memory
-from isched.target import Timeable
-from isched.timing import time_program
+from isched.program.target import Timeable
+from isched.timing.cycle_model import time_program
 from partitioner.ir.plan import MOVES
 
 __all__ = ["ProgramFigures", "program_figures"]

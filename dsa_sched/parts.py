@@ -15,8 +15,8 @@ from dsa_sched.clock import RunTime
 from dsa_sched.letters import letter
 from dsa_sched.stages import artifact_parts
 from hw_models.errors import TargetError
-from isched.timeline import Timeline
-from isched.usage import Usage, usage_by
+from isched.timing.timeline import Timeline
+from isched.timing.utilisation import Usage, usage_by
 from partitioner.ir.plan import parse_plan
 
 __all__ = ["KINDS_OF_PARTS", "OTHER", "Parts", "parts_of", "usual_parts"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hw_models.chip import Chip
-from isched.program import Instr, Program
+from isched.program.program import Instr, Program
 from partitioner.ir.plan import Plan
 
 __all__ = ["LayerWork", "add_work", "layer_work"]

@@ -18,9 +18,9 @@ from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.resizing import resized
-from isched.lower import lower_plan
-from isched.program import Program
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.program.program import Program
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.planners.registry import make_plan

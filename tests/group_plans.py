@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from isched.lower import lower_plan
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan
 from partitioner.planners.registry import make_plan

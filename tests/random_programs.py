@@ -17,11 +17,11 @@ from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from isched.engines import Job, conflict
-from isched.program import Instr, Placement, Program, Region, Stream
-from isched.target import Copy, LowerTarget
-from isched.timed import CoreIssue, Issue, TimedOp
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.program.program import Instr, Placement, Program, Region, Stream
+from isched.program.target import Copy, LowerTarget
+from isched.program.timed_ops import CoreIssue, Issue, TimedOp
+from isched.timing.engines import Job, conflict
 from tests.chip_runs import small_chip
 
 __all__ = ["FIXED_COSTS", "PROMPT_COSTS", "changed", "duo", "neighbours", "orders_of", "random_program"]

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from codegen.neuralscale.issue import Issue, Matrix
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from isched.movement import gather
-from isched.program import Instr, Placement, Program, Region, Stream
-from isched.target import Copy
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.strided_copies import gather
+from isched.program.program import Instr, Placement, Program, Region, Stream
+from isched.program.target import Copy
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size

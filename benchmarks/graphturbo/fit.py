@@ -2,10 +2,10 @@
 
     awaited run under the clock --serial_sum--> SerialSum --every setting of the grid--> seconds --fit--> Fit
 
-With every step awaited a run is one chain of causes (`isched.critical`), and the chain stays nearly the same when the
-numbers change: a sum over what is on it says what the run takes under any other setting, in no time. `Fit` has the
-setting that is nearest to the documented one among those that agree best, and all that agree within a tolerance: what
-the three rows cannot tell apart. Whoever uses it checks the sums against the clock.
+With every step awaited a run is one chain of causes (`isched.timing.critical_path`), and the chain stays nearly the
+same when the numbers change: a sum over what is on it says what the run takes under any other setting, in no time.
+`Fit` has the setting that is nearest to the documented one among those that agree best, and all that agree within a
+tolerance: what the three rows cannot tell apart. Whoever uses it checks the sums against the clock.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import numpy.typing as npt
 from benchmarks.graphturbo.settings import LIMITS, Setting, chip_of
 from codegen.neuralscale.recost import work_cycles
 from hw_models.chip import Chip
-from isched.critical import critical_path
-from isched.program import Instr, Program
-from isched.timed import Issue, timed_op
-from isched.timeline import Timeline
+from isched.program.program import Instr, Program
+from isched.program.timed_ops import Issue, timed_op
+from isched.timing.critical_path import critical_path
+from isched.timing.timeline import Timeline
 
 __all__ = ["CLOSE", "TOLERANCE", "Fit", "Row", "SerialSum", "fit", "serial_sum"]
 

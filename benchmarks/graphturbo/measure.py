@@ -29,15 +29,15 @@ from dsa_sched.explanation import tensors_by_memory
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.stages import pixel_stages
 from hw_models.chip import Chip
-from isched.bounds import stream_bounds
-from isched.lower import lower_plan
-from isched.program import Program
-from isched.schedule import schedule_program
-from isched.timed import timed_streams
-from isched.timeline import Timeline
-from isched.timing import time_streams
-from isched.usage import usage_by
-from isched.verify import verify_program
+from isched.bounds.lower_bounds import stream_bounds
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.program.program import Program
+from isched.program.timed_ops import timed_streams
+from isched.scheduling.schedule import schedule_program
+from isched.timing.cycle_model import time_streams
+from isched.timing.timeline import Timeline
+from isched.timing.utilisation import usage_by
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import make_plan

@@ -19,7 +19,7 @@ from codegen.neuralscale.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
-from isched.program import Instr, Program
+from isched.program.program import Instr, Program
 from partitioner.ir.graph import Constants, Graph
 
 __all__ = ["Image", "SourceRange", "emit_image"]

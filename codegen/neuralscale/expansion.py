@@ -17,7 +17,7 @@ from codegen.neuralscale.isa import Instruction, instruction, row
 from codegen.neuralscale.isa_csr import csr
 from codegen.neuralscale.isa_row import Kind
 from codegen.neuralscale.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
-from isched.program import Instr
+from isched.program.program import Instr
 
 __all__ = ["A0", "POLL_INSTRUCTIONS", "S10", "T0", "ZERO", "Body"]
 

@@ -17,7 +17,7 @@ from codegen.neuralscale.memory_map import address_of
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
-from isched.program import Instr, Region
+from isched.program.program import Instr, Region
 
 __all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix", "immediate"]
 

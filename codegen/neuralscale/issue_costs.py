@@ -6,8 +6,8 @@ from functools import cache
 
 from codegen.neuralscale.expansion import POLL_INSTRUCTIONS, Body
 from codegen.neuralscale.frame import ending_count, start_up_count
-from isched.program import Instr, Program
-from isched.timed import CoreIssue, Issue
+from isched.program.program import Instr, Program
+from isched.program.timed_ops import CoreIssue, Issue
 
 __all__ = ["issue_costs"]
 

@@ -27,8 +27,8 @@ from codegen.neuralscale.templates.softmax import SoftmaxTemplate
 from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
 from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
-from isched.program import Instr
-from isched.target import DENSE, Copy
+from isched.program.program import Instr
+from isched.program.target import DENSE, Copy
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
 from partitioner.ir.regions import Box

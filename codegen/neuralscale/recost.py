@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
-from isched.program import Instr, Program
+from isched.program.program import Instr, Program
 
 __all__ = ["recosted", "work_cycles"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from hw_models.chip import Chip
-from isched.program import Instr
+from isched.program.program import Instr
 from partitioner.ir.access import Access, Full, Index, Linear, View, index_axes
 from partitioner.ir.graph import Graph, Stage
 from partitioner.ir.layers import Layer

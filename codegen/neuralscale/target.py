@@ -21,8 +21,8 @@ from codegen.neuralscale.simulator.options import SourceRange as Named
 from codegen.target import ClusterFiles, Execution, MadeFor
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
-from isched.program import Program
-from isched.timed import CoreIssue, TimedStream
+from isched.program.program import Program
+from isched.program.timed_ops import CoreIssue, TimedStream
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 

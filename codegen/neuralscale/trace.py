@@ -25,7 +25,7 @@ from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace_recorder import BUSY, DONE, Channels, Log, Recorder
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
-from isched.timed import TimedOp, TimedStream
+from isched.program.timed_ops import TimedOp, TimedStream
 
 __all__ = ["MOST_INSTRUCTIONS", "trace_elf"]
 

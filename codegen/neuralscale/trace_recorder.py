@@ -24,8 +24,8 @@ from codegen.neuralscale.simulator.transfer import Transfer
 from codegen.neuralscale.traced import CSR_NUMBERS, Issued, region_at, traced_instr
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
-from isched.program import Instr, Region
-from isched.timed import Issue, TimedOp, timed_op
+from isched.program.program import Instr, Region
+from isched.program.timed_ops import Issue, TimedOp, timed_op
 
 __all__ = ["BUSY", "DONE", "MOST_OPS", "Channels", "Log", "Recorder"]
 

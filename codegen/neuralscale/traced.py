@@ -20,7 +20,7 @@ from codegen.neuralscale.simulator.operands import check_shape
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
-from isched.program import Instr, Region
+from isched.program.program import Instr, Region
 
 __all__ = ["CSR_NUMBERS", "Issued", "region_at", "traced_instr"]
 

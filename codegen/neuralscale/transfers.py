@@ -15,8 +15,8 @@ from codegen.neuralscale.memory_map import LLB_SLICE_BYTES, address_of
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import TargetError
-from isched.program import Instr, Region
-from isched.target import Copy
+from isched.program.program import Instr, Region
+from isched.program.target import Copy
 
 __all__ = ["copy_instructions"]
 

@@ -108,8 +108,8 @@ def timeline(
     from dsa_sched.report.usage import print_parts, print_stretches
     from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
-    from isched.occupancy import occupancies
-    from isched.usage import ENGINE_KINDS
+    from isched.timing.occupancy import occupancies
+    from isched.timing.utilisation import ENGINE_KINDS
 
     require_elf(path, cores, cluster)
     targets = (*plots, *(target for target in (trace, json_path) if target is not None))

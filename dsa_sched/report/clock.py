@@ -14,11 +14,11 @@ from dsa_sched.clock import RunTime, TimedProgram, for_each_timeline
 from dsa_sched.report.listing import output_console, print_listing
 from dsa_sched.whole_file import write_whole
 from hw_models.errors import size_text
-from isched.critical import critical_cycles
-from isched.timeline import Timeline
+from isched.timing.critical_path import critical_cycles
+from isched.timing.timeline import Timeline
 
 if TYPE_CHECKING:
-    from isched.bounds import Bounds
+    from isched.bounds.lower_bounds import Bounds
 
 __all__ = ["FORMAT", "print_times", "times_json", "write_times"]
 

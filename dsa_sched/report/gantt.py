@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from dsa_sched.parts import OTHER, Parts
-from isched.timeline import Timeline
-from isched.usage import ENGINE_KINDS, dominant_parts
+from isched.timing.timeline import Timeline
+from isched.timing.utilisation import ENGINE_KINDS, dominant_parts
 
 __all__ = ["GANTT_LEVELS", "busy_shares", "gantt_lines", "operator_rows"]
 

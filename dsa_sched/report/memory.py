@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dsa_sched.parts import OTHER, Parts
 from dsa_sched.report.listing import print_listing
 from hw_models.errors import size_text
-from isched.occupancy import Occupancy
-from isched.timeline import Timeline
-from isched.usage import dominant_parts
+from isched.timing.occupancy import Occupancy
+from isched.timing.timeline import Timeline
+from isched.timing.utilisation import dominant_parts
 
 __all__ = ["MOMENTS", "fullest", "memory_rows", "print_memories"]
 

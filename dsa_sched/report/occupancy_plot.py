@@ -18,8 +18,8 @@ from dsa_sched.parts import OTHER, Parts
 from dsa_sched.report.memory import MOMENTS, fullest
 from dsa_sched.whole_file import write_whole
 from hw_models.errors import UserError, size_text
-from isched.occupancy import Numbers, Occupancy
-from isched.usage import dominant_parts
+from isched.timing.occupancy import Numbers, Occupancy
+from isched.timing.utilisation import dominant_parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

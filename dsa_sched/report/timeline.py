@@ -11,9 +11,9 @@ from pathlib import Path
 from dsa_sched.clock import RunTime
 from dsa_sched.parts import Parts
 from dsa_sched.whole_file import write_whole
-from isched.occupancy import Occupancy
-from isched.timeline import Timeline
-from isched.usage import Usage, usage_of_run, usage_over_time
+from isched.timing.occupancy import Occupancy
+from isched.timing.timeline import Timeline
+from isched.timing.utilisation import Usage, usage_of_run, usage_over_time
 
 __all__ = ["FORMAT", "Shown", "timeline_json", "write_timeline"]
 

@@ -20,9 +20,9 @@ from dsa_sched.clock import RunTime, TimedProgram
 from dsa_sched.parts import Parts, parts_of, usual_parts
 from dsa_sched.report.memory import MOMENTS
 from dsa_sched.whole_file import write_whole
-from isched.occupancy import Occupancy
-from isched.timeline import Span
-from isched.usage import ENGINE_KINDS
+from isched.timing.occupancy import Occupancy
+from isched.timing.timeline import Span
+from isched.timing.utilisation import ENGINE_KINDS
 
 __all__ = ["COLOURS", "trace_events", "write_trace"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dsa_sched.parts import Parts
 from dsa_sched.report.listing import print_listing
-from isched.timeline import OVERLAPS, Timeline
-from isched.usage import ENGINE_KINDS, Usage, usage_of_run, usage_over_time
+from isched.timing.timeline import OVERLAPS, Timeline
+from isched.timing.utilisation import ENGINE_KINDS, Usage, usage_of_run, usage_over_time
 
 __all__ = ["part_rows", "print_parts", "print_stretches", "stretch_rows"]
 

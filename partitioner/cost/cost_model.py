@@ -8,7 +8,7 @@ barriers; queues, issue and waiting for single instructions are in neither, nor 
 
 Decisions use the serial sum. Programs as they are lowered put barriers between loading, computing and storing, and
 engines of a core mostly wait for each other's tiles. `benchmarks/partition.py` sets both beside the clock of
-`isched.timing`: the serial sum is nearer to it, and puts batches in its order.
+`isched.timing.cycle_model`: the serial sum is nearer to it, and puts batches in its order.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from dsa_sched.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
 from hw_models.errors import UserError
-from isched.program import Instr
-from isched.target import DENSE
+from isched.program.program import Instr
+from isched.program.target import DENSE
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box

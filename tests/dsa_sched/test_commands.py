@@ -21,7 +21,7 @@ import dsa_sched
 from dsa_sched.cli import cli
 from dsa_sched.commands import options
 from dsa_sched.zoo import zoo_names
-from isched.program import parse_program
+from isched.program.program import parse_program
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.planners.registry import LEVELS, SPILLS

@@ -29,9 +29,9 @@ from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.routes import main_memory
-from isched.lower import lower_plan
-from isched.timing import time_program
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.timing.cycle_model import time_program
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import MOVES, parse_plan
 from partitioner.planners.registry import LEVELS, make_plan

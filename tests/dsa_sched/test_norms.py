@@ -21,8 +21,8 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
 from dsa_sched.judge import LAYER_BOUND, relative_error
 from hw_models.errors import ModelError
-from isched.lower import lower_plan
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, compile_graph, stcp920
 

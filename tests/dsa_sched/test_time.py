@@ -17,9 +17,9 @@ from dsa_sched.clock import time_path
 from dsa_sched.driver import CompileOptions, gather_artifact, target_of
 from dsa_sched.report.clock import times_json
 from hw_models.errors import TargetError
-from isched.timed import TimedStream
-from isched.timeline import Timeline
-from isched.timing import time_program, time_streams
+from isched.program.timed_ops import TimedStream
+from isched.timing.cycle_model import time_program, time_streams
+from isched.timing.timeline import Timeline
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 

@@ -20,11 +20,11 @@ from dsa_sched.report.trace_events import COLOURS, trace_events
 from dsa_sched.report.usage import part_rows, stretch_rows
 from dsa_sched.stages import plan_groups
 from hw_models.errors import size_text
-from isched.occupancy import occupancies
-from isched.timed import Flow, Issue, TimedOp, TimedStream
-from isched.timeline import Timeline
-from isched.timing import time_streams
-from isched.usage import usage_of_run
+from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.timing.cycle_model import time_streams
+from isched.timing.occupancy import occupancies
+from isched.timing.timeline import Timeline
+from isched.timing.utilisation import usage_of_run
 from partitioner.ir.plan import parse_plan
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save

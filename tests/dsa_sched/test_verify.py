@@ -20,8 +20,8 @@ from dsa_sched.verdict import VerifyReport
 from dsa_sched.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_names
 from hw_models.errors import ModelError, PlanError, TargetError
-from isched.program import Instr, Program
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.program.program import Instr, Program
 from partitioner.planners.registry import LEVELS
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save

@@ -20,7 +20,7 @@ from dsa_sched.driver import Compilation, CompileOptions, compile_graph
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.work import add_work, layer_work
 from hw_models.loading import load_chip
-from isched.timing import time_program
+from isched.timing.cycle_model import time_program
 from tests.small_networks import small_network
 
 __all__ = ["Case", "FOLDER", "compare", "plan_text", "program_text"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isched.conflicts import Earlier, conflicts_of
-from isched.program import Instr, Program, Region, Stream
-from isched.touches import Touches
-from isched.written import first_unwritten
+from isched.hazards.access_table import Touches
+from isched.hazards.conflicts import Earlier, conflicts_of
+from isched.hazards.uninitialised_reads import first_unwritten
+from isched.program.program import Instr, Program, Region, Stream
 from tests.partition_graphs import Seeded
 
 MEMORIES = {"near": 4096, "far": 60_000}

@@ -10,11 +10,11 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from isched.bounds import Bounds, program_bounds, stream_bounds
-from isched.exact import exact_schedule
-from isched.program import Region
-from isched.timed import Flow, Issue, TimedOp, TimedStream
-from isched.timing import time_program, time_streams
+from isched.bounds.lower_bounds import Bounds, program_bounds, stream_bounds
+from isched.exact.cpsat import exact_schedule
+from isched.program.program import Region
+from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.timing.cycle_model import time_program, time_streams
 from tests.chip_runs import compile_graph, small_chip, stcp920
 from tests.random_programs import FIXED_COSTS, changed, duo, neighbours, random_program
 from tests.small_graphs import GraphBuilder

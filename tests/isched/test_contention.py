@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.chip import Chip
-from isched.contention import Contention, Mover
+from isched.timing.contention import Contention, Mover
 from tests.chip_runs import stcp920
 
 IN = "llb_to_l1"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 
 from hw_models.chip import Chip
-from isched.critical import critical_cycles, critical_path
-from isched.timed import TimedOp, TimedStream
-from isched.timeline import Timeline
-from isched.timing import time_streams
+from isched.program.timed_ops import TimedOp, TimedStream
+from isched.timing.critical_path import critical_cycles, critical_path
+from isched.timing.cycle_model import time_streams
+from isched.timing.timeline import Timeline
 from tests.isched.test_timing import assumed, barrier, load, matrix, run, start, together, vector, wait, work
 from tests.isched.test_timing_properties import chips, streams
 

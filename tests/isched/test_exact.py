@@ -10,10 +10,10 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from isched.exact import MOST_INSTRUCTIONS, exact_schedule, reordered
-from isched.program import Program, Stream
-from isched.timing import time_program
-from isched.verify import verify_program
+from isched.exact.cpsat import MOST_INSTRUCTIONS, exact_schedule, reordered
+from isched.hazards.verify_program import verify_program
+from isched.program.program import Program, Stream
+from isched.timing.cycle_model import time_program
 from tests.random_programs import FIXED_COSTS, PROMPT_COSTS, changed, duo, orders_of, random_program
 
 DUO = duo()

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isched.movement import box_regions, gather, scatter
-from isched.program import Region
+from isched.lowering.strided_copies import box_regions, gather, scatter
+from isched.program.program import Region
 from partitioner.ir.regions import Box
 
 ITEM = 2

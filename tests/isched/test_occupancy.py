@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from isched.occupancy import Occupancy, occupancies
-from isched.program import Region
-from isched.timed import Issue, TimedOp, TimedStream
-from isched.timeline import Timeline
-from isched.timing import time_streams
+from isched.program.program import Region
+from isched.program.timed_ops import Issue, TimedOp, TimedStream
+from isched.timing.cycle_model import time_streams
+from isched.timing.occupancy import Occupancy, occupancies
+from isched.timing.timeline import Timeline
 from tests.chip_runs import stcp920
 
 CHIP = stcp920().model_copy(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isched.overlap import overlaps
-from isched.program import Region
+from isched.program.program import Region
+from isched.program.region_overlap import overlaps
 
 
 def region(offset: int, row: int, rows: int, gap: int, stride: int) -> Region:

@@ -8,10 +8,10 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError
 from hw_models.routes import main_memory
-from isched.lower import lower_plan
-from isched.placing import main_lifetimes
-from isched.program import Program
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.lowering.main_memory_allocation import main_lifetimes
+from isched.program.program import Program
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out

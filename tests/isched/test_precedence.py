@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isched.engines import Job, conflict
-from isched.precedence import Precedence, precedence_of
-from isched.program import Region
-from isched.timed import Issue, TimedOp, TimedStream
+from isched.bounds.precedence import Precedence, precedence_of
+from isched.program.program import Region
+from isched.program.timed_ops import Issue, TimedOp, TimedStream
+from isched.timing.engines import Job, conflict
 from tests.chip_runs import stcp920
 
 CHIP = stcp920()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isched.program import Program, parse_program
+from isched.program.program import Program, parse_program
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.text import TextError

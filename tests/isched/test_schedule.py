@@ -11,13 +11,13 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, UserError
-from isched.dependences import dependences
-from isched.lower import lower_plan
-from isched.program import Instr, Placement, Program, Region, Stream
-from isched.schedule import schedule_program
-from isched.target import Copy
-from isched.timing import time_program
-from isched.verify import verify_program
+from isched.hazards.dependences import dependences
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.program.program import Instr, Placement, Program, Region, Stream
+from isched.program.target import Copy
+from isched.scheduling.schedule import schedule_program
+from isched.timing.cycle_model import time_program
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.planners.registry import LEVELS, make_plan

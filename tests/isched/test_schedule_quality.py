@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from isched.bounds import program_bounds
-from isched.exact import exact_schedule
-from isched.schedule import schedule_program
-from isched.timing import time_program
-from isched.verify import verify_program
+from isched.bounds.lower_bounds import program_bounds
+from isched.exact.cpsat import exact_schedule
+from isched.hazards.verify_program import verify_program
+from isched.scheduling.schedule import schedule_program
+from isched.timing.cycle_model import time_program
 from tests.random_programs import FIXED_COSTS, duo, random_program
 
 DUO = duo()

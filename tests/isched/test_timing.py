@@ -15,11 +15,11 @@ from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import PlanError
-from isched.program import Instr, Program, Region, Stream
-from isched.target import Copy
-from isched.timed import CoreIssue, Flow, Issue, TimedOp, TimedStream, timed_op, timed_streams
-from isched.timeline import Span, Timeline
-from isched.timing import time_streams
+from isched.program.program import Instr, Program, Region, Stream
+from isched.program.target import Copy
+from isched.program.timed_ops import CoreIssue, Flow, Issue, TimedOp, TimedStream, timed_op, timed_streams
+from isched.timing.cycle_model import time_streams
+from isched.timing.timeline import Span, Timeline
 from tests.chip_runs import stcp920
 
 CHIP = stcp920()

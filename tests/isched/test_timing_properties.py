@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw_models.chip import Chip
-from isched.engines import Job, conflict
-from isched.program import Region
-from isched.timed import Flow, Issue, TimedOp, TimedStream
-from isched.timeline import Span, Timeline
-from isched.timing import time_streams
+from isched.program.program import Region
+from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.timing.cycle_model import time_streams
+from isched.timing.engines import Job, conflict
+from isched.timing.timeline import Span, Timeline
 from tests.chip_runs import stcp920
 
 CHIP = stcp920()

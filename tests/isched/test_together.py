@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isched.program import Instr, Region
-from isched.together import TileCode, together
+from isched.lowering.broadcast_merge import TileCode, together
+from isched.program.program import Instr, Region
 
 
 def instr(engine: str, reads: int, writes: int, name: str = "") -> Instr:

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from hw_models.chip import Chip
-from isched.timed import Flow, Issue, TimedOp, TimedStream
-from isched.timeline import OVERLAPS, Timeline
-from isched.timing import time_streams
-from isched.usage import ENGINE_KINDS, dominant_parts, usage_by, usage_over_time
+from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.timing.cycle_model import time_streams
+from isched.timing.timeline import OVERLAPS, Timeline
+from isched.timing.utilisation import ENGINE_KINDS, dominant_parts, usage_by, usage_over_time
 from tests.chip_runs import stcp920
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from hw_models.errors import PlanError
-from isched.program import Instr, Program, Stream
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.program.program import Instr, Program, Stream
 from tests.chip_runs import Compiled, compile_graph, small_chip
 from tests.small_graphs import GraphBuilder
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from codegen.neuralscale.target import TARGET
-from isched.lower import lower_plan
-from isched.timed import timed_streams
-from isched.timing import time_streams
+from isched.lowering.lower import lower_plan
+from isched.program.timed_ops import timed_streams
+from isched.timing.cycle_model import time_streams
 from partitioner.cost.cost_model import PlanCost, StepCost, plan_cycles
 from partitioner.ir.graph import Constants, Graph
 from partitioner.planners.registry import LEVELS, make_plan

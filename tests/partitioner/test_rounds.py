@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codegen.neuralscale.target import TARGET
-from isched.lower import lower_plan
+from isched.lowering.lower import lower_plan
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder

@@ -11,8 +11,8 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError
-from isched.lower import lower_plan
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step

@@ -141,7 +141,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.target import ClusterFiles, Execution
-from isched.program import Instr, Region
+from isched.program.program import Instr, Region
 from partitioner.ir.regions import box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
 

@@ -14,7 +14,7 @@ from itertools import product, takewhile
 from math import prod
 
 from codegen.neuralscale.issue import Issue, Matrix
-from isched.program import Instr
+from isched.program.program import Instr
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box
 

@@ -15,7 +15,7 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from isched.program import Instr
+from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape

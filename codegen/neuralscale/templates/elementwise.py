@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from codegen.neuralscale.issue import Issue, Matrix
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from hw_models.chip import Chip
-from isched.program import Instr
+from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Load

@@ -15,7 +15,7 @@ from math import isqrt, prod
 
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from codegen.neuralscale.templates.strided import ITEM_BYTES
-from isched.program import Instr
+from isched.program.program import Instr
 
 __all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]
 

@@ -31,7 +31,7 @@ from codegen.neuralscale.templates.tile import (
 )
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
-from isched.program import Instr
+from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size

@@ -20,7 +20,7 @@ from math import prod
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
-from isched.program import Instr
+from isched.program.program import Instr
 
 __all__ = ["ITEM_BYTES", "Form", "Loop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.expansion import Body
-from isched.program import Instr
+from isched.program.program import Instr
 from tests.chip_runs import compile_graph, stcp920
 from tests.small_graphs import GraphBuilder
 

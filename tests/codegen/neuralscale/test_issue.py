@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix, immediate
 from hw_models.errors import TargetError
-from isched.program import Instr, Region
+from isched.program.program import Instr, Region
 from tests.chip_runs import stcp920
 
 ISSUE = Issue(stcp920(), "layer")

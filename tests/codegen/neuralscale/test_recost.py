@@ -10,8 +10,8 @@ from codegen.neuralscale.recost import recosted
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from isched.lower import lower_plan
-from isched.timed import timed_streams
+from isched.lowering.lower import lower_plan
+from isched.program.timed_ops import timed_streams
 from partitioner.planners.registry import make_plan
 from tests.small_graphs import GraphBuilder
 

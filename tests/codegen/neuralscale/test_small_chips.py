@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from isched.program import Program
+from isched.program.program import Program
 from partitioner.ir.graph import Constants, Graph
 from tests.chip_runs import compile_graph, small_chip
 from tests.small_graphs import GraphBuilder

@@ -11,7 +11,7 @@ import pytest
 from codegen.neuralscale.depthwise import Form, depthwise_form
 from codegen.neuralscale.kernels import TEMPLATES
 from codegen.neuralscale.target import TARGET
-from isched.program import Region
+from isched.program.program import Region
 from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip
 
 SPACING_BYTES = 1 << 22

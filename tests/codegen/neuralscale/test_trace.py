@@ -16,12 +16,12 @@ from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace import trace_elf
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, PlanError, TargetError
-from isched.lower import lower_plan
-from isched.overlap import overlaps
-from isched.program import Instr, Program, Region, Stream
-from isched.timed import TimedOp, TimedStream, timed_streams
-from isched.timing import time_streams
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_plan
+from isched.program.program import Instr, Program, Region, Stream
+from isched.program.region_overlap import overlaps
+from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
+from isched.timing.cycle_model import time_streams
 from partitioner.ir.graph import Constants, Graph
 from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920

@@ -22,9 +22,9 @@ from codegen.neuralscale.syntax import parse_instruction
 from codegen.neuralscale.trace import trace_elf
 from codegen.neuralscale.traced import Issued, traced_instr
 from hw_models.errors import TargetError, UserError
-from isched.program import Instr, Region
-from isched.timed import TimedOp
-from isched.timing import time_streams
+from isched.program.program import Instr, Region
+from isched.program.timed_ops import TimedOp
+from isched.timing.cycle_model import time_streams
 from tests.chip_runs import stcp920
 from tests.codegen.neuralscale.test_corpus import CASES, Case
 

@@ -14,9 +14,9 @@ from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.transfers import copy_instructions
 from hw_models.cost import vector_cycles
 from hw_models.errors import TargetError
-from isched.program import Instr, Program, Region, Stream
-from isched.target import Copy
-from isched.verify import verify_program
+from isched.hazards.verify_program import verify_program
+from isched.program.program import Instr, Program, Region, Stream
+from isched.program.target import Copy
 from tests.chip_runs import compile_graph, stcp920
 from tests.small_graphs import GraphBuilder
 

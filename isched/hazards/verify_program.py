@@ -1,0 +1,181 @@
+"""Checks of a program, always run: every read was written, every hazard between cores or with DMA is ordered.
+
+    Program --isched.hazards.happens_before--> instructions with what is over when they begin --> accesses, one by one
+
+Two accesses to the same bytes of a shared memory, one of them a write, must be ordered by the program itself: by a
+barrier, by an instruction that the cores do together, or by a transfer that was awaited. So must an access of a core
+and a DMA transfer of its own. Inside a core the hardware orders the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from isched.hazards.access_table import COLUMNS, Flags, Table, Touches, Vector
+from isched.hazards.conflicts import Earlier, conflicts_of, conflicts_within, own_accesses
+from isched.hazards.happens_before import Steps, Units, walk
+from isched.hazards.uninitialised_reads import first_unwritten
+from isched.program.program import Program, Region
+
+__all__ = ["verify_program"]
+
+INITIALISED = ("input", "constant", "probe")
+"""Placements that hold data before the program starts."""
+
+
+def verify_program(program: Program, chip: Chip) -> None:
+    """Bounds, alignment, engines that may not touch a memory, reads of unwritten bytes, races between cores and with
+    DMA, cores that wait for each other for ever. Raises PlanError naming core, instruction and operator."""
+    touches = Touches.of(program)
+    _check_rules(program, touches, chip)
+    _check_own_memories(program, touches, chip)
+    _check_shared_memories(program, touches, chip)
+
+
+def _check_shared_memories(program: Program, touches: Touches, chip: Chip) -> None:
+    """No race, and every read was written, the earlier fault first."""
+    shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
+    kind_of = touches.kinds(shared)
+    kinds = [kind_of[lists] for lists in touches.streams]
+    units = Units.of(program, [own != 0 for own in kinds])
+    steps = walk(program, units, conflicts_within(program, touches, chip, frozenset(units.engines)))
+    groups = _Groups.of(program, steps, kinds)
+    lead = groups.steps[groups.begins[:-1]]
+    lists = [int(touches.streams[core][index]) for core, index in zip(*steps.places(lead), strict=True)]
+    accesses = touches.accesses(np.array(lists, np.int64), shared)
+    race = _first_race(steps, groups, conflicts_of(accesses))
+    held = _held(program, touches)
+    row = first_unwritten(np.concatenate((held, accesses.table))) - len(held)
+    if race is not None and (row < 0 or race[1] <= accesses.who[row]):
+        raise _race(program, steps, race[0], int(lead[race[1]]))
+    if row >= 0:
+        step = lead[accesses.who[row]]
+        raise _unwritten(program, int(steps.core[step]), int(steps.index[step]), touches.region(accesses.table[row]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Steps that touch shared memories, in order; from `begins[n]` to `begins[n + 1]` those of cores that touch the
+    same bytes together. `starts`: transfers in the background."""
+
+    steps: Vector
+    begins: Vector
+    starts: Flags
+
+    @staticmethod
+    def of(program: Program, steps: Steps, kinds: Sequence[Vector]) -> _Groups:
+        """`kinds` are equal where the same bytes are touched, 0 where none are, by stream and position."""
+        lengths = np.concatenate(([0], np.cumsum([len(own) for own in kinds])))
+        kind = np.concatenate(kinds)[lengths[steps.core] + steps.index]
+        chosen = np.flatnonzero(kind)
+        apart = np.diff(kind[chosen], prepend=-1) != 0
+        apart |= np.diff(steps.knows[chosen], prepend=-1) != 0
+        starts = [bool(program.streams[c].instrs[i].starts) for c, i in zip(*steps.places(chosen), strict=True)]
+        return _Groups(chosen, np.append(np.flatnonzero(apart), len(chosen)), np.array(starts, np.bool_))
+
+
+def _held(program: Program, touches: Touches) -> Table:
+    """What holds data before the program starts, as accesses that write."""
+    numbers = {memory: number for number, memory in enumerate(touches.memories)}
+    rows = [
+        (numbers[p.memory], p.offset_bytes, p.offset_bytes + p.size_bytes, p.size_bytes, 1, 0, 1)
+        for p in program.placements
+        if p.kind in INITIALISED and p.memory in numbers
+    ]
+    return np.array(rows, np.int64).reshape(-1, COLUMNS)
+
+
+def _first_race(steps: Steps, groups: _Groups, earlier: Earlier) -> tuple[int, int] | None:
+    """The first access that need not come behind an earlier one to the same bytes, though one of them writes: the
+    earlier step, and the number of the group of the later one."""
+    begins = groups.begins
+    core, unit, end = (column[groups.steps] for column in (steps.core, steps.unit, steps.end))
+    sizes = np.diff(begins)[earlier.numbers]
+    # Every pair once for each member of the earlier group.
+    then = np.repeat(earlier.later, sizes)
+    first = np.arange(len(then)) - np.repeat(np.cumsum(sizes) - sizes - begins[earlier.numbers], sizes)
+    lead = begins[then]
+    watched = (core[first] == core[lead]) & ~groups.starts[first] & ~groups.starts[lead]  # by the core's hardware
+    over = steps.over[steps.knows[groups.steps[lead]], core[first], unit[first]] >= end[first]
+    racing = np.flatnonzero(~watched & ~over)
+    return (int(groups.steps[first[racing[0]]]), int(then[racing[0]])) if len(racing) else None
+
+
+def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
+    """Every access is one that its engine and memory allow."""
+    rules = _Rules.of(chip)
+    checked: set[tuple[str, int]] = set()
+    for core, (stream, lists) in enumerate(zip(program.streams, touches.streams, strict=True)):
+        for index, (instr, touched) in enumerate(zip(stream.instrs, lists.tolist(), strict=True)):
+            key = (instr.engine, touched)
+            if key in checked:
+                continue
+            checked.add(key)
+            for regions, write in ((instr.reads, False), (instr.writes, True)):
+                for region in regions:
+                    if problem := rules[region.memory].problem(instr.engine, region, write):
+                        raise PlanError(program.who(core, index), needs=problem, has=str(region))
+
+
+def _check_own_memories(program: Program, touches: Touches, chip: Chip) -> None:
+    """Each core reads of its own memories what it wrote there before. Cores that do the same are checked once."""
+    known: set[tuple[bytes, bytes]] = set()
+    for core in range(len(program.streams)):
+        accesses = own_accesses(program, touches, chip, core)
+        if accesses.key in known:
+            continue
+        known.add(accesses.key)
+        row = first_unwritten(accesses.table)
+        if row >= 0:
+            raise _unwritten(program, core, int(accesses.who[row]), touches.region(accesses.table[row]))
+
+
+def _unwritten(program: Program, core: int, index: int, region: Region) -> PlanError:
+    needs = "data that something wrote before"
+    return PlanError(program.who(core, index), needs=needs, has=f"unwritten bytes in {region}")
+
+
+def _race(program: Program, steps: Steps, before: int, step: int) -> PlanError:
+    core, index = int(steps.core[step]), int(steps.index[step])
+    stream = program.streams[steps.core[before]]
+    instr = stream.instrs[steps.index[before]]
+    if instr.starts and steps.core[before] == core:
+        needs = f"transfer {instr.starts} to be awaited before"
+    else:
+        needs = "a barrier between accesses of two cores, or of a core and its DMA"
+    other = f"core {stream.core} {instr.opcode} ({instr.source})"
+    return PlanError(program.who(core, index), needs=needs, has=f"{other} not known to be over")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What one memory allows."""
+
+    name: str
+    size_bytes: int
+    alignment_bytes: int
+    read_by: frozenset[str]
+    written_by: frozenset[str]
+
+    @staticmethod
+    def of(chip: Chip) -> dict[str, _Rules]:
+        return {
+            m.name: _Rules(m.name, m.size_bytes, m.alignment_bytes, frozenset(m.read_by), frozenset(m.written_by))
+            for m in chip.memories
+        }
+
+    def problem(self, engine: str, region: Region, write: bool) -> str:
+        """What an access would need to be allowed; empty when it is."""
+        if region.offset_bytes < 0 or region.end_bytes > self.size_bytes:
+            return f"addresses inside {self.name} ({self.size_bytes} bytes)"
+        if (region.offset_bytes | region.stride_bytes) % self.alignment_bytes:
+            return f"addresses and strides of {self.name} at multiples of {self.alignment_bytes} bytes"
+        allowed = self.written_by if write else self.read_by
+        if engine not in allowed:
+            return f"an engine that may {'write' if write else 'read'} {self.name}: {', '.join(sorted(allowed))}"
+        return ""

@@ -1,0 +1,116 @@
+"""Places in the main memory: what stays from the start to the end, and values that take turns in what is left.
+
+    plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
+
+Constants, inputs and outputs keep places of their own. A value has an address only if the plan really stores it in the
+main memory, and shares it with values that live before it is written or after it was read. A view is an alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, Holder
+from hw_models.routes import main_memory
+from isched.program.program import Placement
+from partitioner.ir.graph import Graph
+from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
+from partitioner.memory.memory_plan import LayerLayout, Layout
+from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
+
+__all__ = ["main_lifetimes", "place_tensors"]
+
+TENSOR_ALIGNMENT_BYTES = 64
+"""Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""
+
+
+def place_tensors(
+    graph: Graph, chip: Chip, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
+) -> tuple[Placement, ...]:
+    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes.
+
+    With `keep_values` nothing is reused, so that each value can be read after the run; with `isolated` there is a copy
+    (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
+    """
+    main = main_memory(chip)
+    named = roots(graph)
+    lives = main_lifetimes(graph, layout, main)
+    names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
+    own = [tensor.name for tensor in names if tensor.constant or tensor.name in graph.inputs]
+    ends = {named[name] for name in graph.outputs}
+    stored = [tensor.name for tensor in names if tensor.name in lives and tensor.name not in own]
+    own += [name for name in stored if keep_values or name in ends]
+    offsets: dict[str, int] = {}
+    offset = base_bytes
+    for name in own:
+        offsets[name] = offset
+        offset += _aligned(graph.by_name[name].size_bytes)
+    probes: dict[str, int] = {}
+    for tensor in graph.tensors if isolated else ():
+        if tensor.name in graph.producer:
+            probes[tensor.name] = offset
+            offset += _aligned(tensor.size_bytes)
+    turns = [Item(name, *lives[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
+    packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
+    offsets |= {name: offset + low for name, low in packing.items()}
+    if offset + height > chip.memory(main).size_bytes:
+        raise _refusal(graph, chip, layout, offset + height, own, turns)
+    placements = [
+        Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
+                  "" if root == tensor.name else root)
+        for tensor in names
+        if (root := named[tensor.name]) in offsets
+    ]  # fmt: skip
+    return (
+        *placements,
+        *(Placement(f"{n}::probe", "probe", main, low, graph.by_name[n].size_bytes, n) for n, low in probes.items()),
+    )
+
+
+def main_lifetimes(graph: Graph, layout: Layout, main: str) -> dict[str, tuple[int, int]]:
+    """For every value that a plan writes to the memory `main` the slots of its first write and its last access. What a
+    view reads counts as read from its source."""
+    named = roots(graph)
+    lives: dict[str, tuple[int, int]] = {}
+    entries = [entry for step in layout.steps if isinstance(step, tuple) for entry in step]
+    for entry in sorted(entries, key=lambda entry: entry.slot):
+        for name in _written(entry, main):
+            root = named[name]
+            lives[root] = (lives.get(root, (entry.slot, 0))[0], entry.slot)
+        for name, places in entry.sources.items():
+            root = named[name]
+            if root in lives and any(place.memory == main for place in places):
+                lives[root] = (lives[root][0], entry.slot)
+    return lives
+
+
+def _written(entry: LayerLayout, main: str) -> list[str]:
+    """Values that a layer, or a store behind it, leaves in the main memory."""
+    names = [entry.layer.output] if entry.destination is not None and entry.destination.memory == main else []
+    return names + [store.tensor for store in entry.stores if store.destination.memory == main]
+
+
+def _kind(graph: Graph, named: Mapping[str, str], name: str) -> str:
+    if named[name] != name:
+        return "alias"
+    if graph.by_name[name].constant:
+        return "constant"
+    if name in graph.inputs:
+        return "input"
+    return "output" if name in graph.outputs else "value"
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
+
+
+def _refusal(
+    graph: Graph, chip: Chip, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
+) -> DoesNotFit:
+    """What the main memory would hold in the fullest slot, the largest first."""
+    layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
+    _, slot = peak_bytes(turns)
+    live = (item for item in turns if item.first <= slot <= item.last)
+    held = [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
+    return main_refusal(graph, chip, demand_bytes, (*held_throughout(graph, own), *held))

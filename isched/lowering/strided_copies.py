@@ -1,0 +1,137 @@
+"""Boxes to copies: a box of a row-major tensor as the fewest strided runs of bytes.
+
+box of a dense tensor in one memory  -->  Copy, Copy, ...  -->  the same box, dense, in another memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Protocol
+
+from isched.program.program import Region
+from isched.program.target import Copy
+from partitioner.ir.regions import Box, box_shape
+
+__all__ = ["Placed", "box_regions", "copies", "gather", "packed_copies", "relative", "scatter"]
+
+
+class Placed(Protocol):
+    """A dense array over `box` at a place."""
+
+    @property
+    def memory(self) -> str: ...
+
+    @property
+    def offset_bytes(self) -> int: ...
+
+    @property
+    def box(self) -> Box: ...
+
+
+def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, item_bytes: int) -> tuple[Region, ...]:
+    """The bytes of `box` in a dense row-major tensor of `shape` at `base_bytes`, in row-major order of the box."""
+    offset, stride = base_bytes, item_bytes
+    dims: list[tuple[int, int]] = []  # (count, stride in bytes), outer first
+    for (low, high), extent in zip(reversed(box), reversed(shape), strict=True):
+        offset += low * stride
+        count = high - low
+        if dims and dims[0][0] * dims[0][1] == stride:
+            dims[0] = (dims[0][0] * count, dims[0][1])
+        elif count > 1 or not dims:
+            dims.insert(0, (count, stride))
+        stride *= extent
+    run = item_bytes
+    if dims and dims[-1][1] == item_bytes:
+        run = dims.pop()[0] * item_bytes
+    rows, pitch = dims.pop() if dims else (1, 0)
+    if not dims:
+        return (Region(memory, offset, run, rows, pitch if rows > 1 else 0),)
+    return tuple(
+        Region(
+            memory,
+            offset + sum(i * s for i, (_, s) in zip(point, dims, strict=True)),
+            run,
+            rows,
+            pitch if rows > 1 else 0,
+        )
+        for point in product(*(range(count) for count, _ in dims))
+    )
+
+
+def relative(box: Box, origin: Box) -> Box:
+    """`box` in the coordinates of the box `origin` that holds it."""
+    return tuple((low - base, high - base) for (low, high), (base, _) in zip(box, origin, strict=True))
+
+
+def gather(
+    source_memory: str,
+    source_bytes: int,
+    shape: tuple[int, ...],
+    box: Box,
+    item_bytes: int,
+    memory: str,
+    offset_bytes: int,
+) -> Iterator[Copy]:
+    """Copies that bring `box` of a tensor of `shape`, dense, to `offset_bytes` of `memory`."""
+    for region in box_regions(source_memory, source_bytes, shape, box, item_bytes):
+        yield Copy(region, _packed(memory, offset_bytes, region))
+        offset_bytes += region.size_bytes
+
+
+def scatter(
+    source_memory: str,
+    source_bytes: int,
+    memory: str,
+    base_bytes: int,
+    shape: tuple[int, ...],
+    box: Box,
+    item_bytes: int,
+) -> Iterator[Copy]:
+    """Copies that put a dense `box` into its place in a tensor of `shape` at `base_bytes` of `memory`."""
+    for region in box_regions(memory, base_bytes, shape, box, item_bytes):
+        yield Copy(_packed(source_memory, source_bytes, region), region)
+        source_bytes += region.size_bytes
+
+
+def copies(source: Placed, destination: Placed, box: Box, item_bytes: int) -> list[Copy]:
+    """Copies of `box` between two dense arrays that hold it, in as few copies as rows at one pitch on one side and one
+    run of bytes on the other allow."""
+    ways = [list(_packed_at(source, destination, box, item_bytes, packed)) for packed in (True, False)]
+    return min(ways, key=len)
+
+
+def packed_copies(source: Placed, destination: Placed, box: Box, item_bytes: int, at_source: bool) -> list[Copy]:
+    """The same where one side must be one run of bytes: the source's or the destination's."""
+    return list(_packed_at(source, destination, box, item_bytes, at_source))
+
+
+def _packed_at(source: Placed, destination: Placed, box: Box, item_bytes: int, at_source: bool) -> Iterator[Copy]:
+    near, far = (source, destination) if at_source else (destination, source)
+    for run in _runs(near.box, box):
+        start = near.offset_bytes + item_bytes * _linear(near.box, run)
+        for region in box_regions(far.memory, far.offset_bytes, box_shape(far.box), relative(run, far.box), item_bytes):
+            dense = _packed(near.memory, start, region)
+            start += region.size_bytes
+            yield Copy(dense, region) if at_source else Copy(region, dense)
+
+
+def _runs(whole: Box, box: Box) -> Iterator[Box]:
+    """Parts of `box` that are one run each of a dense array over `whole`."""
+    axis = len(box) - 1
+    while axis > 0 and box[axis] == whole[axis]:
+        axis -= 1
+    for point in product(*(range(low, high) for low, high in box[: max(axis, 0)])):
+        yield (*((i, i + 1) for i in point), *box[max(axis, 0) :])
+
+
+def _linear(whole: Box, part: Box) -> int:
+    """Position of the first element of `part` in a dense array over `whole`."""
+    offset = 0
+    for (low, _), (start, end) in zip(part, whole, strict=True):
+        offset = offset * (end - start) + low - start
+    return offset
+
+
+def _packed(memory: str, offset_bytes: int, like: Region) -> Region:
+    return Region(memory, offset_bytes, like.row_bytes, like.rows, like.row_bytes if like.rows > 1 else 0)

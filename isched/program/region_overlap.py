@@ -1,0 +1,60 @@
+"""Whether two regions share a byte. Asked for every pair of accesses in flight: no walking over rows if avoidable."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from isched.program.program import Region
+
+__all__ = ["overlaps", "rows_meet"]
+
+
+def overlaps(a: Region, b: Region) -> bool:
+    """True when two regions share a byte."""
+    if a.memory != b.memory or a.offset_bytes >= b.end_bytes or b.offset_bytes >= a.end_bytes:
+        return False
+    a_rows, b_rows = _rows(a), _rows(b)
+    if a_rows == 1:
+        return b_rows == 1 or _run_meets(a.offset_bytes, a.end_bytes, b)
+    if b_rows == 1:
+        return _run_meets(b.offset_bytes, b.end_bytes, a)
+    if a.stride_bytes == b.stride_bytes:
+        return _combs_meet(a, b)
+    if a_rows > b_rows:
+        a, b = b, a
+    return bool(
+        rows_meet(
+            a.offset_bytes, a.row_bytes, a.rows, a.stride_bytes, b.offset_bytes, b.row_bytes, b.rows, b.stride_bytes
+        )
+    )
+
+
+def _rows(region: Region) -> int:
+    """1 for what is one run of bytes."""
+    return 1 if region.stride_bytes <= region.row_bytes else region.rows
+
+
+def _run_meets(start: int, end: int, comb: Region) -> bool:
+    """Does the run of bytes [start, end) meet a row? The first row that ends behind `start` decides."""
+    first = max(0, (start - comb.offset_bytes - comb.row_bytes) // comb.stride_bytes + 1)
+    return first < comb.rows and comb.offset_bytes + first * comb.stride_bytes < end
+
+
+def _combs_meet(a: Region, b: Region) -> bool:
+    """Rows of one stride: row i of `a` and row j of `b` meet when (i - j) * stride lies close to the distance."""
+    distance = b.offset_bytes - a.offset_bytes
+    least = max((distance - a.row_bytes) // a.stride_bytes + 1, 1 - b.rows)
+    return least < a.rows and least * a.stride_bytes < distance + b.row_bytes
+
+
+@njit(cache=True)
+def rows_meet(
+    a_first: int, a_row: int, a_rows: int, a_stride: int, b_first: int, b_row: int, b_rows: int, b_stride: int
+) -> bool:  # pragma: no cover - compiled
+    """Does one of the rows of `a` meet one of `b`, whose rows lie apart? Compiled: rows are many."""
+    for run in range(a_rows):
+        start = a_first + run * a_stride
+        first = max(0, (start - b_first - b_row) // b_stride + 1)
+        if first < b_rows and b_first + first * b_stride < start + a_row:
+            return True
+    return False

@@ -1,0 +1,75 @@
+"""What lowering asks of a target beyond planning: instructions for one tile, for copies, for a barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+from hw_models.chip import Chip
+from isched.program.program import Instr, Program, Region
+from isched.program.timed_ops import CoreIssue
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import PlanTarget, Work
+
+__all__ = ["DENSE", "Copy", "LowerTarget"]
+
+DENSE: Mapping[str, int] = MappingProxyType({})
+"""No buffer has a pitch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes moved between two memories; both regions have the same rows and row bytes."""
+
+    source: Region
+    destination: Region
+
+
+class LowerTarget(PlanTarget, Protocol):
+    """The lowering's view of a target."""
+
+    @property
+    def barrier(self) -> str:
+        """Opcode of the barrier that all cores of a cluster execute together."""
+
+    def lower(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        box: Box,
+        work: Work,
+        offsets_bytes: Mapping[str, int],
+        chip: Chip,
+        pitches_bytes: Mapping[str, int] = DENSE,
+    ) -> tuple[tuple[Instr, ...], ...]:
+        """Instructions of each pass of `work`, its loads excepted; buffers lie at `offsets_bytes` of their memories.
+
+        `pitches_bytes` gives, for buffers that `work` calls strided, the bytes between the starts of their rows; the
+        others are dense. The values written do not depend on it. Bytes between the rows are not touched."""
+
+    def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+        """Instructions of one core that move all copies; after the last of them all data have landed.
+
+        `source` is the operator they serve. The copies do not overlap and may run in any order."""
+
+    def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
+        """A copy from a shared memory that several cores make at the same time, each with its own instruction like
+        this one: where the chip can, one that reads the bytes once for all of them."""
+
+    def synchronise(self, source: str) -> Instr:
+        """The barrier instruction."""
+
+    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+        """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
+
+
+@runtime_checkable
+class Timeable(Protocol):
+    """A target whose programs the clock can time: it says what issuing costs."""
+
+    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]: ...

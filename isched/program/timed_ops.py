@@ -1,0 +1,196 @@
+"""Instructions as the clock sees them: what issuing costs, which unit works how long, what must be over first.
+
+    Program + how many scalar instructions each Instr takes --timed_streams--> one TimedStream a core
+    machine code alone --the target's trace--> the same
+
+The timing model (`isched.timing.cycle_model`) takes nothing else, so that a program and its machine code have one
+clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hw_models.chip import Chip, Link, ScalarEngine, TransferEngine
+from hw_models.cost import link_bytes
+from hw_models.errors import PlanError
+from isched.program.program import Instr, Program, Region
+
+__all__ = [
+    "CoreIssue",
+    "Flow",
+    "Issue",
+    "TimedOp",
+    "TimedStream",
+    "same_streams",
+    "timed_op",
+    "timed_streams",
+    "timed_work",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or
+    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them."""
+
+    before: int
+    after: int = 0
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoreIssue:
+    """Scalar instructions of one core: before its first instruction, of each, and behind its last."""
+
+    start: int
+    issues: tuple[Issue, ...]
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Bytes that move over a link, whole bursts counted."""
+
+    link: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOp:
+    """One instruction under the clock.
+
+    `unit` works on it: an engine of the core, or a DMA channel of the cluster (its token without number); empty when
+    only the scalar core has to do with it. Work is `cycles` by itself, then the `flows` one after the other. Ops of
+    one `rendezvous` wait for each other: on `unit`, or, without one, as a barrier of the cores. `awaits` are transfers
+    that are over before the scalar core goes on.
+    """
+
+    engine: str
+    opcode: str
+    issue: Issue
+    unit: str = ""
+    cycles: float = 0.0
+    flows: tuple[Flow, ...] = ()
+    reads: tuple[Region, ...] = ()
+    writes: tuple[Region, ...] = ()
+    rendezvous: str = ""
+    starts: str = ""
+    awaits: tuple[str, ...] = ()
+    source: str = ""
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStream:
+    """What one core does; `end` scalar instructions follow its last op."""
+
+    core: int
+    ops: tuple[TimedOp, ...]
+    end: int = 0
+
+
+def same_streams(first: tuple[TimedStream, ...], second: tuple[TimedStream, ...]) -> bool:
+    """Are the streams equal? Most ops are few objects many times over, so that each pair is compared once."""
+    if [(s.core, s.end, len(s.ops)) for s in first] != [(s.core, s.end, len(s.ops)) for s in second]:
+        return False
+    pairs = {(id(one), id(other)): (one, other) for a, b in zip(first, second, strict=True)
+             for one, other in zip(a.ops, b.ops, strict=True)}  # fmt: skip
+    return all(one == other for one, other in pairs.values())
+
+
+def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -> tuple[TimedStream, ...]:
+    """The program's instructions under the clock; it must have been lowered for this chip.
+
+    Raises PlanError for an instruction that awaits a transfer which nothing started.
+    """
+    streams = []
+    known: dict[tuple[int, int], TimedOp] = {}  # by identity: cores mostly share their instructions and costs
+    for number, (stream, issue) in enumerate(zip(program.streams, issues, strict=True)):
+        ops: list[TimedOp] = []
+        numbers: dict[str, int] = {}
+        met: dict[str, int] = {}
+        lead = issue.start
+        for instr, cost in zip(stream.instrs, issue.issues, strict=True):
+            meeting = program.is_meeting(instr)
+            if not (lead or meeting or instr.awaits or instr.starts):
+                key = (id(instr), id(cost))
+                op = known.get(key)
+                if op is None:
+                    op = known[key] = timed_op(instr, chip, cost)
+                ops.append(op)
+                continue
+            cost = replace(cost, before=cost.before + lead) if lead else cost
+            lead, rendezvous, starts = 0, "", ""
+            awaits: tuple[str, ...] = ()
+            if meeting:
+                kind = program.barrier if program.is_barrier(instr) else f"{instr.meets:#x}."
+                met[kind] = met.get(kind, 0) + 1
+                rendezvous = f"{kind}{met[kind]}"
+            if instr.awaits:
+                if instr.awaits not in numbers:
+                    needs = f"a transfer {instr.awaits} that was started"
+                    raise PlanError(program.who(number, len(ops)), needs=needs, has="none")
+                awaits = (f"{instr.awaits}#{stream.core}.{numbers[instr.awaits]}",)
+            if instr.starts:
+                numbers[instr.starts] = numbers.get(instr.starts, 0) + 1
+                starts = f"{instr.starts}#{stream.core}.{numbers[instr.starts]}"
+            ops.append(timed_op(instr, chip, cost, rendezvous, starts, awaits))
+        streams.append(TimedStream(stream.core, tuple(ops), issue.end + lead))
+    return tuple(streams)
+
+
+def timed_op(
+    instr: Instr, chip: Chip, issue: Issue, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
+) -> TimedOp:
+    """One instruction; `starts` and `awaits` are tokens made unique by a number behind `#`.
+
+    A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
+    """
+    unit, cycles, flows = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not instr.meets)))
+    unit = starts.partition("#")[0] or unit
+    moved = sum(region.size_bytes for region in instr.writes) if flows else 0
+    return TimedOp(
+        instr.engine, instr.opcode, issue, unit, cycles, flows, instr.reads, instr.writes, rendezvous, starts, awaits,
+        instr.source, moved,
+    )  # fmt: skip
+
+
+def timed_work(
+    instr: Instr, chip: Chip, background: bool = False, idle: bool = False
+) -> tuple[str, float, tuple[Flow, ...]]:
+    """The unit that works on an instruction (empty for none and for a transfer in the `background`), the cycles that it
+    takes by itself, and the flows behind them. `idle`: it is only a wait of the scalar core."""
+    if background:
+        cycles, flows = _transfer(instr, chip)
+        return "", cycles + len(instr.reads) * chip.assumed.dma_descriptor_cycles, flows
+    if idle:
+        return "", 0.0, ()
+    worker = chip.engine(instr.engine)
+    unit = "" if isinstance(worker, ScalarEngine) else instr.engine
+    if isinstance(worker, TransferEngine) and instr.writes:
+        return unit, *_transfer(instr, chip)
+    return unit, instr.cycles, ()
+
+
+def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:
+    """Latency and flows, in the order of the copies; neighbours over one link become one flow.
+
+    A row takes whole bursts; rows are those of the side that has gaps between them.
+    """
+    links: dict[tuple[str, str], Link] = {}
+    flows: list[Flow] = []
+    for source, destination in zip(instr.reads, instr.writes, strict=True):
+        way = (source.memory, destination.memory)
+        if way not in links:
+            links[way] = chip.link(*way, instr.engine)
+        link = links[way]
+        size = link_bytes(link, source.size_bytes, max(_rows(source), _rows(destination)))
+        if flows and flows[-1].link == link.name:
+            size += flows.pop().size_bytes
+        flows.append(Flow(link.name, size))
+    return max(link.latency_cycles for link in links.values()), tuple(flows)
+
+
+def _rows(region: Region) -> int:
+    return 1 if region.stride_bytes in (0, region.row_bytes) else region.rows

@@ -1,0 +1,1 @@
+"""Orders of instructions: list scheduling over the hazards."""

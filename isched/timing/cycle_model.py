@@ -1,0 +1,263 @@
+"""The clock: how long streams of instructions take on one cluster of a chip. One model for the scheduler and for ELFs.
+
+    TimedStream of each core --time_streams--> Timeline
+
+Rules, all numbers from the chip file (docs/timing.md says which are assumptions):
+each core's scalar core runs in order, `scalar_instruction_cycles` an instruction; it hands an instruction to its
+engine's queue when no access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else
+it stalls; queues are worked off in order; a barrier first waits for the core's own engines; what moves shares its ways
+with all else that moves; waiting for a DMA transfer is asking in a loop, and only the next question sees the end.
+
+Driven by events: its own time grows with the number of instructions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from math import ceil
+
+from hw_models.chip import Chip
+from isched.program.program import Program
+from isched.program.target import Timeable
+from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
+from isched.timing.contention import Contention, Mover
+from isched.timing.deadlock_report import refuse_deadlock, timeline_of
+from isched.timing.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
+from isched.timing.timeline import Timeline
+
+__all__ = ["time_program", "time_streams"]
+
+# Events. At one moment, what ends comes before what goes on.
+_WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
+
+
+def time_program(program: Program, chip: Chip, target: Timeable, clusters: int = 1, awaited: bool = False) -> Timeline:
+    """The program of one cluster under the clock; it must have been lowered for this chip."""
+    return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
+
+
+def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
+    """Run the streams of one cluster under the clock; `clusters` work alike at the same time.
+
+    With `awaited` no core issues anything before all that it issued is over, its DMA transfers too: nothing of one
+    core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
+    Raises PlanError when cores wait for each other for ever.
+    """
+    return _Run(streams, chip, clusters, awaited).run()
+
+
+class _Run:
+    """One run; cores are known by their position in `streams`."""
+
+    def __init__(self, streams: tuple[TimedStream, ...], chip: Chip, clusters: int, awaited: bool) -> None:
+        self.chip = chip
+        self.awaited = awaited
+        self.tick = chip.assumed.scalar_instruction_cycles
+        self.depth = chip.assumed.queue_depth
+        self.cores = [Core(stream) for stream in streams]
+        self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
+        self.touched: dict[int, list[Touch]] = {}  # by identity of ops: most are few objects many times over
+        self.members: dict[str, int] = {}
+        for op in (op for stream in streams for op in stream.ops if op.rendezvous):
+            self.members[op.rendezvous] = self.members.get(op.rendezvous, 0) + 1
+        self.arrived: dict[str, list[Job]] = {}
+        self.channels: dict[str, deque[Job]] = {}
+        self.started: dict[str, Job] = {}
+        self.expected: dict[str, list[int]] = {}
+        self.now = chip.assumed.launch_cycles
+        self.motion = Motion(Contention(chip, clusters), self.now)
+        self.events: list[tuple[float, int, int, Job | None, int]] = []
+        self.sequence = 0
+
+    def run(self) -> Timeline:
+        for number in range(len(self.cores)):
+            self._walk(number, self.now)
+        while True:
+            if self.motion.changed and (not self.events or self.events[0][0] > self.now):
+                end = self.motion.next_end()
+                if end is not None:
+                    self._at(end, _MOTION, None, self.motion.version)
+            if not self.events:
+                break
+            self.now, kind, _, job, number = heapq.heappop(self.events)
+            if kind == _READY:
+                self._reach(number)
+            elif kind == _MOTION:
+                if number == self.motion.version:
+                    for moved in self.motion.ended(self.now):
+                        self._moved(moved)
+                    self.motion.changed = True
+            elif job is not None and kind == _FIXED_OVER:
+                self._move(job)
+            elif job is not None:
+                self._finish(job)
+        refuse_deadlock(self.cores)
+        return timeline_of(self.cores, self.chip, self.now)
+
+    def _at(self, time: float, kind: int, job: Job | None, number: int) -> None:
+        self.sequence += 1
+        heapq.heappush(self.events, (time, kind, self.sequence, job, number))
+
+    # The scalar core
+
+    def _walk(self, number: int, time: float) -> None:
+        """From `time` on: the scalar instructions up to the next op, or to the end."""
+        core = self.cores[number]
+        last = core.position == len(core.stream.ops)
+        count = core.lead + (core.stream.end if last else core.stream.ops[core.position].issue.before)
+        cycles = count * self.tick
+        core.scalar_cycles += cycles
+        if last:
+            core.job, core.end = None, time + cycles
+            return
+        op = core.stream.ops[core.position]
+        touched = self.touched.get(id(op))
+        if touched is None:
+            touched = self.touched[id(op)] = touched_by(op)
+        core.job = Job(number, core.position, op, time + cycles, touched)
+        core.jobs.append(core.job)
+        core.lead, core.position = op.issue.after, core.position + 1
+        self._at(time + cycles, _READY, core.job, number)
+
+    def _reach(self, number: int) -> None:
+        """The scalar core has come to an op: issue it, or find out what it waits for."""
+        core = self.cores[number]
+        job = core.job
+        assert job is not None  # a core is ready for an op
+        blockers = self._asked(number, job.op) if job.op.awaits else self._blockers(core, job)
+        for other, reason in blockers.items():
+            other.waiters += ((number, reason),)
+        core.blockers += len(blockers)
+        if not core.blockers:
+            self._issue(core, job)
+
+    def _blockers(self, core: Core, job: Job) -> dict[Job, str]:
+        """Jobs of the core that must be over before the op issues."""
+        barrier = bool(job.op.rendezvous) and not job.op.unit
+        blockers: dict[Job, str] = {}
+        if self.awaited:
+            mine = (other for queue in self.channels.values() for other in queue if other.core == job.core)
+            blockers |= dict.fromkeys((*mine, *(other for queue in core.queues.values() for other in queue)), "awaited")
+            return blockers
+        for queue in core.queues.values():
+            for other in queue:
+                if barrier:
+                    blockers[other] = "drain"
+                elif conflict(job, other):
+                    blockers[other] = "conflict"
+        full = core.queues.get(job.op.unit)
+        if full is not None and len(full) >= self.depth:
+            blockers.setdefault(full[0], "queue")
+        return blockers
+
+    def _asked(self, number: int, op: TimedOp) -> dict[Job, str]:
+        """Transfers that are not over; one that nobody has started yet blocks from its start on."""
+        blockers: dict[Job, str] = {}
+        for token in op.awaits:
+            job = self.started.get(token)
+            if job is None:
+                self.expected.setdefault(token, []).append(number)
+                self.cores[number].blockers += 1
+            elif not job.over:
+                blockers[job] = "transfer"
+        return blockers
+
+    def _unblock(self, number: int, reason: str, by: Job) -> None:
+        core = self.cores[number]
+        core.blockers -= 1
+        job = core.job
+        if core.blockers or job is None:
+            return
+        job.stall, job.blocker = reason, by
+        if job.op.awaits:
+            job.issued = self._next_question(job)
+            job.start = job.end = job.issued
+            job.over = True
+            self._walk(number, job.issued)
+        else:
+            self._issue(core, job)
+
+    def _next_question(self, job: Job) -> float:
+        """The loop that asks is `period` instructions long; the first question was at `ready`."""
+        period = job.op.issue.period * self.tick
+        if period <= 0.0:
+            return self.now
+        return max(self.now, job.ready + ceil((self.now - job.ready) / period - TOLERANCE) * period)
+
+    def _issue(self, core: Core, job: Job) -> None:
+        op = job.op
+        job.issued = job.start = self.now
+        if op.unit:
+            queue = (self.channels if op.starts else core.queues).setdefault(op.unit, deque())
+            queue.append(job)
+            if op.starts:
+                self.started[op.starts] = job
+                job.waiters += tuple((number, "transfer") for number in self.expected.pop(op.starts, ()))
+            if len(queue) == 1:
+                self._begin(job)
+            self._walk(job.core, self.now)
+        elif op.rendezvous:
+            here = self.arrived.setdefault(op.rendezvous, [])
+            here.append(job)
+            if len(here) == self.members[op.rendezvous]:
+                self._release(here)
+        else:
+            job.end, job.over = self.now + op.cycles, True
+            self._walk(job.core, job.end)
+
+    def _release(self, here: list[Job]) -> None:
+        """The last core has come to a barrier."""
+        end = self.now + self.chip.assumed.sync_cycles
+        for job in here:
+            if job.start < self.now:
+                job.blocker = here[-1]
+            job.end, job.over = end, True
+            self._walk(job.core, end)
+
+    # Engines
+
+    def _begin(self, job: Job) -> None:
+        """A job is the first of its queue and its unit is free."""
+        job.start = self.now
+        if job.op.rendezvous:
+            here = self.arrived.setdefault(job.op.rendezvous, [])
+            here.append(job)
+            if len(here) < self.members[job.op.rendezvous]:
+                return
+            for other in here:
+                other.start = self.now
+            for leader in served_together(here, self.broadcasts):
+                self._at(self.now + leader.op.cycles, _FIXED_OVER, leader, 0)
+        else:
+            self._at(self.now + job.op.cycles, _FIXED_OVER if job.op.flows else _WORK_OVER, job, 0)
+
+    def _move(self, job: Job) -> None:
+        """The fixed part is over: bytes begin to move."""
+        if not job.op.flows:
+            self._finish(job)
+            return
+        if job.flow == 0:
+            job.moved_since = self.now
+        flow = job.op.flows[job.flow]
+        cores = () if job.op.starts else (job.core, *(other.core for other in job.together))
+        self.motion.start(self.now, Mover(flow.link, cores), flow.size_bytes, job)
+
+    def _moved(self, job: Job) -> None:
+        """One flow has ended; a job ends with a whole cycle of movement."""
+        job.flow += 1
+        if job.flow < len(job.op.flows):
+            self._move(job)
+        else:
+            end = job.moved_since + ceil(self.now - job.moved_since - TOLERANCE)
+            self._at(max(self.now, end), _WORK_OVER, job, 0)
+
+    def _finish(self, leader: Job) -> None:
+        for job in (leader, *leader.together):
+            job.over, job.end = True, self.now
+            queue = self.channels[job.op.unit] if job.op.starts else self.cores[job.core].queues[job.op.unit]
+            queue.popleft()
+            if queue:
+                self._begin(queue[0])
+            for number, reason in job.waiters:
+                self._unblock(number, reason, job)

@@ -1,0 +1,148 @@
+"""Work in flight: instructions on their way through the queues of a core, and the bytes that are moving right now.
+
+    Job --issued--> queue --first in it--> fixed cycles --> bytes over links --> over
+
+Part of the clock (`isched.timing.cycle_model`), which decides when each of these steps happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from isched.program.program import Region
+from isched.program.region_overlap import overlaps
+from isched.program.timed_ops import TimedOp, TimedStream
+from isched.timing.contention import Contention, Mover
+
+__all__ = ["TOLERANCE", "Core", "Job", "Motion", "Touch", "conflict", "served_together", "touched_by"]
+
+TOLERANCE = 1e-6
+"""Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
+
+Touch = tuple[str, int, int, bool, Region]
+"""(memory, first byte, end, writes, region) of something that an op touches."""
+
+
+def touched_by(op: TimedOp) -> list[Touch]:
+    """All that an op reads and writes."""
+    touched: list[Touch] = [(r.memory, r.offset_bytes, r.end_bytes, False, r) for r in op.reads]
+    return touched + [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in op.writes]
+
+
+class Job:
+    """One op of one core on its way. `blocker` is what its issue waited for last; `together` are further jobs that its
+    transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason."""
+
+    __slots__ = (
+        "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
+        "together", "touched", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, core: int, index: int, op: TimedOp, ready: float, touched: list[Touch] | None = None) -> None:
+        self.core, self.index, self.op = core, index, op
+        self.ready = self.issued = self.start = self.end = ready
+        self.over = False
+        self.stall = ""
+        self.blocker: Job | None = None
+        self.flow = 0
+        self.moved_since = 0.0
+        self.together: tuple[Job, ...] = ()
+        self.waiters: tuple[tuple[int, str], ...] = ()
+        self.touched = touched_by(op) if touched is None else touched
+
+
+def conflict(job: Job, other: Job) -> bool:
+    """Do two jobs of a core touch the same byte, and one of them writes it?"""
+    others = other.touched
+    for memory, low, high, write, region in job.touched:
+        for its_memory, its_low, its_high, its_write, its_region in others:
+            if (
+                low < its_high
+                and its_low < high
+                and (write or its_write)
+                and memory == its_memory
+                and overlaps(region, its_region)
+            ):
+                return True
+    return False
+
+
+@dataclass(slots=True)
+class Core:
+    """One scalar core and the queues of its engines. `lead`: scalar instructions still to do before the next op;
+    `blockers`: how many jobs it waits for."""
+
+    stream: TimedStream
+    position: int = 0
+    lead: int = 0
+    job: Job | None = None
+    blockers: int = 0
+    scalar_cycles: float = 0.0
+    end: float = 0.0
+    jobs: list[Job] = field(default_factory=list)
+    queues: dict[str, deque[Job]] = field(default_factory=dict)
+
+
+def served_together(here: list[Job], broadcasts: frozenset[str]) -> list[Job]:
+    """One job for each read: those of the same bytes over a link that broadcasts are served by one."""
+    leaders: dict[object, Job] = {}
+    for job in here:
+        alone = len(job.op.flows) != 1 or job.op.flows[0].link not in broadcasts
+        leader = leaders.setdefault(id(job) if alone else (job.op.reads, job.op.flows), job)
+        if leader is not job:
+            leader.together += (job,)
+    return list(leaders.values())
+
+
+class Motion:
+    """All bytes on their way. Rates change whenever a transfer starts or ends; between that they are constant."""
+
+    def __init__(self, contention: Contention, now: float) -> None:
+        self._contention = contention
+        self._now = now
+        self._jobs: list[Job] = []
+        self._movers: list[Mover] = []
+        self._left: list[float] = []
+        self._rates: tuple[float, ...] = ()
+        self.changed = False
+        self.version = 0
+
+    def start(self, now: float, mover: Mover, size_bytes: int, job: Job) -> None:
+        """A transfer of `size_bytes` begins; call `next_end` when all that begins at `now` has begun."""
+        self._advance(now)
+        self._jobs.append(job)
+        self._movers.append(mover)
+        self._left.append(float(size_bytes))
+        self._rates = (*self._rates, 0.0)
+        self.changed = True
+
+    def ended(self, now: float) -> list[Job]:
+        """Transfers that are over by `now`; they are taken out."""
+        self._advance(now)
+        over = [n for n, left in enumerate(self._left) if left <= TOLERANCE]
+        if not over:
+            return []
+        jobs = [self._jobs[n] for n in over]
+        keep = [n for n in range(len(self._left)) if n not in over]
+        self._jobs = [self._jobs[n] for n in keep]
+        self._movers = [self._movers[n] for n in keep]
+        self._left = [self._left[n] for n in keep]
+        self._rates = tuple(self._rates[n] for n in keep)
+        self.changed = True
+        return jobs
+
+    def next_end(self) -> float | None:
+        """Share the bandwidth anew; the time at which the next transfer is over, None when nothing moves."""
+        self.changed = False
+        self.version += 1
+        if not self._jobs:
+            return None
+        self._rates = self._contention.shares(tuple(self._movers))
+        return self._now + min(left / rate for left, rate in zip(self._left, self._rates, strict=True))
+
+    def _advance(self, now: float) -> None:
+        elapsed = now - self._now
+        if elapsed > 0.0:
+            self._left = [left - rate * elapsed for left, rate in zip(self._left, self._rates, strict=True)]
+        self._now = now
