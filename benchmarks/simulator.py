@@ -1,8 +1,9 @@
 """Speed of the simulator: `python benchmarks/simulator.py [--json FILE]`.
 
 The work is the 56x56x64 -> 64, 3x3, padded convolution of ResNet-50 (115.6 million fp16 multiply-accumulates) on
-seeded data that hold denormals and infinities, on one host core. The slow model of `codegen.neuralscale.emulation`
-computes the first output rows of the same convolution in the same run, and both must agree bit for bit.
+seeded data that hold denormals and infinities, on one host core. The slow model of
+`codegen.neuralscale.emulation.arithmetic` computes the first output rows of the same convolution in the same run, and
+both must agree bit for bit.
 
 Keys of the JSON object (rates are per second, times in seconds):
 
@@ -46,11 +47,11 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
 from benchmarks.output import keep, output_file
-from codegen.neuralscale import emulation
-from codegen.neuralscale.assembler import Item, Label, assemble, branch, load_immediate
-from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
-from codegen.neuralscale.isa import instruction
-from codegen.neuralscale.isa_csr import csr
+from codegen.neuralscale.asm.assembler import Item, Label, assemble, branch, load_immediate
+from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.emulation import arithmetic as emulation
+from codegen.neuralscale.isa.csr import csr
+from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.simulator import mme, vme
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.options import Load, SimulationOptions, SimulationResult

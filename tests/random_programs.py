@@ -11,10 +11,10 @@ from itertools import permutations
 from random import Random
 from typing import cast
 
-from codegen.neuralscale.issue import Issue as Maker
-from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.instructions.builder import Issue as Maker
+from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.target import TARGET
-from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from isched.hazards.verify_program import verify_program

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.graphturbo.settings import LIMITS, Setting, chip_of
-from codegen.neuralscale.recost import work_cycles
+from codegen.neuralscale.kernels.recost import work_cycles
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import Issue, timed_op

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.graphturbo.figures import Configuration
-from codegen.neuralscale.recost import recosted
+from codegen.neuralscale.kernels.recost import recosted
 from codegen.neuralscale.target import TARGET
 from dsa_sched.explanation import tensors_by_memory
 from dsa_sched.frontend import Model, load_model

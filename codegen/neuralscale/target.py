@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codegen.neuralscale.assembly_text import render
-from codegen.neuralscale.elf import read_elf
-from codegen.neuralscale.elf_format import ElfError
-from codegen.neuralscale.elf_note import note_bytes, read_note
-from codegen.neuralscale.elf_writer import elf_bytes
-from codegen.neuralscale.emit import SourceRange, emit_image
-from codegen.neuralscale.issue_costs import issue_costs
-from codegen.neuralscale.kernels import NeuralScaleKernels
-from codegen.neuralscale.limits import unsuited
-from codegen.neuralscale.memory_map import DATA_BASE, address_of
-from codegen.neuralscale.reference import Bits, Points, Read, emulate
+from codegen.neuralscale.asm.assembly_text import render
+from codegen.neuralscale.asm.elf import read_elf
+from codegen.neuralscale.asm.elf_format import ElfError
+from codegen.neuralscale.asm.elf_note import note_bytes, read_note
+from codegen.neuralscale.asm.elf_writer import elf_bytes
+from codegen.neuralscale.emit.emit import SourceRange, emit_image
+from codegen.neuralscale.emit.limits import unsuited
+from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
+from codegen.neuralscale.emulation.layer_reference import Bits, Points, Read, emulate
+from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
+from codegen.neuralscale.kernels.issue_costs import issue_costs
 from codegen.neuralscale.simulator.options import SourceRange as Named
 from codegen.target import ClusterFiles, Execution, MadeFor
 from hw_models.chip import Chip
@@ -73,7 +73,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
         return issue_costs(program)
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-        from codegen.neuralscale.trace import trace_elf  # the simulator's compiled loops
+        from codegen.neuralscale.trace.trace import trace_elf  # the simulator's compiled loops
 
         return trace_elf(executable, cores, chip, cluster)
 

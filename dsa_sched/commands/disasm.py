@@ -24,8 +24,8 @@ def disasm(file: Path) -> None:
     Labels are the symbols (in programs of this compiler `coreC.NNNN.OPERATOR`, where core C begins to work for an
     operator) and, as `.L` and the address, all else that branches and jumps lead to.
     """
-    from codegen.neuralscale.disassembler import disassemble_elf
-    from codegen.neuralscale.elf import ElfError, read_elf
+    from codegen.neuralscale.asm.disassembler import disassemble_elf
+    from codegen.neuralscale.asm.elf import ElfError, read_elf
 
     data = read_bytes(file, "a program")
     try:

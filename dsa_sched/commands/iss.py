@@ -105,8 +105,8 @@ def _place(program: Path, cores: int | None, cluster: int | None) -> tuple[int, 
 
     A program that runs elsewhere than it was compiled for gets a warning, one for another instruction set is refused.
     """
-    from codegen.neuralscale.elf import ElfError, read_elf
-    from codegen.neuralscale.elf_note import read_note
+    from codegen.neuralscale.asm.elf import ElfError, read_elf
+    from codegen.neuralscale.asm.elf_note import read_note
 
     try:
         made_for = read_note(read_elf(read_bytes(program, "a program")).note)

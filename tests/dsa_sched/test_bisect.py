@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen.neuralscale.kernels import NeuralScaleKernels
+from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from dsa_sched.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.cli import cli
 from dsa_sched.driver import CompileOptions

@@ -160,7 +160,7 @@ def test_models_lists_the_zoo_with_sizes() -> None:
 
 
 def test_ops_lists_every_kind_with_its_rules() -> None:
-    from codegen.neuralscale.kernels import TEMPLATES
+    from codegen.neuralscale.kernels.dispatch import TEMPLATES
 
     result = invoke("ops", "--chip", "stcp920")
     operators, _, kinds = result.stdout.split("\n\n")

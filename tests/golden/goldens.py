@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from codegen.neuralscale.elf import read_elf
+from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from dsa_sched.driver import Compilation, CompileOptions, compile_graph
 from dsa_sched.frontend import Model, load_model

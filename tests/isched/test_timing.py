@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from codegen.neuralscale.issue import Issue as Maker
-from codegen.neuralscale.issue import Matrix
-from codegen.neuralscale.transfers import copy_instructions
+from codegen.neuralscale.instructions.builder import Issue as Maker
+from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.kernels.transfers import copy_instructions
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import PlanError

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from codegen.neuralscale.isa_row import Engine as Unit
-from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.isa.row import Engine as Unit
+from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator import csr, move_engine
 from codegen.neuralscale.simulator.dma import ENGINE_BASES, Engine, Line
 from codegen.neuralscale.simulator.faults import SimulationFault

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from codegen.neuralscale.isa import ROWS, decode
-from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.syntax import format_instruction
+from codegen.neuralscale.isa.table import ROWS, decode
 from codegen.neuralscale.simulator import scalar
 from codegen.neuralscale.simulator.compressed import expand
 from codegen.neuralscale.simulator.decode import DecodeTable, decode_page, make_table
@@ -21,7 +22,6 @@ from codegen.neuralscale.simulator.faults import SimulationFault, Trap
 from codegen.neuralscale.simulator.hart import Hart
 from codegen.neuralscale.simulator.memory import Memory
 from codegen.neuralscale.simulator.vector_rows import VECTOR_ROWS
-from codegen.neuralscale.syntax import format_instruction
 
 FETCH_FAULT: Final = 1
 _FIRST_PAGES: Final = 8

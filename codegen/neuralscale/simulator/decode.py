@@ -2,8 +2,8 @@
 
     page of memory --table of (match, mask)--> one int64 for each halfword (instructions may start at any of them)
 
-Bit patterns come from the instruction table of `codegen.neuralscale.isa`; the layout of the packed word is documented
-in `scalar`. Whatever the loop does not run itself is packed with operation 0 and left to Python.
+Bit patterns come from the instruction table of `codegen.neuralscale.isa.table`; the layout of the packed word is
+documented in `scalar`. Whatever the loop does not run itself is packed with operation 0 and left to Python.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator import scalar
 from codegen.neuralscale.simulator.compressed import expand
 

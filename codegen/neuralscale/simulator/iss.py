@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
-from codegen.neuralscale.elf import ElfError
+from codegen.neuralscale.asm.elf import ElfError
 from codegen.neuralscale.simulator.faults import SimulationError
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory import check_range

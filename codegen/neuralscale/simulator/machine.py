@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from codegen.neuralscale.elf import Elf, read_elf
-from codegen.neuralscale.isa_row import Engine as Unit
-from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.asm.elf import Elf, read_elf
+from codegen.neuralscale.isa.row import Engine as Unit
+from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator import csr, scalar
 from codegen.neuralscale.simulator.bus import Bus, Finished
 from codegen.neuralscale.simulator.cluster import Cluster

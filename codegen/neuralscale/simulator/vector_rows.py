@@ -1,14 +1,14 @@
 """Encodings of the scalar core's vector unit (a subset of RVV 0.8: 16-bit elements, one register a group).
 
 The compiler emits none of them; the simulator runs them so that other people's programs for the chip work. Rows have
-the form of the instruction table of `codegen.neuralscale.isa`, which holds the post-increment accesses.
+the form of the instruction table of `codegen.neuralscale.isa.table`, which holds the post-increment accesses.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from codegen.neuralscale.isa_row import FPR, GPR, VR, Engine, Field, Kind, Row
+from codegen.neuralscale.isa.row import FPR, GPR, VR, Engine, Field, Kind, Row
 
 _VD = Field("vd", VR, ((0, 5, 7),))
 _RD = Field("rd", GPR, ((0, 5, 7),))

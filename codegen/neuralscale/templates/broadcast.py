@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import product, takewhile
 from math import prod
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box

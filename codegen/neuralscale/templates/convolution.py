@@ -4,8 +4,8 @@
 
 `meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile.
 Where nothing lies between the pixels of one image and those of the next (1x1, stride 1) all of them are one image.
-A long reduction is cut into runs of input channels (`codegen.neuralscale.reductions`): a pass for each brings its
-weights, and the vector engine adds the partial sums in order.
+A long reduction is cut into runs of input channels (`codegen.neuralscale.instructions.reductions`): a pass for each
+brings its weights, and the vector engine adds the partial sums in order.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from codegen.neuralscale.issue import MAX_EXTENT, Convolution
-from codegen.neuralscale.reductions import reduction_runs, staged_runs
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, Convolution
+from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,

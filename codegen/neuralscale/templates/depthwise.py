@@ -5,7 +5,8 @@
 
 The weights of a tap are a column of stride `taps` in the memory, and a diagonal is a column whose stride is one row and
 one element. Two block matrices take turns, so that one is built while the matrix engine reads the other. A tile that
-begins or ends inside a block reads the whole block's input: see `codegen.neuralscale.depthwise` for why.
+begins or ends inside a block reads the whole block's input: see `codegen.neuralscale.instructions.depthwise_forms` for
+why.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from codegen.neuralscale.depthwise import BlockPart, Form, block_parts, depthwise_form, form_cycles
-from codegen.neuralscale.issue import Convolution, Matrix
+from codegen.neuralscale.instructions.builder import Convolution, Matrix
+from codegen.neuralscale.instructions.depthwise_forms import BlockPart, Form, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
 from codegen.neuralscale.templates.tile import (
     DATA,

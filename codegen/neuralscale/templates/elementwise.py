@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from math import copysign, inf, prod
 from typing import TYPE_CHECKING
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from hw_models.chip import Chip
 from isched.program.program import Instr

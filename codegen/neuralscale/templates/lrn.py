@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import sqrt
 
-from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,

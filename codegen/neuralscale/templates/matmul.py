@@ -3,7 +3,8 @@
     a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
 
-Long reductions are cut (`codegen.neuralscale.reductions`): a pass for each run, partial sums added in order.
+Long reductions are cut (`codegen.neuralscale.instructions.reductions`): a pass for each run, partial sums added in
+order.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
-from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES
-from codegen.neuralscale.reductions import reduction_runs, staged_runs
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
+from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,

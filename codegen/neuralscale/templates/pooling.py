@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, prod
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.templates.lines import Lines, lines_along
 from codegen.neuralscale.templates.reduction import mean
 from codegen.neuralscale.templates.tile import (

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.templates.lines import Lines, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.tile import (
     DATA,

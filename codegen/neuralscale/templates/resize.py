@@ -15,7 +15,7 @@ from math import ceil, floor, prod
 
 import numpy as np
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.templates.strided import ITEM_BYTES, Loop, best_form, matrices
 from codegen.neuralscale.templates.tile import (
     DATA,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.templates.lines import reduce
 from codegen.neuralscale.templates.reduction import ReductionTemplate, reduced_box, reduced_runs
 from codegen.neuralscale.templates.tile import (

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from isched.program.program import Instr

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol, runtime_checkable
 
-from codegen.neuralscale.issue import Issue, Matrix
+from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_needed
 from codegen.neuralscale.templates.strided import ITEM_BYTES
 from hw_models.chip import Chip

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from codegen.neuralscale.assembler import Item, Label, Word, assemble, branch, label_addresses, load_address
-from codegen.neuralscale.assembler import load_immediate as li
-from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
-from codegen.neuralscale.isa import row
-from codegen.neuralscale.isa_row import Kind
-from codegen.neuralscale.syntax import GPR_NAMES, parse_instruction, parse_operand
+from codegen.neuralscale.asm.assembler import Item, Label, Word, assemble, branch, label_addresses, load_address
+from codegen.neuralscale.asm.assembler import load_immediate as li
+from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.syntax import GPR_NAMES, parse_instruction, parse_operand
+from codegen.neuralscale.isa.table import row
 
 CODE = 0x10_0000
 TOHOST = 0x30_0000

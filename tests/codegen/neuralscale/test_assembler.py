@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale.assembler import (
+from codegen.neuralscale.asm.assembler import (
     AssemblyError,
     Branch,
     Comment,
@@ -28,12 +28,12 @@ from codegen.neuralscale.assembler import (
     load_address,
     load_immediate,
 )
-from codegen.neuralscale.assembly_text import parse_assembly, render
-from codegen.neuralscale.disassembler import disassemble, format_listing
-from codegen.neuralscale.elf import Symbol
-from codegen.neuralscale.isa import ROWS, Instruction, IsaError, decode, instruction
-from codegen.neuralscale.isa_row import Field, Kind
-from codegen.neuralscale.syntax import format_instruction, parse_instruction
+from codegen.neuralscale.asm.assembly_text import parse_assembly, render
+from codegen.neuralscale.asm.disassembler import disassemble, format_listing
+from codegen.neuralscale.asm.elf import Symbol
+from codegen.neuralscale.isa.row import Field, Kind
+from codegen.neuralscale.isa.syntax import format_instruction, parse_instruction
+from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, instruction
 
 GNU_AS = shutil.which("riscv64-unknown-elf-as")
 GNU_OBJCOPY = shutil.which("riscv64-unknown-elf-objcopy")

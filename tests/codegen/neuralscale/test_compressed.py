@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.neuralscale.isa import decode
+from codegen.neuralscale.isa.syntax import format_instruction
+from codegen.neuralscale.isa.table import decode
 from codegen.neuralscale.simulator.compressed import expand
-from codegen.neuralscale.syntax import format_instruction
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale import elf_format as fmt
-from codegen.neuralscale.elf import Elf, ElfError, Symbol, SymbolKind, read_elf
-from codegen.neuralscale.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
-from codegen.neuralscale.elf_writer import Segment, SegmentFlags, elf_bytes, write_elf
+from codegen.neuralscale.asm import elf_format as fmt
+from codegen.neuralscale.asm.elf import Elf, ElfError, Symbol, SymbolKind, read_elf
+from codegen.neuralscale.asm.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
+from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, elf_bytes, write_elf
 from codegen.target import MadeFor
 
 READELF = shutil.which("riscv64-unknown-elf-readelf") or shutil.which("readelf")

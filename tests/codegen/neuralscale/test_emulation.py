@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen.neuralscale import emulation
+from codegen.neuralscale.emulation import arithmetic as emulation
 
 NAN = 0x7C01
 

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale.expansion import Body
+from codegen.neuralscale.emit.expansion import Body
 from isched.program.program import Instr
 from tests.chip_runs import compile_graph, stcp920
 from tests.small_graphs import GraphBuilder

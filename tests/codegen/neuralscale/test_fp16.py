@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale import emulation
+from codegen.neuralscale.emulation import arithmetic as emulation
 from codegen.neuralscale.simulator import fp16
 
 PATTERNS = np.arange(65536, dtype=np.uint16)

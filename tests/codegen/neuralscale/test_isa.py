@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.elf import read_elf
-from codegen.neuralscale.isa import ROWS, Instruction, IsaError, decode, encode, instruction, row
-from codegen.neuralscale.isa_csr import CSRS, csr, csr_by_number
-from codegen.neuralscale.isa_npu import NPU_ROWS
-from codegen.neuralscale.isa_row import Direction, Engine, Field, Kind, Row
+from codegen.neuralscale.asm.elf import read_elf
+from codegen.neuralscale.isa.csr import CSRS, csr, csr_by_number
+from codegen.neuralscale.isa.npu import NPU_ROWS
+from codegen.neuralscale.isa.row import Direction, Engine, Field, Kind, Row
+from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, encode, instruction, row
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "elf"
 

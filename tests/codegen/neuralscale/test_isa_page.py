@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codegen.neuralscale.isa import ROWS
-from codegen.neuralscale.isa_csr import CSRS
-from codegen.neuralscale.isa_page import isa_page
+from codegen.neuralscale.isa.csr import CSRS
+from codegen.neuralscale.isa.page import isa_page
+from codegen.neuralscale.isa.table import ROWS
 
 PAGE = Path(__file__).parents[3] / "docs" / "neuralscale-isa.md"
 
 
 def test_the_page_in_the_repository_is_current() -> None:
-    renew = "python -m codegen.neuralscale.isa_page > docs/neuralscale-isa.md"
+    renew = "python -m codegen.neuralscale.isa.page > docs/neuralscale-isa.md"
     assert PAGE.read_text(encoding="utf-8") == isa_page(), f"renew the page: {renew}"
 
 

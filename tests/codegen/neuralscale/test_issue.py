@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix, immediate
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix, immediate
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 from tests.chip_runs import stcp920

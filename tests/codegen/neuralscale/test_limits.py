@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen.neuralscale.limits import unsuited
+from codegen.neuralscale.emit.limits import unsuited
 from dsa_sched.driver import target_of
 from hw_models.errors import TargetError
 from hw_models.loading import load_chip

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.neuralscale.elf import ElfError
-from codegen.neuralscale.elf_writer import Segment, SegmentFlags, elf_bytes
+from codegen.neuralscale.asm.elf import ElfError
+from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, elf_bytes
 from codegen.neuralscale.simulator.faults import SimulationError
 from codegen.neuralscale.simulator.iss import IssError, run_iss
 from codegen.neuralscale.simulator.machine import simulate

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.templates.strided import Loop, best_form, matrices, move_form
 from hw_models.chip import Chip
 from tests.chip_runs import compile_graph, small_chip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.reductions import LONGEST_REDUCTION, reduction_runs, staged_runs
+from codegen.neuralscale.instructions.reductions import LONGEST_REDUCTION, reduction_runs, staged_runs
 from codegen.neuralscale.target import TARGET
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip

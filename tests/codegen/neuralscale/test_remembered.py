@@ -7,8 +7,8 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale.kernels import template_of
-from codegen.neuralscale.remembered import images_of
+from codegen.neuralscale.kernels.dispatch import template_of
+from codegen.neuralscale.kernels.tile_cache import images_of
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.templates.tile import Tile
 from partitioner.ir.graph import Constants, Graph

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from codegen.neuralscale.depthwise import Form, block_parts, depthwise_form, form_cycles
+from codegen.neuralscale.instructions.depthwise_forms import Form, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.templates import depthwise
 from hw_models.chip import Chip

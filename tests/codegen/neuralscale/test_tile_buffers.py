@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.neuralscale.depthwise import Form, depthwise_form
-from codegen.neuralscale.kernels import TEMPLATES
+from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form
+from codegen.neuralscale.kernels.dispatch import TEMPLATES
 from codegen.neuralscale.target import TARGET
 from isched.program.program import Region
 from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale.issue import Issue as Maker
-from codegen.neuralscale.issue import Matrix
+from codegen.neuralscale.instructions.builder import Issue as Maker
+from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.target import TARGET
-from codegen.neuralscale.trace import trace_elf
+from codegen.neuralscale.trace.trace import trace_elf
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, PlanError, TargetError
 from isched.hazards.verify_program import verify_program

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from codegen.neuralscale.elf import read_elf
-from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
-from codegen.neuralscale.isa import encode
-from codegen.neuralscale.isa_row import Engine, Row
-from codegen.neuralscale.memory_map import address_of
+from codegen.neuralscale.asm.elf import read_elf
+from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.emit.memory_map import address_of
+from codegen.neuralscale.isa.row import Engine, Row
+from codegen.neuralscale.isa.syntax import parse_instruction
+from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.faults import Trap
 from codegen.neuralscale.simulator.hart import Hart
 from codegen.neuralscale.simulator.machine import Machine
 from codegen.neuralscale.simulator.operands import Matrix, Operands
 from codegen.neuralscale.simulator.options import SimulationOptions
-from codegen.neuralscale.syntax import parse_instruction
-from codegen.neuralscale.trace import trace_elf
-from codegen.neuralscale.traced import Issued, traced_instr
+from codegen.neuralscale.trace.decode import Issued, traced_instr
+from codegen.neuralscale.trace.trace import trace_elf
 from hw_models.errors import TargetError, UserError
 from isched.program.program import Instr, Region
 from isched.program.timed_ops import TimedOp
@@ -261,7 +261,7 @@ def damaged(case: Case, seed: int) -> bytes:
 
 
 def test_damaged_programs_are_timed_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codegen.neuralscale.trace.MOST_INSTRUCTIONS", 100_000)
+    monkeypatch.setattr("codegen.neuralscale.trace.trace.MOST_INSTRUCTIONS", 100_000)
     refused = 0
     for seed in range(150):
         case = CASES[seed * 7 % len(CASES)]
@@ -273,7 +273,7 @@ def test_damaged_programs_are_timed_or_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_too_many_instructions_for_engines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codegen.neuralscale.trace_recorder.MOST_OPS", 2)
+    monkeypatch.setattr("codegen.neuralscale.trace.recorder.MOST_OPS", 2)
     with pytest.raises(TargetError, match="at most 2 instructions for engines"):
         traced(started(0, 64), BUSY_BIT, started(0, 64), BUSY_BIT)
 
@@ -284,7 +284,7 @@ def test_an_empty_matrix_is_a_trap_as_on_the_chip() -> None:
 
 
 def test_a_program_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codegen.neuralscale.trace.MOST_INSTRUCTIONS", 100_000)
+    monkeypatch.setattr("codegen.neuralscale.trace.trace.MOST_INSTRUCTIONS", 100_000)
     with pytest.raises(TargetError, match="no end after"):
         traced("addi a1, a1, 1\njal zero, .-4")
 

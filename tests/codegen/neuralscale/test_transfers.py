@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.memory_map import address_of
+from codegen.neuralscale.emit.memory_map import address_of
+from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.target import TARGET
-from codegen.neuralscale.transfers import copy_instructions
 from hw_models.cost import vector_cycles
 from hw_models.errors import TargetError
 from isched.hazards.verify_program import verify_program

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from codegen.neuralscale import emulation
+from codegen.neuralscale.emulation import arithmetic as emulation
 from codegen.neuralscale.simulator import vme
 from codegen.neuralscale.simulator.fp16 import Bits
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from codegen.neuralscale.isa import Instruction, IsaError, encode, row
-from codegen.neuralscale.isa_csr import CSRS, csr_by_number
-from codegen.neuralscale.isa_row import Kind
+from codegen.neuralscale.isa.csr import CSRS, csr_by_number
+from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.table import Instruction, IsaError, encode, row
 
 __all__ = [
     "FPR_NAMES",

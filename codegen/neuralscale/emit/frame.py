@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from codegen.neuralscale.assembler import (
+from codegen.neuralscale.asm.assembler import (
     Branch,
     Far,
     Item,
@@ -19,10 +19,10 @@ from codegen.neuralscale.assembler import (
     load_address,
     load_immediate,
 )
-from codegen.neuralscale.expansion import A0, S10, T0, ZERO
-from codegen.neuralscale.isa import instruction
-from codegen.neuralscale.isa_csr import csr
-from codegen.neuralscale.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER
+from codegen.neuralscale.emit.expansion import A0, S10, T0, ZERO
+from codegen.neuralscale.emit.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER
+from codegen.neuralscale.isa.csr import csr
+from codegen.neuralscale.isa.table import instruction
 
 __all__ = ["TRAP_RECORD", "code_bytes", "ending", "ending_count", "start_up", "start_up_count"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codegen.neuralscale.isa_csr import csr
-from codegen.neuralscale.isa_row import Direction, Engine, Kind, Row
-from codegen.neuralscale.issue import Matrix
-from codegen.neuralscale.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
+from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
+from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.isa.csr import csr
+from codegen.neuralscale.isa.row import Direction, Engine, Kind, Row
 from codegen.neuralscale.simulator.hart import Hart
 from codegen.neuralscale.simulator.operands import check_shape
 from hw_models.chip import Chip

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.neuralscale.assembler import Comment, Item, Label, assemble
-from codegen.neuralscale.elf_writer import Segment, SegmentFlags, Symbol, SymbolKind
-from codegen.neuralscale.expansion import Body
-from codegen.neuralscale.frame import TRAP_RECORD, code_bytes, ending, start_up
-from codegen.neuralscale.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
+from codegen.neuralscale.asm.assembler import Comment, Item, Label, assemble
+from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, SymbolKind
+from codegen.neuralscale.emit.expansion import Body
+from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, start_up
+from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from isched.program.program import Instr, Program

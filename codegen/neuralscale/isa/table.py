@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from codegen.neuralscale.isa_npu import NPU_ROWS
-from codegen.neuralscale.isa_row import Field, Kind, Row
-from codegen.neuralscale.isa_scalar import SCALAR_ROWS
+from codegen.neuralscale.isa.npu import NPU_ROWS
+from codegen.neuralscale.isa.row import Field, Kind, Row
+from codegen.neuralscale.isa.scalar import SCALAR_ROWS
 
 __all__ = ["ROWS", "Instruction", "IsaError", "decode", "encode", "instruction", "row"]
 

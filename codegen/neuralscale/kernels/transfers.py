@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.neuralscale.issue import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
-from codegen.neuralscale.memory_map import LLB_SLICE_BYTES, address_of
+from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import TargetError

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-from codegen.neuralscale.assembler import (
+from codegen.neuralscale.asm.assembler import (
     AssemblyError,
     Branch,
     Comment,
@@ -25,10 +25,9 @@ from codegen.neuralscale.assembler import (
     item_bytes,
     label_addresses,
 )
-from codegen.neuralscale.isa import Instruction, IsaError, decode, encode, row
-from codegen.neuralscale.isa_csr import csr_by_number
-from codegen.neuralscale.isa_row import GnuForm, Kind
-from codegen.neuralscale.syntax import (
+from codegen.neuralscale.isa.csr import csr_by_number
+from codegen.neuralscale.isa.row import GnuForm, Kind
+from codegen.neuralscale.isa.syntax import (
     FPR_NAMES,
     GPR_NAMES,
     format_instruction,
@@ -37,6 +36,7 @@ from codegen.neuralscale.syntax import (
     parse_operand,
     split_operands,
 )
+from codegen.neuralscale.isa.table import Instruction, IsaError, decode, encode, row
 
 __all__ = ["parse_assembly", "render", "render_lines"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from codegen.neuralscale.expansion import POLL_INSTRUCTIONS, Body
-from codegen.neuralscale.frame import ending_count, start_up_count
+from codegen.neuralscale.emit.expansion import POLL_INSTRUCTIONS, Body
+from codegen.neuralscale.emit.frame import ending_count, start_up_count
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import CoreIssue, Issue
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.neuralscale.elf import Elf, Symbol
-from codegen.neuralscale.elf_format import Buffer
-from codegen.neuralscale.isa import ROWS, Instruction, decode, row
-from codegen.neuralscale.isa_row import Kind
-from codegen.neuralscale.syntax import format_instruction
+from codegen.neuralscale.asm.elf import Elf, Symbol
+from codegen.neuralscale.asm.elf_format import Buffer
+from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.syntax import format_instruction
+from codegen.neuralscale.isa.table import ROWS, Instruction, decode, row
 
 _ADDRESS = 0xFFFFFFFF
 

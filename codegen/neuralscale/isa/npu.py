@@ -9,7 +9,7 @@ are 78 rows here, because a variant with another operand kind or meaning is anot
 
 from __future__ import annotations
 
-from codegen.neuralscale.isa_row import FPR, GPR, VR, Direction, Engine, Field, GnuForm, Row
+from codegen.neuralscale.isa.row import FPR, GPR, VR, Direction, Engine, Field, GnuForm, Row
 
 __all__ = ["NPU_OPCODE", "NPU_ROWS"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.neuralscale.memory_map import CLUSTERS, DMA_ENGINE_BASES, HARTS_PER_CLUSTER, MEMORY_BYTES
+from codegen.neuralscale.emit.memory_map import CLUSTERS, DMA_ENGINE_BASES, HARTS_PER_CLUSTER, MEMORY_BYTES
 from hw_models.chip import Chip
 
 __all__ = ["unsuited"]

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from codegen.neuralscale.isa import Instruction, IsaError, encode, instruction, row
-from codegen.neuralscale.isa_row import Kind
-from codegen.neuralscale.syntax import FPR_NAMES, GPR_NAMES
+from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.syntax import FPR_NAMES, GPR_NAMES
+from codegen.neuralscale.isa.table import Instruction, IsaError, encode, instruction, row
 
 __all__ = [
     "AssemblyError",

@@ -17,10 +17,10 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale import emulation as chip
-from codegen.neuralscale.depthwise import Form, depthwise_form, is_depthwise
-from codegen.neuralscale.emulation import Bits, Halves
-from codegen.neuralscale.reference_movement import RULES, Rule
+from codegen.neuralscale.emulation import arithmetic as chip
+from codegen.neuralscale.emulation.arithmetic import Bits, Halves
+from codegen.neuralscale.emulation.movement_reference import RULES, Rule
+from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer

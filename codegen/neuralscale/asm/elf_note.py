@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from struct import Struct
 
-from codegen.neuralscale.elf_format import ElfError
+from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.target import MadeFor
 
 __all__ = ["MOST_NOTE_BYTES", "MOST_NOTE_SECTIONS", "NOTE_SECTION", "find_note", "note_bytes", "read_note"]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen.neuralscale.elf import Elf, ElfError, read_elf
-from codegen.neuralscale.isa_row import Engine as Unit
-from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.asm.elf import Elf, ElfError, read_elf
+from codegen.neuralscale.isa.row import Engine as Unit
+from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator import scalar
 from codegen.neuralscale.simulator.bus import Bus, Finished
 from codegen.neuralscale.simulator.devices import Devices
@@ -22,7 +22,7 @@ from codegen.neuralscale.simulator.faults import Fault, SimulationError, Simulat
 from codegen.neuralscale.simulator.hart import Hart, Waiting
 from codegen.neuralscale.simulator.machine import UNCOUNTED, Machine, Stopped
 from codegen.neuralscale.simulator.options import SimulationOptions
-from codegen.neuralscale.trace_recorder import BUSY, DONE, Channels, Log, Recorder
+from codegen.neuralscale.trace.recorder import BUSY, DONE, Channels, Log, Recorder
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedOp, TimedStream

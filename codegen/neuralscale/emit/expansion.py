@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from codegen.neuralscale.assembler import load_immediate
-from codegen.neuralscale.isa import Instruction, instruction, row
-from codegen.neuralscale.isa_csr import csr
-from codegen.neuralscale.isa_row import Kind
-from codegen.neuralscale.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
+from codegen.neuralscale.asm.assembler import load_immediate
+from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
+from codegen.neuralscale.isa.csr import csr
+from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.table import Instruction, instruction, row
 from isched.program.program import Instr
 
 __all__ = ["A0", "POLL_INSTRUCTIONS", "S10", "T0", "ZERO", "Body"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import BinaryIO
 
-from codegen.neuralscale import elf_format as fmt
-from codegen.neuralscale.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
-from codegen.neuralscale.elf_note import NOTE_SECTION
+from codegen.neuralscale.asm import elf_format as fmt
+from codegen.neuralscale.asm.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+from codegen.neuralscale.asm.elf_note import NOTE_SECTION
 
 __all__ = ["ElfError", "Segment", "SegmentFlags", "Symbol", "SymbolKind", "elf_bytes", "write_elf"]
 

@@ -6,7 +6,7 @@ compressed extension has no rows: programs of this compiler are not compressed.
 
 from __future__ import annotations
 
-from codegen.neuralscale.isa_row import FPR, GPR, Engine, Field, GnuForm, Kind, Row
+from codegen.neuralscale.isa.row import FPR, GPR, Engine, Field, GnuForm, Kind, Row
 
 __all__ = ["SCALAR_ROWS"]
 

@@ -1,6 +1,6 @@
 """The documentation page of the instruction set, written from the table of rows and the table of CSRs.
 
-python -m codegen.neuralscale.isa_page > docs/neuralscale-isa.md
+python -m codegen.neuralscale.isa.page > docs/neuralscale-isa.md
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from codegen.neuralscale.isa import ROWS
-from codegen.neuralscale.isa_csr import CSRS, Csr
-from codegen.neuralscale.isa_npu import NPU_ROWS
-from codegen.neuralscale.isa_row import Engine, Kind, Row
-from codegen.neuralscale.isa_scalar import SCALAR_ROWS
+from codegen.neuralscale.isa.csr import CSRS, Csr
+from codegen.neuralscale.isa.npu import NPU_ROWS
+from codegen.neuralscale.isa.row import Engine, Kind, Row
+from codegen.neuralscale.isa.scalar import SCALAR_ROWS
+from codegen.neuralscale.isa.table import ROWS
 
 __all__ = ["isa_page"]
 
@@ -21,7 +21,7 @@ _INTRODUCTION = """\
 # NeuralScale NPU v1: instructions and registers
 
 Written from the tables in `codegen/neuralscale/isa_*.py`; do not edit. To renew it:
-`python -m codegen.neuralscale.isa_page > docs/neuralscale-isa.md`.
+`python -m codegen.neuralscale.isa.page > docs/neuralscale-isa.md`.
 
 The matrices of NPU instructions lie in memory: integer registers hold byte addresses, CSRs hold shapes and strides, a
 floating-point register holds the scalar of an `mf` form. All NPU instructions share opcode 0x7b and the R format:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 
-from codegen.neuralscale.depthwise import is_depthwise
-from codegen.neuralscale.remembered import Code, memory_of
+from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
+from codegen.neuralscale.kernels.tile_cache import Code, memory_of
+from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
@@ -25,7 +26,6 @@ from codegen.neuralscale.templates.resize import ResizeTemplate
 from codegen.neuralscale.templates.scaling import ScalingTemplate
 from codegen.neuralscale.templates.softmax import SoftmaxTemplate
 from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
-from codegen.neuralscale.transfers import copy_instructions
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from isched.program.target import DENSE, Copy

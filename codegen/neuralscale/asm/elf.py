@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from struct import Struct
 
-from codegen.neuralscale import elf_format as fmt
-from codegen.neuralscale.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
-from codegen.neuralscale.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
+from codegen.neuralscale.asm import elf_format as fmt
+from codegen.neuralscale.asm.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+from codegen.neuralscale.asm.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
 
 __all__ = ["Elf", "ElfError", "LoadedSegment", "Symbol", "SymbolKind", "read_elf"]
 

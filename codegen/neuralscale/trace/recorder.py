@@ -12,16 +12,16 @@ from random import Random
 
 import numpy as np
 
-from codegen.neuralscale.isa_csr import csr
-from codegen.neuralscale.isa_row import Engine as Unit
-from codegen.neuralscale.isa_row import Row
+from codegen.neuralscale.isa.csr import csr
+from codegen.neuralscale.isa.row import Engine as Unit
+from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, ENGINE_BASES, Engine, Line
 from codegen.neuralscale.simulator.hart import Hart, Waiting
 from codegen.neuralscale.simulator.memory import Memory
 from codegen.neuralscale.simulator.scalar import PC
 from codegen.neuralscale.simulator.transfer import Transfer
-from codegen.neuralscale.traced import CSR_NUMBERS, Issued, region_at, traced_instr
+from codegen.neuralscale.trace.decode import CSR_NUMBERS, Issued, region_at, traced_instr
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale import emulation as chip
-from codegen.neuralscale.emulation import Halves
+from codegen.neuralscale.emulation import arithmetic as chip
+from codegen.neuralscale.emulation.arithmetic import Halves
 from partitioner.ir.graph import Graph, Op
 
 __all__ = ["RULES", "Rule"]

@@ -1,0 +1,1 @@
+"""Machine code as text and as files: assembler, disassembler, ELF reader and writer."""
