@@ -20,7 +20,7 @@ setup(
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],
         "codegen": ["py.typed"],
-        "codegen.neuralscale.simulator": ["*.bin"],
+        "codegen.neuralscale.simulator.arithmetic": ["*.bin"],
     },
     # Exact for TVM, whose API and binary interface move at every minor release; ranges elsewhere: the lowest and the
     # newest version that the tests have run with. `requirements.lock` has the versions that `make` and CI install.

@@ -52,7 +52,7 @@ from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, el
 from codegen.neuralscale.emulation import arithmetic as emulation
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
-from codegen.neuralscale.simulator import mme, vme
+from codegen.neuralscale.simulator.arithmetic import mme, vme
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.options import Load, SimulationOptions, SimulationResult
 

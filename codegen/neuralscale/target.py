@@ -84,8 +84,8 @@ class NeuralScaleTarget(NeuralScaleKernels):
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
     ) -> Execution:
         # Compiled loops are imported only to run.
-        from codegen.neuralscale.simulator.faults import SimulationError
         from codegen.neuralscale.simulator.machine import simulate
+        from codegen.neuralscale.simulator.memory.faults import SimulationError
         from codegen.neuralscale.simulator.options import Load, SimulationOptions
 
         try:

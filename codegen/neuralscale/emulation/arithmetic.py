@@ -201,6 +201,6 @@ def recip(values: Halves) -> Halves:
 
 
 def _by_table(name: str, values: Halves) -> Halves:
-    data = files("codegen.neuralscale.simulator").joinpath(f"{name}.bin").read_bytes()
+    data = files("codegen.neuralscale.simulator.arithmetic").joinpath(f"{name}.bin").read_bytes()
     table: Bits = np.frombuffer(data, "<u2").astype(np.uint16)
     return from_bits(np.take(table, to_bits(values)))

@@ -11,17 +11,18 @@ from collections import Counter
 
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import Row
-from codegen.neuralscale.simulator import csr, move_engine
-from codegen.neuralscale.simulator.dma import ENGINE_BASES, Engine, Line
-from codegen.neuralscale.simulator.faults import SimulationFault
-from codegen.neuralscale.simulator.hart import Hart, Waiting
-from codegen.neuralscale.simulator.issued import Issue
-from codegen.neuralscale.simulator.matrix_engine import execute_matrix
-from codegen.neuralscale.simulator.memory import Memory
-from codegen.neuralscale.simulator.operands import Operands, check_vtype
-from codegen.neuralscale.simulator.sync import Barriers
-from codegen.neuralscale.simulator.transfer import Flight, Transfer
-from codegen.neuralscale.simulator.vector_engine import execute_vector
+from codegen.neuralscale.simulator.core import csr
+from codegen.neuralscale.simulator.core.hart import Hart, Waiting
+from codegen.neuralscale.simulator.core.operands import Operands, check_vtype
+from codegen.neuralscale.simulator.devices.dma import ENGINE_BASES, Engine, Line
+from codegen.neuralscale.simulator.devices.sync import Barriers
+from codegen.neuralscale.simulator.engines import move_engine
+from codegen.neuralscale.simulator.engines.issued import Issue
+from codegen.neuralscale.simulator.engines.matrix_engine import execute_matrix
+from codegen.neuralscale.simulator.engines.vector_engine import execute_vector
+from codegen.neuralscale.simulator.memory.faults import SimulationFault
+from codegen.neuralscale.simulator.memory.memory import Memory
+from codegen.neuralscale.simulator.memory.transfer import Flight, Transfer
 
 
 class Cluster:

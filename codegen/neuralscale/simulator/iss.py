@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from codegen.neuralscale.asm.elf import ElfError
-from codegen.neuralscale.simulator.faults import SimulationError
 from codegen.neuralscale.simulator.machine import simulate
-from codegen.neuralscale.simulator.memory import check_range
+from codegen.neuralscale.simulator.memory.faults import SimulationError
+from codegen.neuralscale.simulator.memory.memory import check_range
 from codegen.neuralscale.simulator.options import (
     DEFAULT_MAX_INSTRUCTIONS,
     Load,

@@ -22,20 +22,20 @@ import numpy as np
 from codegen.neuralscale.asm.elf import Elf, read_elf
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import Row
-from codegen.neuralscale.simulator import csr, scalar
-from codegen.neuralscale.simulator.bus import Bus, Finished
 from codegen.neuralscale.simulator.cluster import Cluster
-from codegen.neuralscale.simulator.code import Code, table
-from codegen.neuralscale.simulator.devices import Console, Devices
-from codegen.neuralscale.simulator.faults import Fault, SimulationError, SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import MSTATUS, Hart
-from codegen.neuralscale.simulator.memory import SRAM_BASE, Memory
+from codegen.neuralscale.simulator.core import csr, scalar
+from codegen.neuralscale.simulator.core.code import Code, table
+from codegen.neuralscale.simulator.core.hart import MSTATUS, Hart
+from codegen.neuralscale.simulator.devices.bus import Bus, Finished
+from codegen.neuralscale.simulator.devices.devices import Console, Devices
+from codegen.neuralscale.simulator.instructions.single import SINGLE, Step
+from codegen.neuralscale.simulator.instructions.single_float import FLOAT
+from codegen.neuralscale.simulator.instructions.vector_masks import VECTOR_MASKS
+from codegen.neuralscale.simulator.instructions.vector_memory import VECTOR_MEMORY
+from codegen.neuralscale.simulator.instructions.vector_unit import VECTOR_UNIT
+from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, Memory
 from codegen.neuralscale.simulator.options import CORES_PER_CLUSTER, Counts, SimulationOptions, SimulationResult
-from codegen.neuralscale.simulator.single import SINGLE, Step
-from codegen.neuralscale.simulator.single_float import FLOAT
-from codegen.neuralscale.simulator.vector_masks import VECTOR_MASKS
-from codegen.neuralscale.simulator.vector_memory import VECTOR_MEMORY
-from codegen.neuralscale.simulator.vector_unit import VECTOR_UNIT
 
 # Instructions of a slice: long while one core runs alone, else drawn from these, so that cores meet in many orders.
 _LONG_SLICE: Final = 1 << 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from codegen.neuralscale.simulator.faults import Fault, SimulationError
+from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError
 
 CORES_PER_CLUSTER: Final = 8
 CLUSTERS: Final = 4

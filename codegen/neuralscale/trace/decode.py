@@ -15,8 +15,8 @@ from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYT
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Direction, Engine, Kind, Row
-from codegen.neuralscale.simulator.hart import Hart
-from codegen.neuralscale.simulator.operands import check_shape
+from codegen.neuralscale.simulator.core.hart import Hart
+from codegen.neuralscale.simulator.core.operands import check_shape
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import TargetError

@@ -16,11 +16,11 @@ from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator.cluster import Cluster
-from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, ENGINE_BASES, Engine, Line
-from codegen.neuralscale.simulator.hart import Hart, Waiting
-from codegen.neuralscale.simulator.memory import Memory
-from codegen.neuralscale.simulator.scalar import PC
-from codegen.neuralscale.simulator.transfer import Transfer
+from codegen.neuralscale.simulator.core.hart import Hart, Waiting
+from codegen.neuralscale.simulator.core.scalar import PC
+from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, ENGINE_BASES, Engine, Line
+from codegen.neuralscale.simulator.memory.memory import Memory
+from codegen.neuralscale.simulator.memory.transfer import Transfer
 from codegen.neuralscale.trace.decode import CSR_NUMBERS, Issued, region_at, traced_instr
 from hw_models.chip import Chip
 from hw_models.errors import TargetError

@@ -14,13 +14,13 @@ import numpy as np
 from codegen.neuralscale.asm.elf import Elf, ElfError, read_elf
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import Row
-from codegen.neuralscale.simulator import scalar
-from codegen.neuralscale.simulator.bus import Bus, Finished
-from codegen.neuralscale.simulator.devices import Devices
-from codegen.neuralscale.simulator.dma import DESCRIPTOR_STORE, WINDOW_BYTES
-from codegen.neuralscale.simulator.faults import Fault, SimulationError, SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import Hart, Waiting
+from codegen.neuralscale.simulator.core import scalar
+from codegen.neuralscale.simulator.core.hart import Hart, Waiting
+from codegen.neuralscale.simulator.devices.bus import Bus, Finished
+from codegen.neuralscale.simulator.devices.devices import Devices
+from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, WINDOW_BYTES
 from codegen.neuralscale.simulator.machine import UNCOUNTED, Machine, Stopped
+from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.recorder import BUSY, DONE, Channels, Log, Recorder
 from hw_models.chip import Chip

@@ -6,7 +6,7 @@ import pytest
 
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import decode
-from codegen.neuralscale.simulator.compressed import expand
+from codegen.neuralscale.simulator.core.compressed import expand
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from codegen.neuralscale.simulator.machine import simulate
-from codegen.neuralscale.simulator.memory import POISON_BYTE
+from codegen.neuralscale.simulator.memory.memory import POISON_BYTE
 from codegen.neuralscale.simulator.options import SimulationOptions, SimulationResult
 
 CORPUS = Path(__file__).parents[2] / "corpus"

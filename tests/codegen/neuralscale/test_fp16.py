@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.emulation import arithmetic as emulation
-from codegen.neuralscale.simulator import fp16
+from codegen.neuralscale.simulator.arithmetic import fp16
 
 PATTERNS = np.arange(65536, dtype=np.uint16)
 # Zeros, the ends of the denormals and of the normals, one and its neighbours, a tie, infinity, NaN: with both signs.

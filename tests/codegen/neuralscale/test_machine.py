@@ -12,9 +12,9 @@ import pytest
 
 from codegen.neuralscale.asm.elf import ElfError
 from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, elf_bytes
-from codegen.neuralscale.simulator.faults import SimulationError
 from codegen.neuralscale.simulator.iss import IssError, run_iss
 from codegen.neuralscale.simulator.machine import simulate
+from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.options import Load, SimulationOptions, SourceRange
 
 Program = Callable[..., bytes]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.emulation import arithmetic as emulation
-from codegen.neuralscale.simulator import mme
-from codegen.neuralscale.simulator.fp16 import Bits
+from codegen.neuralscale.simulator.arithmetic import mme
+from codegen.neuralscale.simulator.arithmetic.fp16 import Bits
 
 seeds = st.integers(0, 2**32 - 1)
 Padding = tuple[int, int, int, int]

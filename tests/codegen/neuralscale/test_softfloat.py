@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from codegen.neuralscale.simulator import softfloat as sf
+from codegen.neuralscale.simulator.arithmetic import softfloat as sf
 
 LARGEST = Fraction(2) ** 128 - Fraction(2) ** 104
 SPECIAL = (0, 1 << 31, 1, 0x8000_0001, 0x7F_FFFF, 0x80_0000, 0x7F7F_FFFF, 0x3F80_0000, 0xBF80_0000, 0x4000_0000)

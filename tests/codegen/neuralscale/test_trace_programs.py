@@ -14,10 +14,10 @@ from codegen.neuralscale.isa.row import Engine, Row
 from codegen.neuralscale.isa.syntax import parse_instruction
 from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.simulator.cluster import Cluster
-from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import Hart
+from codegen.neuralscale.simulator.core.hart import Hart
+from codegen.neuralscale.simulator.core.operands import Matrix, Operands
 from codegen.neuralscale.simulator.machine import Machine
-from codegen.neuralscale.simulator.operands import Matrix, Operands
+from codegen.neuralscale.simulator.memory.faults import Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.decode import Issued, traced_instr
 from codegen.neuralscale.trace.trace import trace_elf

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from codegen.neuralscale.emulation import arithmetic as emulation
-from codegen.neuralscale.simulator import vme
-from codegen.neuralscale.simulator.fp16 import Bits
+from codegen.neuralscale.simulator.arithmetic import vme
+from codegen.neuralscale.simulator.arithmetic.fp16 import Bits
 
 PATTERNS = np.arange(65536, dtype=np.uint16)
 EDGES = [sign | m for sign in (0, 0x8000) for m in (0, 1, 0x3FF, 0x400, 0x3C00, 0x3C01, 0x7BFF, 0x7C00, 0x7E12)]

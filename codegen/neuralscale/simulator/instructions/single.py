@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from codegen.neuralscale.simulator import csr, fp16, softfloat
-from codegen.neuralscale.simulator.bus import LOAD_FAULT, STORE_FAULT, Bus
-from codegen.neuralscale.simulator.csr import ILLEGAL_INSTRUCTION
-from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import FS_DIRTY, MASK, MSTATUS, Hart, Waiting
-from codegen.neuralscale.simulator.operands import check_vtype
+from codegen.neuralscale.simulator.arithmetic import fp16, softfloat
+from codegen.neuralscale.simulator.core import csr
+from codegen.neuralscale.simulator.core.csr import ILLEGAL_INSTRUCTION
+from codegen.neuralscale.simulator.core.hart import FS_DIRTY, MASK, MSTATUS, Hart, Waiting
+from codegen.neuralscale.simulator.core.operands import check_vtype
+from codegen.neuralscale.simulator.devices.bus import LOAD_FAULT, STORE_FAULT, Bus
+from codegen.neuralscale.simulator.memory.faults import Trap
 
 ECALL: Final = 11
 MISALIGNED_ATOMIC: Final = 6

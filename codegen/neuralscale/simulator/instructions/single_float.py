@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from codegen.neuralscale.simulator import softfloat
-from codegen.neuralscale.simulator.single import Execute, Step, signed_word
+from codegen.neuralscale.simulator.arithmetic import softfloat
+from codegen.neuralscale.simulator.instructions.single import Execute, Step, signed_word
 
 
 def _float(compute: Callable[[int, int, int], softfloat.Result]) -> Execute:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator import shadow
-from codegen.neuralscale.simulator.faults import SimulationFault
-from codegen.neuralscale.simulator.memory import Bank, Memory
+from codegen.neuralscale.simulator.memory import shadow
+from codegen.neuralscale.simulator.memory.faults import SimulationFault
+from codegen.neuralscale.simulator.memory.memory import Bank, Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator import fp16, vme
-from codegen.neuralscale.simulator.faults import SimulationFault
-from codegen.neuralscale.simulator.issued import Issue
-from codegen.neuralscale.simulator.memory import IM, L1, window_of
-from codegen.neuralscale.simulator.operands import (
+from codegen.neuralscale.simulator.arithmetic import fp16, vme
+from codegen.neuralscale.simulator.core.operands import (
     Matrix,
     check_access,
     check_base,
@@ -25,6 +22,9 @@ from codegen.neuralscale.simulator.operands import (
     check_target_stride,
     check_vtype,
 )
+from codegen.neuralscale.simulator.engines.issued import Issue
+from codegen.neuralscale.simulator.memory.faults import SimulationFault
+from codegen.neuralscale.simulator.memory.memory import IM, L1, window_of
 
 _TABLE_BYTES: Final = 0x1_0000
 

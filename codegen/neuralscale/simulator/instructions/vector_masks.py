@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import MASK, VECTOR_HALVES
-from codegen.neuralscale.simulator.operands import check_vtype
-from codegen.neuralscale.simulator.single import Execute, Step
-from codegen.neuralscale.simulator.vector_unit import SAME_REGISTERS, Halves, active, put
+from codegen.neuralscale.simulator.core.hart import MASK, VECTOR_HALVES
+from codegen.neuralscale.simulator.core.operands import check_vtype
+from codegen.neuralscale.simulator.instructions.single import Execute, Step
+from codegen.neuralscale.simulator.instructions.vector_unit import SAME_REGISTERS, Halves, active, put
+from codegen.neuralscale.simulator.memory.faults import Trap
 
 _ONE: Final = np.uint16(1)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from codegen.neuralscale.simulator import csr
-from codegen.neuralscale.simulator.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import MASK, Hart
-from codegen.neuralscale.simulator.memory import L1, LLB_BASE, LLB_BYTES, Memory
-from codegen.neuralscale.simulator.operands import Matrix, Operands, in_l1
-from codegen.neuralscale.simulator.transfer import Piece, Transfer
+from codegen.neuralscale.simulator.core import csr
+from codegen.neuralscale.simulator.core.hart import MASK, Hart
+from codegen.neuralscale.simulator.core.operands import Matrix, Operands, in_l1
+from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.memory import L1, LLB_BASE, LLB_BYTES, Memory
+from codegen.neuralscale.simulator.memory.transfer import Piece, Transfer
 
 BAD_ENCODING: Final = 0x38
 BAD_CORE: Final = 0x39

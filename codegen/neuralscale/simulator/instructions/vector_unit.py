@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator import fp16, vme
-from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import VECTOR_HALVES, VTYPE_ILLEGAL
-from codegen.neuralscale.simulator.operands import check_vtype
-from codegen.neuralscale.simulator.single import Execute, Step
+from codegen.neuralscale.simulator.arithmetic import fp16, vme
+from codegen.neuralscale.simulator.core.hart import VECTOR_HALVES, VTYPE_ILLEGAL
+from codegen.neuralscale.simulator.core.operands import check_vtype
+from codegen.neuralscale.simulator.instructions.single import Execute, Step
+from codegen.neuralscale.simulator.memory.faults import Trap
 
 SAME_REGISTERS: Final = 0x30
 

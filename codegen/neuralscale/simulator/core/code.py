@@ -15,13 +15,13 @@ import numpy as np
 from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, decode
-from codegen.neuralscale.simulator import scalar
-from codegen.neuralscale.simulator.compressed import expand
-from codegen.neuralscale.simulator.decode import DecodeTable, decode_page, make_table
-from codegen.neuralscale.simulator.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import Hart
-from codegen.neuralscale.simulator.memory import Memory
-from codegen.neuralscale.simulator.vector_rows import VECTOR_ROWS
+from codegen.neuralscale.simulator.core import scalar
+from codegen.neuralscale.simulator.core.compressed import expand
+from codegen.neuralscale.simulator.core.decode import DecodeTable, decode_page, make_table
+from codegen.neuralscale.simulator.core.hart import Hart
+from codegen.neuralscale.simulator.core.vector_rows import VECTOR_ROWS
+from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.memory import Memory
 
 FETCH_FAULT: Final = 1
 _FIRST_PAGES: Final = 8

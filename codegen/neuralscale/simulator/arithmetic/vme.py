@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale.simulator import fp16
-from codegen.neuralscale.simulator.fp16 import Bits, Int8s, Int32s
+from codegen.neuralscale.simulator.arithmetic import fp16
+from codegen.neuralscale.simulator.arithmetic.fp16 import Bits, Int8s, Int32s
 
 Operation = Literal["add", "sub", "mul", "max", "min"]
 Direction = Literal["full", "h", "w"]
@@ -34,7 +34,7 @@ _OPERATIONS: Final = {
 
 
 def _load_table(name: str) -> Bits:
-    data = files("codegen.neuralscale.simulator").joinpath(f"{name}.bin").read_bytes()
+    data = files("codegen.neuralscale.simulator.arithmetic").joinpath(f"{name}.bin").read_bytes()
     return np.frombuffer(data, "<u2").astype(np.uint16, copy=False)
 
 

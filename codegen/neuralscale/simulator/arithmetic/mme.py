@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from codegen.neuralscale.simulator import fp16
-from codegen.neuralscale.simulator.fp16 import Bits, Floats, Int8s, Int32s
-from codegen.neuralscale.simulator.vme import mul_x32
+from codegen.neuralscale.simulator.arithmetic import fp16
+from codegen.neuralscale.simulator.arithmetic.fp16 import Bits, Floats, Int8s, Int32s
+from codegen.neuralscale.simulator.arithmetic.vme import mul_x32
 
 _PATCH_ELEMENTS = 1 << 17  # patches made at a time, so that they stay in the host's second-level cache
 _VECTOR = 16  # fewer output channels than this do not fill the host's vector registers

@@ -14,11 +14,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator import shadow, vme
-from codegen.neuralscale.simulator.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import MASK, VTYPE_ILLEGAL, Hart
-from codegen.neuralscale.simulator.memory import IM_BASE, IM_BYTES, L1_BASE, L1_BYTES, Memory
-from codegen.neuralscale.simulator.transfer import complaint
+from codegen.neuralscale.simulator.arithmetic import vme
+from codegen.neuralscale.simulator.core.hart import MASK, VTYPE_ILLEGAL, Hart
+from codegen.neuralscale.simulator.memory import shadow
+from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.memory import IM_BASE, IM_BYTES, L1_BASE, L1_BYTES, Memory
+from codegen.neuralscale.simulator.memory.transfer import complaint
 
 BAD_VTYPE: Final = 0x29
 MISALIGNED_BASE: Final = 0x32

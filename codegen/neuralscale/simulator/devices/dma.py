@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from codegen.neuralscale.simulator.faults import SimulationFault
-from codegen.neuralscale.simulator.memory import (
+from codegen.neuralscale.simulator.memory.faults import SimulationFault
+from codegen.neuralscale.simulator.memory.memory import (
     DDR,
     LLB,
     LLB_ALIAS,
@@ -23,7 +23,7 @@ from codegen.neuralscale.simulator.memory import (
     Memory,
     high_place,
 )
-from codegen.neuralscale.simulator.transfer import Piece, Transfer
+from codegen.neuralscale.simulator.memory.transfer import Piece, Transfer
 
 ENGINE_BASES: Final = (
     (0xC9F0_0000, 0xD1F0_0000),

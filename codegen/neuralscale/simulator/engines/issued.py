@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.neuralscale.simulator import csr, fp16
-from codegen.neuralscale.simulator.hart import Hart
-from codegen.neuralscale.simulator.operands import Matrix, Operands
+from codegen.neuralscale.simulator.arithmetic import fp16
+from codegen.neuralscale.simulator.core import csr
+from codegen.neuralscale.simulator.core.hart import Hart
+from codegen.neuralscale.simulator.core.operands import Matrix, Operands
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from codegen.neuralscale.isa.row import Row
-from codegen.neuralscale.simulator import scalar
-from codegen.neuralscale.simulator.compressed import expand
+from codegen.neuralscale.simulator.core import scalar
+from codegen.neuralscale.simulator.core.compressed import expand
 
 _KIND_R, _KIND_I, _KIND_S, _KIND_B, _KIND_U, _KIND_J = range(6)
 _KIND_OF_OPCODE: Final = {

@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from codegen.neuralscale.simulator import shadow
-from codegen.neuralscale.simulator.devices import Devices, Unmapped
-from codegen.neuralscale.simulator.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import MASK, Hart
-from codegen.neuralscale.simulator.memory import Memory
-from codegen.neuralscale.simulator.transfer import complaint
+from codegen.neuralscale.simulator.core.hart import MASK, Hart
+from codegen.neuralscale.simulator.devices.devices import Devices, Unmapped
+from codegen.neuralscale.simulator.memory import shadow
+from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.memory import Memory
+from codegen.neuralscale.simulator.memory.transfer import complaint
 
 LOAD_FAULT: Final = 5
 STORE_FAULT: Final = 7

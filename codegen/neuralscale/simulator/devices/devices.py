@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from codegen.neuralscale.simulator.dma import WINDOW_BYTES, Engine
-from codegen.neuralscale.simulator.hart import Hart
-from codegen.neuralscale.simulator.sync import GROUPS, Barriers
+from codegen.neuralscale.simulator.core.hart import Hart
+from codegen.neuralscale.simulator.devices.dma import WINDOW_BYTES, Engine
+from codegen.neuralscale.simulator.devices.sync import GROUPS, Barriers
 
 _SYNC_BASE: Final = 0xD008_0000
 # Software interrupts, timer compare registers and time: (address, bytes for each core).

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from codegen.neuralscale.simulator import scalar
-from codegen.neuralscale.simulator.softfloat import CANONICAL_NAN
+from codegen.neuralscale.simulator.arithmetic.softfloat import CANONICAL_NAN
+from codegen.neuralscale.simulator.core import scalar
 
 MASK: Final = 0xFFFF_FFFF
 MSTATUS: Final = 0x300

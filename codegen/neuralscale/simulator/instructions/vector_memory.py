@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 import numpy as np
 
-from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import MASK
-from codegen.neuralscale.simulator.operands import check_vtype, in_im, in_l1
-from codegen.neuralscale.simulator.single import Execute, Step
-from codegen.neuralscale.simulator.vector_unit import active
+from codegen.neuralscale.simulator.core.hart import MASK
+from codegen.neuralscale.simulator.core.operands import check_vtype, in_im, in_l1
+from codegen.neuralscale.simulator.instructions.single import Execute, Step
+from codegen.neuralscale.simulator.instructions.vector_unit import active
+from codegen.neuralscale.simulator.memory.faults import Trap
 
 MISALIGNED_BASE: Final = 0x2D
 MISALIGNED_OFFSET: Final = 0x2E

@@ -12,12 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator import csr, fp16, mme
-from codegen.neuralscale.simulator.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.hart import Hart
-from codegen.neuralscale.simulator.issued import Issue
-from codegen.neuralscale.simulator.memory import L1
-from codegen.neuralscale.simulator.operands import (
+from codegen.neuralscale.simulator.arithmetic import fp16, mme
+from codegen.neuralscale.simulator.core import csr
+from codegen.neuralscale.simulator.core.hart import Hart
+from codegen.neuralscale.simulator.core.operands import (
     BAD_SHAPE,
     BAD_STRIDE,
     IM_ONLY,
@@ -30,6 +28,9 @@ from codegen.neuralscale.simulator.operands import (
     check_target_stride,
     check_vtype,
 )
+from codegen.neuralscale.simulator.engines.issued import Issue
+from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.memory import L1
 
 Product = Callable[[Any, Any, Hart], NDArray[Any]]
 

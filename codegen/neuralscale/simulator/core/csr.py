@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator.faults import Trap
-from codegen.neuralscale.simulator.hart import FS_DIRTY, MASK, MSTATUS, VECTOR_BYTES, Hart
+from codegen.neuralscale.simulator.core.hart import FS_DIRTY, MASK, MSTATUS, VECTOR_BYTES, Hart
+from codegen.neuralscale.simulator.memory.faults import Trap
 
 ILLEGAL_INSTRUCTION: Final = 2
 

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator import shadow
-from codegen.neuralscale.simulator.faults import SimulationError
+from codegen.neuralscale.simulator.memory import shadow
+from codegen.neuralscale.simulator.memory.faults import SimulationError
 
 DDR_BASE: Final = 0x0000_0000
 DDR_BYTES: Final = 0xC000_0000

@@ -1,0 +1,1 @@
+"""One core: registers, decoded code, the compiled loop of scalar instructions, operands of NPU instructions."""

@@ -1,0 +1,1 @@
+"""What is shared and memory-mapped: the bus, system DMA, barriers, console."""
