@@ -51,10 +51,10 @@ from dsa_sched.devices.measuring import Laboratory
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.frontend.load import load_source
-from dsa_sched.placement.from_onnx import Part, task_model_of
-from dsa_sched.placement.methods import Search
-from dsa_sched.placement.problem import Machine
-from dsa_sched.placement.scenario import parse_scenario
+from dsa_sched.placement.methods.registry import Search
+from dsa_sched.placement.model.from_onnx import Part, task_model_of
+from dsa_sched.placement.model.problem import Machine
+from dsa_sched.placement.model.scenario import parse_scenario
 from hw_models.errors import UserError
 
 Row = dict[str, Any]

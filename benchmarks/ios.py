@@ -53,11 +53,9 @@ from dsa_sched.devices.cuda_device import CudaGpu
 from dsa_sched.devices.device import Device
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.stage_times import StageTimes
-from dsa_sched.placement.from_onnx import task_model_of
 from dsa_sched.placement.ios.blocks import successors_within
 from dsa_sched.placement.ios.costs import Contention, stage_prices
 from dsa_sched.placement.ios.gpu import V100, V100_HALF, Gpu, gpu_problem
-from dsa_sched.placement.ios.limits import MOST_TRANSITIONS
 from dsa_sched.placement.ios.network import Network
 from dsa_sched.placement.ios.onnx_file import onnx_model
 from dsa_sched.placement.ios.schema import load_network, read_networks
@@ -65,7 +63,9 @@ from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, StageSearch, s
 from dsa_sched.placement.ios.space import Limits, Space, closures, explore, width
 from dsa_sched.placement.ios.stages import GREEDY_STREAMS, greedy_stages, placed, sequential_stages
 from dsa_sched.placement.ios.tasks import task_graph, task_parts
-from dsa_sched.placement.methods import Search, find_method, finished
+from dsa_sched.placement.methods.ios_limits import MOST_TRANSITIONS
+from dsa_sched.placement.methods.registry import Search, find_method, finished
+from dsa_sched.placement.model.from_onnx import task_model_of
 from hw_models.errors import PlacementError, UserError
 
 Row = dict[str, Any]

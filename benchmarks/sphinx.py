@@ -45,16 +45,16 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
 from benchmarks.output import add_outputs, at_least_one, finish, table
-from dsa_sched.placement.bounds import lower_bound_ns
-from dsa_sched.placement.from_onnx import task_graph_of
-from dsa_sched.placement.many import dask_executor, processes
-from dsa_sched.placement.methods import Outcome, Search, find_method
-from dsa_sched.placement.pricing import priced
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.scenario import read_scenario
-from dsa_sched.placement.search_space import Rates
-from dsa_sched.placement.searches import PLAIN
-from dsa_sched.placement.sphinx import CRITICAL
+from dsa_sched.placement.methods.parallel import dask_executor, processes
+from dsa_sched.placement.methods.registry import Outcome, Search, find_method
+from dsa_sched.placement.methods.search_space import Rates
+from dsa_sched.placement.methods.searches import PLAIN
+from dsa_sched.placement.methods.sphinx import CRITICAL
+from dsa_sched.placement.model.from_onnx import task_graph_of
+from dsa_sched.placement.model.pricing import priced
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.scenario import read_scenario
+from dsa_sched.placement.schedule.bounds import lower_bound_ns
 from dsa_sched.zoo import zoo_model
 
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.place import place, priced_file
+from dsa_sched.place.place import place, priced_file
+from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.report.placement import print_placed
 
 SCENARIO = Path(__file__).parent / "scenarios" / "big_little.yaml"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 
 __all__ = ["random_problem", "random_task_graph"]
 

@@ -114,8 +114,8 @@ def place(
     Any operator of standard ONNX may be there, if a device accepts it. docs/placement.md says what the methods do, what
     a scenario may hold and what the numbers rest on.
     """
-    from dsa_sched.placement.methods import METHODS, Search, described
-    from dsa_sched.placement.place import Job, place_model
+    from dsa_sched.place.place import Job, place_model
+    from dsa_sched.placement.methods.registry import METHODS, Search, described
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
     from dsa_sched.report.progress import Steps

@@ -23,7 +23,7 @@ from codegen.target import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, Compiled, Refused
 from dsa_sched.frontend.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.frontend.simplify import FLOATING
-from dsa_sched.placement.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import Part
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip

@@ -17,7 +17,7 @@ from onnx import helper
 
 from dsa_sched.devices.device import Array, Compiled, Refused, drawn_feeds, shortest_ns
 from dsa_sched.devices.onnxruntime_device import SessionPart, open_session, run_session
-from dsa_sched.placement.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import Part
 from hw_models.errors import PlacementError
 
 __all__ = ["BoundPart", "CudaGpu", "bound"]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
-from dsa_sched.placement.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import Part
 
 __all__ = ["Array", "Compiled", "Device", "Refused", "drawn_feeds", "host_machine", "shortest_ns"]
 

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 
 from dsa_sched.devices.device import Array
-from dsa_sched.placement.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.run_time import Executor
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.task_graph import Task, TaskGraph, Value
+from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value
+from dsa_sched.placement.schedule.run_time import Executor
+from dsa_sched.placement.schedule.schedule import Placement
 
 __all__ = ["HandingOver", "fitted", "measured_handing_over"]
 

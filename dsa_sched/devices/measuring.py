@@ -17,15 +17,15 @@ from statistics import median
 from dsa_sched.devices.cost_cache import CostCache
 from dsa_sched.devices.device import Compiled, Device, Refused, drawn_feeds
 from dsa_sched.devices.handing_over import measured_handing_over
-from dsa_sched.placement.duet import duet_compiled
-from dsa_sched.placement.from_onnx import Part, TaskModel
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.pricing import require_homes
-from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Problem, Route
-from dsa_sched.placement.run_time import Executor
-from dsa_sched.placement.scenario import Scenario
-from dsa_sched.placement.schedule import Placement, single_machine
-from dsa_sched.placement.task_graph import Task
+from dsa_sched.placement.methods.duet import duet_compiled
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.model.from_onnx import Part, TaskModel
+from dsa_sched.placement.model.pricing import require_homes
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Problem, Route
+from dsa_sched.placement.model.scenario import Scenario
+from dsa_sched.placement.model.task_graph import Task
+from dsa_sched.placement.schedule.run_time import Executor
+from dsa_sched.placement.schedule.schedule import Placement, single_machine
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 

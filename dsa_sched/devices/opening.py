@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cache
 
 from dsa_sched.devices.device import Device
-from dsa_sched.placement import scenario as said
-from dsa_sched.placement.from_onnx import TaskModel
-from dsa_sched.placement.pricing import Accepts
-from dsa_sched.placement.scenario import Scenario
-from dsa_sched.placement.task_graph import Task
+from dsa_sched.placement.model import scenario as said
+from dsa_sched.placement.model.from_onnx import TaskModel
+from dsa_sched.placement.model.pricing import Accepts
+from dsa_sched.placement.model.scenario import Scenario
+from dsa_sched.placement.model.task_graph import Task
 from hw_models.loading import load_chip
 
 __all__ = ["accepting", "open_devices"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from dsa_sched.devices.device import Array, Compiled
 from dsa_sched.devices.onnxruntime_device import SessionPart, open_session, run_session
-from dsa_sched.placement.from_onnx import Part
-from dsa_sched.placement.pricing import roofline_ns
-from dsa_sched.placement.scenario import Roofline
+from dsa_sched.placement.model.from_onnx import Part
+from dsa_sched.placement.model.pricing import roofline_ns
+from dsa_sched.placement.model.scenario import Roofline
 
 __all__ = ["RooflineSimulator"]
 

@@ -13,8 +13,8 @@ from functools import partial
 from dsa_sched.devices.cuda_device import BoundPart, CudaGpu, bound
 from dsa_sched.devices.device import Device, Refused, drawn_feeds, shortest_ns
 from dsa_sched.devices.onnxruntime_device import SessionPart
-from dsa_sched.placement.from_onnx import TaskModel
 from dsa_sched.placement.ios.costs import Stage
+from dsa_sched.placement.model.from_onnx import TaskModel
 from hw_models.errors import PlacementError
 
 __all__ = ["StageTimes"]

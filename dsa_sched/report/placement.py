@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.placement.methods import Outcome
-from dsa_sched.placement.place import Placed, Refusal
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Copy, Run, Schedule
-from dsa_sched.placement.task_graph import ENDS
+from dsa_sched.place.place import Placed, Refusal
+from dsa_sched.placement.methods.registry import Outcome
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.task_graph import ENDS
+from dsa_sched.placement.schedule.schedule import Copy, Run, Schedule
 from dsa_sched.report.listing import print_listing
 from dsa_sched.whole_file import write_whole
 from hw_models.errors import PlacementError
 
 if TYPE_CHECKING:
-    from dsa_sched.placement.check_run import Executed
+    from dsa_sched.place.check_run import Executed
 
 __all__ = [
     "outcome_rows",

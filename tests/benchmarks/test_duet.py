@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 from benchmarks.branching_networks import NETWORKS
-from dsa_sched.placement.duet import phases
-from dsa_sched.placement.from_onnx import task_model_of
+from dsa_sched.placement.methods.duet import phases
+from dsa_sched.placement.model.from_onnx import task_model_of
 from tests.placement_models import two_towers
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from dsa_sched.placement.task_graph import TaskGraph
+from dsa_sched.placement.model.task_graph import TaskGraph
 from hw_models.errors import PlacementError
 
 __all__ = ["Part", "blocks", "halves", "parts_of", "successors_within", "verify_parts"]

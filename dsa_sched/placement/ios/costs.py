@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 
 __all__ = ["Contention", "Stage", "StageCosts", "stage_prices"]

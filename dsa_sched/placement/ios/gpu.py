@@ -25,7 +25,7 @@ from math import prod
 
 from dsa_sched.placement.ios.network import Kernel, Network, Operator
 from dsa_sched.placement.ios.tasks import task_graph
-from dsa_sched.placement.problem import CostTable, Machine, Merged, Problem
+from dsa_sched.placement.model.problem import CostTable, Machine, Merged, Problem
 
 __all__ = ["V100", "V100_HALF", "ConvMerging", "Gpu", "gpu_problem", "merged_kernel"]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from dsa_sched.placement.problem import Merged, Problem
-from dsa_sched.placement.task_graph import group_order, grouped
+from dsa_sched.placement.model.problem import Merged, Problem
+from dsa_sched.placement.model.task_graph import group_order, grouped
 from hw_models.errors import PlacementError
 
 __all__ = ["merge_candidates", "merged_problem"]

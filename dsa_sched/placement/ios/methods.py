@@ -18,8 +18,8 @@ from dsa_sched.placement.ios.costs import Contention, Stage
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, Budget, Kind, StageSearch, search_stages
 from dsa_sched.placement.ios.space import Limits
 from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 

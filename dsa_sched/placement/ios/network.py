@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from dsa_sched.placement.task_graph import ENDS
+from dsa_sched.placement.model.task_graph import ENDS
 from hw_models.errors import ModelError
 
 __all__ = ["Kernel", "Network", "Operator", "Shape", "Slice", "verify_network"]

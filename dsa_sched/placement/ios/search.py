@@ -15,7 +15,7 @@ from dsa_sched.placement.ios.costs import Stage, StageCosts, stage_of, stage_pri
 from dsa_sched.placement.ios.merging import merge_candidates
 from dsa_sched.placement.ios.space import Limits, Space, closures, explore
 from dsa_sched.placement.ios.stages import greedy_stages, sequential_stages
-from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.model.problem import Problem
 from partitioner.ir.decisions import Decision
 
 __all__ = ["BOTH", "MERGE", "PARALLEL", "Budget", "Kind", "StageSearch", "search_stages"]

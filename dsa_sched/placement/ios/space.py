@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.ios.limits import MOST_OPERATORS
 from dsa_sched.placement.ios.loops import cheapest, reached, ways
+from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS
 from hw_models.errors import PlacementError
 
 __all__ = ["Limits", "Space", "closures", "explore", "width"]

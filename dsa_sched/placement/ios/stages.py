@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dsa_sched.placement.ios.blocks import Part
 from dsa_sched.placement.ios.costs import Stage
 from dsa_sched.placement.ios.merging import merged_problem
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.task_graph import INPUTS, TaskGraph
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.task_graph import INPUTS, TaskGraph
+from dsa_sched.placement.schedule.schedule import Placement
 
 __all__ = ["GREEDY_STREAMS", "greedy_stages", "placed", "sequential_stages"]
 

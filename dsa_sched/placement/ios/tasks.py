@@ -6,7 +6,7 @@ from math import prod
 
 from dsa_sched.placement.ios.network import Network, Shape
 from dsa_sched.placement.ios.onnx_file import node_names
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 
 __all__ = ["task_graph", "task_parts"]
 

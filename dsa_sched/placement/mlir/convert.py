@@ -38,9 +38,9 @@ from dsa_sched.placement.mlir.dialect import (
     name_of,
     tasks_in,
 )
-from dsa_sched.placement.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.schedule import Copy, Run, Schedule
-from dsa_sched.placement.task_graph import Task, TaskGraph, Value, group_order
+from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, group_order
+from dsa_sched.placement.schedule.schedule import Copy, Run, Schedule
 from hw_models.errors import PlacementError, size_text
 
 __all__ = [

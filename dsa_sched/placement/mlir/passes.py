@@ -14,8 +14,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from dsa_sched.placement.coarse import coarse, expanded
-from dsa_sched.placement.methods import Search, find_method, finished
+from dsa_sched.placement.methods.coarsening import coarse, expanded
+from dsa_sched.placement.methods.pruning import dominated, together
+from dsa_sched.placement.methods.registry import Search, find_method, finished
 from dsa_sched.placement.mlir.convert import (
     add_devices,
     add_schedule,
@@ -26,9 +27,8 @@ from dsa_sched.placement.mlir.convert import (
     task_graph_of,
 )
 from dsa_sched.placement.mlir.dialect import DeviceOp, LinkOp
-from dsa_sched.placement.pricing import priced
-from dsa_sched.placement.pruning import dominated, together
-from dsa_sched.placement.scenario import read_scenario
+from dsa_sched.placement.model.pricing import priced
+from dsa_sched.placement.model.scenario import read_scenario
 from hw_models.errors import PlacementError
 
 __all__ = ["AnnotateCosts", "Place", "Prune"]

@@ -20,8 +20,8 @@ from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.devices.roofline_device import RooflineSimulator
 from dsa_sched.devices.tvm_device import TvmCpu
-from dsa_sched.placement.from_onnx import Part, task_model_of
-from dsa_sched.placement.scenario import Roofline, parse_scenario
+from dsa_sched.placement.model.from_onnx import Part, task_model_of
+from dsa_sched.placement.model.scenario import Roofline, parse_scenario
 from hw_models.errors import PlacementError
 from tests.placement_models import draw, model_of, two_towers
 

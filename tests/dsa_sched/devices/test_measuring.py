@@ -16,11 +16,11 @@ from dsa_sched.devices.handing_over import fitted, measured_handing_over
 from dsa_sched.devices.measuring import Laboratory
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
-from dsa_sched.placement.from_onnx import Part, task_model_of
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import NOT_ACCEPTED
-from dsa_sched.placement.scenario import parse_scenario
-from dsa_sched.placement.schedule import Placement
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.from_onnx import Part, task_model_of
+from dsa_sched.placement.model.problem import NOT_ACCEPTED
+from dsa_sched.placement.model.scenario import parse_scenario
+from dsa_sched.placement.schedule.schedule import Placement
 from hw_models.errors import PlacementError
 from tests.placement_models import two_towers
 

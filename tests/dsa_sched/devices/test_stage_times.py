@@ -14,7 +14,6 @@ from dsa_sched.devices.device import Array, Compiled, drawn_feeds
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
 from dsa_sched.devices.roofline_device import RooflineSimulator
 from dsa_sched.devices.stage_times import StageTimes
-from dsa_sched.placement.from_onnx import Part, TaskModel, task_model_of
 from dsa_sched.placement.ios.costs import Stage
 from dsa_sched.placement.ios.gpu import gpu_problem
 from dsa_sched.placement.ios.network import Network
@@ -23,7 +22,8 @@ from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.search import PARALLEL, search_stages
 from dsa_sched.placement.ios.space import Limits
 from dsa_sched.placement.ios.tasks import task_graph
-from dsa_sched.placement.scenario import Roofline
+from dsa_sched.placement.model.from_onnx import Part, TaskModel, task_model_of
+from dsa_sched.placement.model.scenario import Roofline
 from hw_models.errors import PlacementError
 
 

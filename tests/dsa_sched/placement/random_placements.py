@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Placement
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.schedule import Placement
 
 __all__ = ["random_placement"]
 

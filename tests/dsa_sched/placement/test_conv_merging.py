@@ -11,12 +11,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.placement.conv_merging import merging_of
-from dsa_sched.placement.from_onnx import task_model_of
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.pricing import priced
-from dsa_sched.placement.problem import Merged, Problem
-from dsa_sched.placement.scenario import Scenario, read_scenario
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.conv_merging import merging_of
+from dsa_sched.placement.model.from_onnx import task_model_of
+from dsa_sched.placement.model.pricing import priced
+from dsa_sched.placement.model.problem import Merged, Problem
+from dsa_sched.placement.model.scenario import Scenario, read_scenario
 
 CHANNELS, SIZE = 6, 9
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsa_sched.placement.decode import BY_COPY, BY_DATA, BY_LANE, Decoder
-from dsa_sched.placement.schedule import verify_schedule
-from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.schedule.list_decoder import BY_COPY, BY_DATA, BY_LANE, Decoder
+from dsa_sched.placement.schedule.schedule import verify_schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from tests.dsa_sched.placement.test_frame import chain
 from tests.placement_problems import random_problem
 

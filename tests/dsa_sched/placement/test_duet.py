@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from dsa_sched.placement.coarse import coarse
-from dsa_sched.placement.duet import duet_compiled, phases
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.methods.coarsening import coarse
+from dsa_sched.placement.methods.duet import duet_compiled, phases
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 from tests.placement_problems import random_problem
 
 Ways = Mapping[str, str]

@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dsa_sched.placement.bounds import load_bound_ns, lower_bound_ns, path_bound_ns
-from dsa_sched.placement.decode import Decoder
-from dsa_sched.placement.exact import exact
-from dsa_sched.placement.methods import METHODS, Search, find_method
-from dsa_sched.placement.problem import Machine, Problem, Route
+from dsa_sched.placement.methods.exact import exact
+from dsa_sched.placement.methods.registry import METHODS, Search, find_method
+from dsa_sched.placement.model.problem import Machine, Problem, Route
+from dsa_sched.placement.schedule.bounds import load_bound_ns, lower_bound_ns, path_bound_ns
+from dsa_sched.placement.schedule.list_decoder import Decoder
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.test_frame import chain
 from tests.placement_problems import random_problem

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from dsa_sched.placement.coarse import coarse, expanded
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.schedule import Placement, Run, Schedule, parse_schedule, verify_schedule
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import Task, TaskGraph, Value, grouped, parse_task_graph, verify_task_graph
+from dsa_sched.placement.methods.coarsening import coarse, expanded
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, grouped, parse_task_graph, verify_task_graph
+from dsa_sched.placement.schedule.schedule import Placement, Run, Schedule, parse_schedule, verify_schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement
 from tests.placement_problems import random_problem, random_task_graph

@@ -13,9 +13,9 @@ from dsa_sched.placement.ios.network import Kernel, Operator, Slice
 from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
 from dsa_sched.placement.ios.tasks import task_parts
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import verify_problem
-from dsa_sched.placement.schedule import verify_schedule
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.problem import verify_problem
+from dsa_sched.placement.schedule.schedule import verify_schedule
 
 INPUT = ((Slice("x", 0, 16),),)
 

@@ -17,11 +17,11 @@ from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
 from dsa_sched.placement.ios.space import Limits, closures, explore
 from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
 from dsa_sched.placement.ios.tasks import task_graph, task_parts
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import CostTable, Machine, Merged, Problem
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import TaskGraph
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.problem import CostTable, Machine, Merged, Problem
+from dsa_sched.placement.model.task_graph import TaskGraph
+from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.placement_problems import random_problem
 

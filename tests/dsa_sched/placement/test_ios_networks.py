@@ -24,7 +24,7 @@ from dsa_sched.placement.ios.schema import (
     read_networks,
 )
 from dsa_sched.placement.ios.tasks import task_graph, task_parts
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, parse_task_graph, verify_task_graph
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, parse_task_graph, verify_task_graph
 from hw_models.errors import ModelError, UserError
 
 FACTS = {

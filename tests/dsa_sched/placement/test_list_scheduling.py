@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsa_sched.placement.list_scheduling import cpop, heft, optimistic_costs, peft, upward_ranks
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.task_graph import Task, TaskGraph, Value
+from dsa_sched.placement.methods.list_scheduling import cpop, heft, optimistic_costs, peft, upward_ranks
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value
 from tests.placement_problems import random_problem
 
 WORK = (

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from dsa_sched.placement.many import Searched, dask_executor, outcomes, processes
-from dsa_sched.placement.methods import Search
+from dsa_sched.placement.methods.parallel import Searched, dask_executor, outcomes, processes
+from dsa_sched.placement.methods.registry import Search
 from hw_models.errors import PlacementError
 from tests.placement_problems import random_problem
 

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from dsa_sched.placement.methods import OPTIONS, Search, find_method
-from dsa_sched.placement.problem import MOST_STREAMS, Merged, Problem
-from dsa_sched.placement.schedule import verify_schedule
+from dsa_sched.placement.methods.registry import OPTIONS, Search, find_method
+from dsa_sched.placement.model.problem import MOST_STREAMS, Merged, Problem
+from dsa_sched.placement.schedule.schedule import verify_schedule
 from hw_models.errors import PlacementError
 from tests.placement_problems import random_problem
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsa_sched.placement.methods import Search, find_method
+from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.mlir.convert import (
     add_schedule,
     context,
@@ -22,12 +22,12 @@ from dsa_sched.placement.mlir.convert import (
     task_graph_of,
 )
 from dsa_sched.placement.mlir.passes import AnnotateCosts, Place, Prune
-from dsa_sched.placement.pricing import priced
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.scenario import read_scenario
-from dsa_sched.placement.schedule import verify_schedule
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import Task, TaskGraph
+from dsa_sched.placement.model.pricing import priced
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.scenario import read_scenario
+from dsa_sched.placement.model.task_graph import Task, TaskGraph
+from dsa_sched.placement.schedule.schedule import verify_schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement
 from tests.placement_problems import random_problem, random_task_graph

@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from onnx import helper
 
 from dsa_sched.cli import cli
-from dsa_sched.placement.methods import METHODS
+from dsa_sched.placement.methods.registry import METHODS
 from dsa_sched.placement.mlir.convert import parse_module, problem_of, schedule_of
-from dsa_sched.placement.schedule import parse_schedule, verify_schedule
-from dsa_sched.placement.task_graph import parse_task_graph
+from dsa_sched.placement.model.task_graph import parse_task_graph
+from dsa_sched.placement.schedule.schedule import parse_schedule, verify_schedule
 from tests.placement_models import draw, model_of
 from tests.small_models import classifier, save
 

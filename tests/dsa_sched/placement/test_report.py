@@ -9,11 +9,11 @@ from string import ascii_lowercase
 
 import pytest
 
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.place import Placed
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import ENDS
+from dsa_sched.place.place import Placed
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.task_graph import ENDS
+from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.simulate import simulate
 from dsa_sched.report.placement import (
     outcome_rows,
     placement_gantt,

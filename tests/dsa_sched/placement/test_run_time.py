@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.run_time import Executor
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import INPUTS
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.task_graph import INPUTS
+from dsa_sched.placement.schedule.run_time import Executor
+from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement
 from tests.placement_problems import random_problem

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.pricing import chip_roofline, priced, roofline_ns
-from dsa_sched.placement.problem import NOT_ACCEPTED
-from dsa_sched.placement.scenario import Device, Roofline, parse_scenario, read_scenario
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.pricing import chip_roofline, priced, roofline_ns
+from dsa_sched.placement.model.problem import NOT_ACCEPTED
+from dsa_sched.placement.model.scenario import Device, Roofline, parse_scenario, read_scenario
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 from hw_models.errors import PlacementError
 from hw_models.loading import load_chip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsa_sched.placement.methods import Search, find_method
+from dsa_sched.placement.methods.registry import Search, find_method
 from hw_models.errors import PlacementError
 from tests.placement_problems import random_problem
 

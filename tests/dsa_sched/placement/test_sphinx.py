@@ -8,15 +8,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dsa_sched.placement import pruning
-from dsa_sched.placement.coarse import expanded
-from dsa_sched.placement.decode import Decoder
-from dsa_sched.placement.exact import exact
-from dsa_sched.placement.methods import Search, find_method
-from dsa_sched.placement.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.schedule import verify_schedule
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.methods import pruning
+from dsa_sched.placement.methods.coarsening import expanded
+from dsa_sched.placement.methods.exact import exact
+from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.schedule.list_decoder import Decoder
+from dsa_sched.placement.schedule.schedule import verify_schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from tests.placement_problems import random_problem
 
 SPHINX = find_method("sphinx")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.task_graph import group_order, grouped
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.model.task_graph import group_order, grouped
+from dsa_sched.placement.schedule.schedule import Placement
 
 __all__ = ["Coarse", "coarse", "expanded"]
 

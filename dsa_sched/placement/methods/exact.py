@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsa_sched.placement.bounds import heads, lower_bound_ns, tails
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Placement, Schedule
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.sphinx import sphinx
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.methods.sphinx import sphinx
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.bounds import heads, lower_bound_ns, tails
+from dsa_sched.placement.schedule.schedule import Placement, Schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.decode import FREE, Decoder
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.schedule.list_decoder import FREE, Decoder
 
 __all__ = ["ListRule", "cpop", "cpop_rule", "heft", "heft_rule", "list_rules", "peft", "peft_rule", "upward_ranks"]
 

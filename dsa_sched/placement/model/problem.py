@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.placement.task_graph import TaskGraph, verify_task_graph
+from dsa_sched.placement.model.task_graph import TaskGraph, verify_task_graph
 from hw_models.errors import PlacementError
 from partitioner.ir.text import format_line
 

@@ -14,8 +14,8 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_complet
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dsa_sched.placement.methods import Outcome, Search, find_method
-from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.methods.registry import Outcome, Search, find_method
+from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 
 __all__ = ["Searched", "dask_executor", "outcomes", "processes"]

@@ -19,15 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement import pruning
-from dsa_sched.placement.bounds import through
-from dsa_sched.placement.coarse import Coarse, expanded
-from dsa_sched.placement.decode import FREE
-from dsa_sched.placement.list_scheduling import ListRule, list_rules, upward_ranks
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
-from dsa_sched.placement.schedule import Placement, single_machine
-from dsa_sched.placement.search_space import (
+from dsa_sched.placement.methods import pruning
+from dsa_sched.placement.methods.coarsening import Coarse, expanded
+from dsa_sched.placement.methods.list_scheduling import ListRule, list_rules, upward_ranks
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.methods.search_space import (
     JUDGED,
     Evolution,
     Generation,
@@ -38,7 +34,11 @@ from dsa_sched.placement.search_space import (
     best_placement,
     random_state,
 )
-from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.schedule.bounds import through
+from dsa_sched.placement.schedule.list_decoder import FREE
+from dsa_sched.placement.schedule.schedule import Placement, single_machine
+from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
 __all__ = ["CRITICAL", "sphinx"]

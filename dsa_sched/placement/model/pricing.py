@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dsa_sched.placement.problem import NOT_ACCEPTED, CostTable, Problem, verify_problem
-from dsa_sched.placement.scenario import ChipDevice, Device, HostDevice, Roofline, Scenario
-from dsa_sched.placement.task_graph import Task, TaskGraph, task_bytes
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Problem, verify_problem
+from dsa_sched.placement.model.scenario import ChipDevice, Device, HostDevice, Roofline, Scenario
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, task_bytes
 from hw_models.chip import Chip
 from hw_models.errors import PlacementError
 from hw_models.loading import load_chip

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import monotonic
 
-from dsa_sched.placement.coarse import coarse, expanded
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
-from dsa_sched.placement.schedule import Placement, single_machine
-from dsa_sched.placement.simulate import simulate
-from dsa_sched.placement.task_graph import TaskGraph, group_order
+from dsa_sched.placement.methods.coarsening import coarse, expanded
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.model.task_graph import TaskGraph, group_order
+from dsa_sched.placement.schedule.schedule import Placement, single_machine
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 

@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Placement
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.schedule import Placement
 
 __all__ = ["BY_COPY", "BY_DATA", "BY_LANE", "FREE", "Decoder", "decode", "evaluate", "offsets"]
 

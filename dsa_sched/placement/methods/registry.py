@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
 
-from dsa_sched.placement.ios.limits import MOST_OPERATORS, MOST_TRANSITIONS
-from dsa_sched.placement.problem import Problem, verify_problem
-from dsa_sched.placement.schedule import Placement, Schedule, single_machine, verify_schedule
-from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS, MOST_TRANSITIONS
+from dsa_sched.placement.model.problem import Problem, verify_problem
+from dsa_sched.placement.schedule.schedule import Placement, Schedule, single_machine, verify_schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
@@ -118,16 +118,16 @@ class Outcome:
 Method = Callable[[Problem, Search], Outcome]
 
 METHODS: Mapping[str, str] = MappingProxyType({
-    "single": "dsa_sched.placement.methods:single",
-    "heft": "dsa_sched.placement.list_scheduling:heft",
-    "cpop": "dsa_sched.placement.list_scheduling:cpop",
-    "peft": "dsa_sched.placement.list_scheduling:peft",
-    "random": "dsa_sched.placement.searches:random_search",
-    "annealing": "dsa_sched.placement.searches:annealing",
-    "ga": "dsa_sched.placement.searches:genetic",
-    "sphinx": "dsa_sched.placement.sphinx:sphinx",
-    "duet": "dsa_sched.placement.duet:duet",
-    "exact": "dsa_sched.placement.exact:exact",
+    "single": "dsa_sched.placement.methods.registry:single",
+    "heft": "dsa_sched.placement.methods.list_scheduling:heft",
+    "cpop": "dsa_sched.placement.methods.list_scheduling:cpop",
+    "peft": "dsa_sched.placement.methods.list_scheduling:peft",
+    "random": "dsa_sched.placement.methods.searches:random_search",
+    "annealing": "dsa_sched.placement.methods.searches:annealing",
+    "ga": "dsa_sched.placement.methods.searches:genetic",
+    "sphinx": "dsa_sched.placement.methods.sphinx:sphinx",
+    "duet": "dsa_sched.placement.methods.duet:duet",
+    "exact": "dsa_sched.placement.methods.exact:exact",
     "sequential": "dsa_sched.placement.ios.methods:sequential",
     "greedy": "dsa_sched.placement.ios.methods:greedy",
     "ios": "dsa_sched.placement.ios.methods:ios",

@@ -9,11 +9,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.breed import anneal
-from dsa_sched.placement.list_scheduling import list_rules
-from dsa_sched.placement.methods import Outcome, Search, finished
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.search_space import JUDGED, Evolution, Rates, Space, Tally, best_placement, random_state
+from dsa_sched.placement.methods.genetic_ops import anneal
+from dsa_sched.placement.methods.list_scheduling import list_rules
+from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.methods.search_space import (
+    JUDGED,
+    Evolution,
+    Rates,
+    Space,
+    Tally,
+    best_placement,
+    random_state,
+)
+from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 
 __all__ = ["PLAIN", "annealing", "genetic", "random_search"]

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsa_sched.placement.decode import BY_COPY, BY_LANE, FREE, decode
+from dsa_sched.placement.schedule.list_decoder import BY_COPY, BY_LANE, FREE, decode
 
 __all__ = ["anneal", "breed", "random_rows"]
 

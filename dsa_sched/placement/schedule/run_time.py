@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Copy, Placement, Run, Schedule
-from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.schedule import Copy, Placement, Run, Schedule
+from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 
 __all__ = ["Execution", "Executor", "RunTask"]

@@ -14,11 +14,11 @@ from functools import cached_property
 from math import prod
 
 from dsa_sched.frontend.network import Network, Node
-from dsa_sched.placement.from_onnx import TaskModel
-from dsa_sched.placement.pricing import roofline_ns, roofline_of
-from dsa_sched.placement.problem import NOT_ACCEPTED, Merged, Merging, Problem
-from dsa_sched.placement.scenario import Roofline, Scenario
-from dsa_sched.placement.task_graph import task_bytes
+from dsa_sched.placement.model.from_onnx import TaskModel
+from dsa_sched.placement.model.pricing import roofline_ns, roofline_of
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Merged, Merging, Problem
+from dsa_sched.placement.model.scenario import Roofline, Scenario
+from dsa_sched.placement.model.task_graph import task_bytes
 
 __all__ = ["ConvLayer", "conv_layer", "merging_of"]
 

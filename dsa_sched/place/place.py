@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 from dsa_sched.devices.opening import accepting
 from dsa_sched.frontend.load import load_source
-from dsa_sched.placement.bounds import lower_bound_ns
-from dsa_sched.placement.conv_merging import merging_of
-from dsa_sched.placement.from_onnx import TaskModel, task_model_of
-from dsa_sched.placement.methods import Method, Outcome, Search, find_method, verify_options
-from dsa_sched.placement.pricing import priced
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.scenario import Device, Scenario, read_scenario
-from dsa_sched.placement.task_graph import Task
+from dsa_sched.placement.methods.registry import Method, Outcome, Search, find_method, verify_options
+from dsa_sched.placement.model.conv_merging import merging_of
+from dsa_sched.placement.model.from_onnx import TaskModel, task_model_of
+from dsa_sched.placement.model.pricing import priced
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.scenario import Device, Scenario, read_scenario
+from dsa_sched.placement.model.task_graph import Task
+from dsa_sched.placement.schedule.bounds import lower_bound_ns
 from hw_models.errors import PlacementError
 
 if TYPE_CHECKING:
-    from dsa_sched.placement.check_run import Executed
+    from dsa_sched.place.check_run import Executed
 
 __all__ = ["Job", "Placed", "Refusal", "Say", "Timed", "place", "place_model", "priced_file"]
 
@@ -103,7 +103,7 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     from dsa_sched.devices.cost_cache import CostCache  # these load the compilers of all devices
     from dsa_sched.devices.measuring import Laboratory
     from dsa_sched.devices.opening import open_devices
-    from dsa_sched.placement.check_run import execute
+    from dsa_sched.place.check_run import execute
 
     laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user(), say)
     if job.measure and "duet" in methods:  # the one that has sub-graphs compiled as they will run

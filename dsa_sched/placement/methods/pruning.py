@@ -19,9 +19,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.bounds import through
-from dsa_sched.placement.coarse import Coarse, coarse
-from dsa_sched.placement.problem import Problem
+from dsa_sched.placement.methods.coarsening import Coarse, coarse
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.bounds import through
 
 __all__ = ["MOST_MACHINES", "alike", "dominated", "shorter", "together", "twins"]
 

@@ -21,8 +21,8 @@ from onnx import helper, numpy_helper
 from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.network import Network, Node, Value, name_nodes
 from dsa_sched.frontend.shapes import fix_shapes
-from dsa_sched.placement import task_graph
-from dsa_sched.placement.task_graph import (
+from dsa_sched.placement.model import task_graph
+from dsa_sched.placement.model.task_graph import (
     ENDS,
     INPUTS,
     OUTPUTS,
@@ -32,7 +32,7 @@ from dsa_sched.placement.task_graph import (
     task_bytes,
     verify_task_graph,
 )
-from dsa_sched.placement.work import macs_of
+from dsa_sched.placement.model.work import macs_of
 from hw_models.errors import ModelError
 from partitioner.ir.plan import Plan
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
 
 __all__ = ["MOST_FLOWS", "heads", "load_bound_ns", "lower_bound_ns", "path_bound_ns", "tails", "through"]

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dsa_sched.placement.problem import MOST_MACHINES, MOST_STREAMS, Machine, Route
+from dsa_sched.placement.model.problem import MOST_MACHINES, MOST_STREAMS, Machine, Route
 from hw_models.chip import Chip, Line, Name
 from hw_models.errors import ChipError, PlacementError, Problem
 from hw_models.field_problems import FileSchema, field_problems

@@ -15,8 +15,8 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Copy, Placement, Run, Schedule
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.schedule import Copy, Placement, Run, Schedule
 from hw_models.errors import PlacementError
 
 __all__ = ["simulate"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from dsa_sched.placement.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
 from partitioner.ir.text import Fields, TextError, as_int, as_names, format_line, parse_lines
 

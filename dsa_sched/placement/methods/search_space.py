@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.breed import breed, random_rows
-from dsa_sched.placement.decode import Decoder, offsets
-from dsa_sched.placement.list_scheduling import ListRule
-from dsa_sched.placement.methods import Search
-from dsa_sched.placement.problem import Problem
-from dsa_sched.placement.schedule import Placement
-from dsa_sched.placement.simulate import simulate
+from dsa_sched.placement.methods.genetic_ops import breed, random_rows
+from dsa_sched.placement.methods.list_scheduling import ListRule
+from dsa_sched.placement.methods.registry import Search
+from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.schedule.list_decoder import Decoder, offsets
+from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.simulate import simulate
 
 __all__ = [
     "EVALUATIONS",

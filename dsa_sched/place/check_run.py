@@ -12,8 +12,8 @@ import numpy as np
 from dsa_sched.devices.device import drawn_feeds
 from dsa_sched.devices.measuring import Laboratory
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
-from dsa_sched.placement.methods import Outcome
-from dsa_sched.placement.schedule import Schedule
+from dsa_sched.placement.methods.registry import Outcome
+from dsa_sched.placement.schedule.schedule import Schedule
 
 __all__ = ["Executed", "execute"]
 

@@ -1,0 +1,1 @@
+"""The methods (list scheduling, searches, SPHINX, DUET, exact) in one registry with one signature."""
