@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dsa_sched.whole_file import write_whole
+from dsa_sched.io.atomic_write import write_whole
 
 __all__ = ["add_outputs", "at_least_one", "finish", "keep", "output_file", "table"]
 

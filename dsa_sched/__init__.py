@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from dsa_sched.artifact import Artifact
+    from dsa_sched.artifact.format import Artifact
 
 __all__ = ["compile", "load"]
 
@@ -33,8 +33,8 @@ def compile(
     `schedule`, instructions are ordered so that engines work at the same time.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
-    from dsa_sched.batches import compile_clusters  # a plain import of the package stays fast
-    from dsa_sched.driver import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.batches import compile_clusters  # a plain import of the package stays fast
+    from dsa_sched.pipeline.driver import CompileOptions, gather_artifact
 
     options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule)
     return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))
@@ -42,6 +42,6 @@ def compile(
 
 def load(folder: str | Path) -> Artifact:
     """An artifact that `Artifact.save` or `dsa-sched compile` wrote. Raises hw_models.errors.TargetError."""
-    from dsa_sched.artifact import Artifact
+    from dsa_sched.artifact.format import Artifact
 
     return Artifact.load(folder)

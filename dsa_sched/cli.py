@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import click
 
-from dsa_sched.collector import uncollected_at_exit
 from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.disasm import disasm
@@ -26,6 +25,7 @@ from dsa_sched.commands.run import run
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
 from dsa_sched.commands.verify import verify
+from dsa_sched.pipeline.gc_pause import uncollected_at_exit
 from hw_models.errors import UserError
 
 __all__ = ["cli", "main"]

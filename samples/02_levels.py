@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import dsa_sched
-from dsa_sched.clock import time_path
+from dsa_sched.analysis.artifact_timing import time_path
 
 BATCH, SIDE, CHANNELS = 8, 28, 32
 

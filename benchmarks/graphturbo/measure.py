@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from benchmarks.graphturbo.figures import Configuration
 from codegen.neuralscale.kernels.recost import recosted
 from codegen.neuralscale.target import TARGET
-from dsa_sched.explanation import tensors_by_memory
+from dsa_sched.analysis.explanation import tensors_by_memory
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.stages import pixel_stages
+from dsa_sched.pipeline.stages import pixel_stages
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import stream_bounds
 from isched.hazards.verify_program import verify_program

@@ -10,7 +10,7 @@ import click
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
 
 if TYPE_CHECKING:
-    from dsa_sched.driver import Compilation, CompileOptions
+    from dsa_sched.pipeline.driver import Compilation, CompileOptions
 
 __all__ = ["compile_command"]
 
@@ -63,13 +63,13 @@ def compile_command(
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
-    from dsa_sched.batches import compile_clusters
-    from dsa_sched.driver import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.batches import compile_clusters
+    from dsa_sched.pipeline.driver import CompileOptions, gather_artifact
     from dsa_sched.report.progress import Steps
 
     if folder is not None:
-        from dsa_sched.artifact import require_place
-        from dsa_sched.whole_file import require_folder
+        from dsa_sched.artifact.format import require_place
+        from dsa_sched.io.atomic_write import require_folder
 
         require_place(folder)
         require_folder(folder, beside=True)
@@ -93,8 +93,8 @@ def compile_command(
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
-    from dsa_sched.batches import plan_clusters
     from dsa_sched.frontend import load_model
+    from dsa_sched.pipeline.batches import plan_clusters
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
 

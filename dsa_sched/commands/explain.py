@@ -54,12 +54,12 @@ def explain(
     its neighbours. Works for chips without a code generator. docs/partitioning.md says how to read it, and what the
     keys of the JSON form are.
     """
-    from dsa_sched.driver import CompileOptions
-    from dsa_sched.explanation import explain_model
-    from dsa_sched.group_detail import detail_of
+    from dsa_sched.analysis.explanation import explain_model
+    from dsa_sched.analysis.group_detail import detail_of
+    from dsa_sched.io.atomic_write import require_file
+    from dsa_sched.pipeline.driver import CompileOptions
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.progress import Steps
-    from dsa_sched.whole_file import require_file
 
     if json_file is not None:
         require_file(json_file)

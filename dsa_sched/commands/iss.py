@@ -75,7 +75,7 @@ def iss(
     are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
     """
     from codegen.neuralscale.simulator.iss import IssError, run_iss
-    from dsa_sched.whole_file import require_file, require_folder
+    from dsa_sched.io.atomic_write import require_file, require_folder
 
     if trace is not None:
         require_file(trace)

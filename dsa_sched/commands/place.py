@@ -114,12 +114,12 @@ def place(
     Any operator of standard ONNX may be there, if a device accepts it. docs/placement.md says what the methods do, what
     a scenario may hold and what the numbers rest on.
     """
+    from dsa_sched.io.atomic_write import require_file
     from dsa_sched.place.place import Job, place_model
     from dsa_sched.placement.methods.registry import METHODS, Search, described
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
     from dsa_sched.report.progress import Steps
-    from dsa_sched.whole_file import require_file
 
     if list_methods:
         print_listing(("method", "what it does"), ((name, described(name)) for name in METHODS))

@@ -33,11 +33,11 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     """
     from math import prod
 
-    from dsa_sched.arrays import read_arrays, write_arrays
-    from dsa_sched.artifact import Artifact
-    from dsa_sched.feed_range import range_warnings
+    from dsa_sched.artifact.format import Artifact
+    from dsa_sched.io.atomic_write import require_file
+    from dsa_sched.io.npz import read_arrays, write_arrays
     from dsa_sched.report.progress import Steps
-    from dsa_sched.whole_file import require_file
+    from dsa_sched.verification.feed_range import range_warnings
 
     require_file(target, folders_made=True)
     artifact = Artifact.load(folder)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.collector import uncollected
 from dsa_sched.commands.options import CHIP, elf_options, require_elf
+from dsa_sched.pipeline.gc_pause import uncollected
 
 __all__ = ["time"]
 
@@ -40,10 +40,10 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
     Nothing but the executable is read, and engines compute nothing. The rules of the clock, and what the numbers rest
     on, are in docs/timing.md.
     """
-    from dsa_sched.clock import time_path, with_bounds
+    from dsa_sched.analysis.artifact_timing import time_path, with_bounds
+    from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.clock import print_times, write_times
     from dsa_sched.report.progress import Steps
-    from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.collector import uncollected
 from dsa_sched.commands.options import (
     CHIP,
     columns_option,
@@ -15,6 +14,7 @@ from dsa_sched.commands.options import (
     require_elf,
     trace_option,
 )
+from dsa_sched.pipeline.gc_pause import uncollected
 
 __all__ = ["timeline"]
 
@@ -96,8 +96,9 @@ def timeline(
     DMA, and live bytes as counters. Slices are named by operator, inside slices of their part; arrows lead from what
     was waited for to what waited.
     """
-    from dsa_sched.clock import for_each_timeline, time_path
-    from dsa_sched.parts import KINDS_OF_PARTS, parts_of, usual_parts
+    from dsa_sched.analysis.artifact_timing import for_each_timeline, time_path
+    from dsa_sched.analysis.parts import KINDS_OF_PARTS, parts_of, usual_parts
+    from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.gantt import gantt_lines, operator_rows
     from dsa_sched.report.listing import output_console, print_listing
     from dsa_sched.report.memory import print_memories
@@ -106,7 +107,6 @@ def timeline(
     from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace
     from dsa_sched.report.usage import print_parts, print_stretches
-    from dsa_sched.whole_file import require_file
     from hw_models.loading import load_chip
     from isched.timing.occupancy import occupancies
     from isched.timing.utilisation import ENGINE_KINDS

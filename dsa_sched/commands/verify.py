@@ -12,9 +12,9 @@ import click
 from dsa_sched.commands.options import Shape, compile_options, runner_option, schedule_option
 
 if TYPE_CHECKING:
-    from dsa_sched.driver import CompileOptions
-    from dsa_sched.verdict import VerifyReport
-    from dsa_sched.verify import VerifyOptions
+    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.verification.verdict import VerifyReport
+    from dsa_sched.verification.verify import VerifyOptions
 
 __all__ = ["verify"]
 
@@ -89,13 +89,13 @@ def verify(
 
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
-    from dsa_sched.bisect import require_place
-    from dsa_sched.driver import CompileOptions
+    from dsa_sched.io.atomic_write import require_file
+    from dsa_sched.pipeline.driver import CompileOptions
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report
-    from dsa_sched.verify import VerifyOptions, verify_model
-    from dsa_sched.whole_file import require_file
+    from dsa_sched.verification.bisect import require_place
+    from dsa_sched.verification.verify import VerifyOptions, verify_model
     from hw_models.errors import TargetError
 
     if json_file is not None:
@@ -131,8 +131,8 @@ def _bisect(
     report: VerifyReport | None,
 ) -> None:
     """Find the smallest failing part, write it, and say how to run it again."""
-    from dsa_sched.bisect import bisect, save
     from dsa_sched.report.progress import Steps
+    from dsa_sched.verification.bisect import bisect, save
 
     with Steps() as steps:
         found = bisect(model, chip, compile_options, options, runner, report, steps.say)

@@ -29,7 +29,7 @@ from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
 
 if TYPE_CHECKING:
-    from dsa_sched.artifact import Artifact
+    from dsa_sched.artifact.format import Artifact
 
 __all__ = ["COMPILER", "ChipCluster", "refusal", "source_hash"]
 
@@ -72,8 +72,8 @@ class ChipCluster:
         return refusal(part, self.chip)
 
     def compile(self, part: Part) -> Compiled:
-        from dsa_sched.driver import CompileOptions, compile_graph, target_of
         from dsa_sched.frontend import load_model
+        from dsa_sched.pipeline.driver import CompileOptions, compile_graph, target_of
 
         options = CompileOptions(self.level, schedule=True)
         copy = onnx.ModelProto()
@@ -85,8 +85,8 @@ class ChipCluster:
             raise Refused(str(error)) from error
 
     def profile(self, compiled: Compiled) -> int:
-        from dsa_sched.clock import time_artifact
-        from dsa_sched.driver import target_of
+        from dsa_sched.analysis.artifact_timing import time_artifact
+        from dsa_sched.pipeline.driver import target_of
 
         assert isinstance(compiled, ChipPart)
         run = time_artifact(compiled.artifact, self.chip, target_of(self.chip), compiled.part.task)
@@ -106,9 +106,9 @@ def refusal(part: Part, chip: Chip) -> str | None:
     """
     from codegen.generic import GenericTarget
     from codegen.target import find_target
-    from dsa_sched.driver import judge_of
     from dsa_sched.frontend import load_model
     from dsa_sched.frontend.refusals import Unsupported
+    from dsa_sched.pipeline.driver import judge_of
 
     values = (*part.model.graph.input, *part.model.graph.output)
     if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:

@@ -15,8 +15,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsa_sched.user_cache import cache_directory
-from dsa_sched.whole_file import write_whole
+from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.io.user_cache import cache_directory
 from hw_models.errors import UserError
 
 __all__ = ["CostCache"]

@@ -3,8 +3,8 @@
     Conv + BatchNormalization  -->  weight = file w * reshape(file scale / sqrt(file variance + 1e-05))
 
 A term is a record, not a computation: the frontend makes its arrays by code of its own, and `verify` works the terms
-out anew from the file (`dsa_sched.file_constants`). So numbers that were damaged between reading the file and the
-machine code differ from what their terms give. Terms share their parts; none is changed after it is made.
+out anew from the file (`dsa_sched.verification.file_constants`). So numbers that were damaged between reading the file
+and the machine code differ from what their terms give. Terms share their parts; none is changed after it is made.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsa_sched.clock import RunTime, TimedProgram, for_each_timeline
+from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline
+from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.listing import output_console, print_listing
-from dsa_sched.whole_file import write_whole
 from hw_models.errors import size_text
 from isched.timing.critical_path import critical_cycles
 from isched.timing.timeline import Timeline

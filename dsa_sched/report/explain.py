@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsa_sched.explanation import Explanation, GroupFacts
-from dsa_sched.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.analysis.explanation import Explanation, GroupFacts
+from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_table
-from dsa_sched.whole_file import write_whole
 from hw_models.chip import Chip
 from hw_models.errors import size_text
 from partitioner.cost.roofline import Floor, binding_floor, items_per_second

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from dsa_sched.parts import OTHER, Parts
+from dsa_sched.analysis.parts import OTHER, Parts
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import ENGINE_KINDS, dominant_parts
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 
-from dsa_sched.verdict import VerifyReport
-from dsa_sched.whole_file import write_whole
+from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.verification.verdict import VerifyReport
 
 __all__ = ["FORMAT", "report_json", "write_report"]
 

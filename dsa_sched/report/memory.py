@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dsa_sched.parts import OTHER, Parts
+from dsa_sched.analysis.parts import OTHER, Parts
 from dsa_sched.report.listing import print_listing
 from hw_models.errors import size_text
 from isched.timing.occupancy import Occupancy

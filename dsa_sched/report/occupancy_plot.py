@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dsa_sched.clock import RunTime, TimedProgram
-from dsa_sched.parts import OTHER, Parts
+from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram
+from dsa_sched.analysis.parts import OTHER, Parts
+from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.memory import MOMENTS, fullest
-from dsa_sched.whole_file import write_whole
 from hw_models.errors import UserError, size_text
 from isched.timing.occupancy import Numbers, Occupancy
 from isched.timing.utilisation import dominant_parts

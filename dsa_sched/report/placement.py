@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.place.place import Placed, Refusal
 from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import ENDS
 from dsa_sched.placement.schedule.schedule import Copy, Run, Schedule
 from dsa_sched.report.listing import print_listing
-from dsa_sched.whole_file import write_whole
 from hw_models.errors import PlacementError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsa_sched.judge import LogitsResult
+from dsa_sched.analysis.work import LayerWork
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
-from dsa_sched.verdict import ConstantsResult, LayerResult, LevelResult, VerifyReport
-from dsa_sched.work import LayerWork
+from dsa_sched.verification.tolerances import LogitsResult
+from dsa_sched.verification.verdict import ConstantsResult, LayerResult, LevelResult, VerifyReport
 from hw_models.errors import size_text
 
 __all__ = ["print_report"]

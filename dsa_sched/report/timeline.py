@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dsa_sched.clock import RunTime
-from dsa_sched.parts import Parts
-from dsa_sched.whole_file import write_whole
+from dsa_sched.analysis.artifact_timing import RunTime
+from dsa_sched.analysis.parts import Parts
+from dsa_sched.io.atomic_write import write_whole
 from isched.timing.occupancy import Occupancy
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import Usage, usage_of_run, usage_over_time

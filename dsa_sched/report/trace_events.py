@@ -16,10 +16,10 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from dsa_sched.clock import RunTime, TimedProgram
-from dsa_sched.parts import Parts, parts_of, usual_parts
+from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram
+from dsa_sched.analysis.parts import Parts, parts_of, usual_parts
+from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.memory import MOMENTS
-from dsa_sched.whole_file import write_whole
 from isched.timing.occupancy import Occupancy
 from isched.timing.timeline import Span
 from isched.timing.utilisation import ENGINE_KINDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsa_sched.parts import Parts
+from dsa_sched.analysis.parts import Parts
 from dsa_sched.report.listing import print_listing
 from isched.timing.timeline import OVERLAPS, Timeline
 from isched.timing.utilisation import ENGINE_KINDS, Usage, usage_of_run, usage_over_time

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from codegen.generic import GenericTarget, local_memory
 from codegen.target import Target, find_target, target_members
 from dsa_sched.cli import cli
-from dsa_sched.driver import CompileOptions, plan_model
+from dsa_sched.pipeline.driver import CompileOptions, plan_model
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
@@ -105,7 +105,7 @@ def test_a_chip_without_memories_of_cores_says_so(folder: Path, chip: Chip) -> N
 
 
 def test_compiling_in_python_raises_the_same(folder: Path, chip: Chip) -> None:
-    from dsa_sched.driver import compile_model
+    from dsa_sched.pipeline.driver import compile_model
 
     with pytest.raises(TargetError, match="a code generator for abacus-v2"):
         compile_model(folder / "mine.onnx", chip, CompileOptions())

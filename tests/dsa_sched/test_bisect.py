@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
-from dsa_sched.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.cli import cli
-from dsa_sched.driver import CompileOptions
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Writer
 from dsa_sched.frontend.operators import OPERATORS
-from dsa_sched.reference import Reference
-from dsa_sched.subgraph import cut
-from dsa_sched.verify import VerifyOptions, verify_model
+from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
+from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.subgraph import cut
+from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
 from hw_models.errors import UserError

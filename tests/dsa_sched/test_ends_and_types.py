@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.batches import compile_clusters
 from dsa_sched.cli import cli
-from dsa_sched.driver import CompileOptions, compile_model
 from dsa_sched.frontend import load_model
-from dsa_sched.verify import VerifyOptions, verify_model
+from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from tests.small_models import save
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from codegen.neuralscale.target import TARGET
+from dsa_sched.analysis.explanation import Explained, explain_plan
+from dsa_sched.analysis.group_detail import detail_of
 from dsa_sched.cli import cli
 from dsa_sched.commands.options import LEVELS
-from dsa_sched.explanation import Explained, explain_plan
-from dsa_sched.group_detail import detail_of
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
 from hw_models.errors import ModelError

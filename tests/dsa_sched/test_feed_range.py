@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dsa_sched.artifact import TensorEntry
+from dsa_sched.artifact.format import TensorEntry
 from dsa_sched.cli import cli
-from dsa_sched.driver import compile_model
-from dsa_sched.feed_range import range_warnings
+from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.verification.feed_range import range_warnings
 from tests.small_models import one_node, save
 
 SHAPE = (1, 3, 2, 2)

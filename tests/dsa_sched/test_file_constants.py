@@ -12,14 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.bisect import bisect, failing_check
-from dsa_sched.driver import CompileOptions
-from dsa_sched.file_constants import compare_constants, initializer, worked_out
 from dsa_sched.frontend import constant_folding, load, load_model
 from dsa_sched.frontend.network import Network, Value
 from dsa_sched.frontend.terms import Term, from_file, number
-from dsa_sched.reference import Reference
-from dsa_sched.verify import VerifyOptions, verify_model
+from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.verification.bisect import bisect, failing_check
+from dsa_sched.verification.file_constants import compare_constants, initializer, worked_out
+from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dsa_sched.judge import (
+from dsa_sched.verification.tolerances import (
     LAYER_BOUND,
     allowance,
     difference,

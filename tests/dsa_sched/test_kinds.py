@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.driver import CompileOptions
-from dsa_sched.verify import VerifyOptions, verify_model
+from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.verification.verify import VerifyOptions, verify_model
 
 Shape = tuple[int, ...]
 Nodes = Sequence[onnx.NodeProto]

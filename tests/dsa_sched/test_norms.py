@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
-from dsa_sched.judge import LAYER_BOUND, relative_error
+from dsa_sched.verification.tolerances import LAYER_BOUND, relative_error
 from hw_models.errors import ModelError
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan

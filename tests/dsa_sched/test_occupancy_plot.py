@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from dsa_sched.artifact import Artifact
-from dsa_sched.batches import compile_clusters
+from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
-from dsa_sched.driver import CompileOptions, gather_artifact
+from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import CompileOptions, gather_artifact
 from tests.small_models import classifier, save
 
 

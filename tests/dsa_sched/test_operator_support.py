@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
+from dsa_sched.analysis.operator_support import Support, operator_support, read_operators
 from dsa_sched.cli import cli
-from dsa_sched.driver import compile_model
 from dsa_sched.frontend.decompose import LIMITS
 from dsa_sched.frontend.probes import PROBES, Probe, probes_of
-from dsa_sched.operator_support import Support, operator_support, read_operators
+from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from tests.onnx_backend.table import read_table

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
-from dsa_sched.whole_file import require_file, require_folder, write_whole
+from dsa_sched.io.atomic_write import require_file, require_folder, write_whole
 from hw_models.errors import UserError
 from tests.small_models import one_node, save
 

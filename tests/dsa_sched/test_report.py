@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dsa_sched.figures import ProgramFigures
-from dsa_sched.judge import LogitsResult, Share
+from dsa_sched.analysis.figures import ProgramFigures
+from dsa_sched.analysis.work import LayerWork, add_work
 from dsa_sched.report.json_form import report_json, write_report
 from dsa_sched.report.progress import Steps
 from dsa_sched.report.tables import print_report
-from dsa_sched.verdict import ConstantsResult, LayerResult, LevelResult, VerifyReport, failures, level_failures
-from dsa_sched.work import LayerWork, add_work
+from dsa_sched.verification.tolerances import LogitsResult, Share
+from dsa_sched.verification.verdict import (
+    ConstantsResult,
+    LayerResult,
+    LevelResult,
+    VerifyReport,
+    failures,
+    level_failures,
+)
 from hw_models.errors import UserError
 
 WORK = LayerWork(

@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from dsa_sched.judge import judge_layer
-from dsa_sched.reference import Reference
-from dsa_sched.rounded_network import LONGEST_AVERAGE
-from dsa_sched.rounding import RoundedReference
+from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.rounded_network import LONGEST_AVERAGE
+from dsa_sched.verification.rounding import RoundedReference
+from dsa_sched.verification.tolerances import judge_layer
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Array = npt.NDArray[np.floating]

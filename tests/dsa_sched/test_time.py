@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dsa_sched.artifact import Artifact, file_entry
-from dsa_sched.batches import compile_clusters
+from dsa_sched.analysis.artifact_timing import time_path
+from dsa_sched.artifact.format import Artifact, file_entry
 from dsa_sched.cli import cli
-from dsa_sched.clock import time_path
-from dsa_sched.driver import CompileOptions, gather_artifact, target_of
+from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import CompileOptions, gather_artifact, target_of
 from dsa_sched.report.clock import times_json
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
@@ -77,7 +77,7 @@ def test_equal_programs_of_several_clusters_are_timed_once(
         calls.append(streams)
         return time_streams(streams, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("dsa_sched.clock.time_streams", counted)
+    monkeypatch.setattr("dsa_sched.analysis.artifact_timing.time_streams", counted)
     run = time_path(tmp_path / "out", "stcp920")
     assert [program.timeline for program in run.programs] == expected
     assert [program.elf for program in run.programs] == [f"cluster{n}/program.elf" for n in range(4)]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from codegen.target import ClusterFiles, Execution
-from dsa_sched.artifact import Artifact
-from dsa_sched.bisect import failing_check
-from dsa_sched.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.pipeline.driver import Compilation, CompileOptions, compile_graph, compile_model
 from dsa_sched.report.json_form import FORMAT, report_json
-from dsa_sched.verdict import VerifyReport
-from dsa_sched.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
+from dsa_sched.verification.bisect import failing_check
+from dsa_sched.verification.verdict import VerifyReport
+from dsa_sched.verification.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_names
 from hw_models.errors import ModelError, PlanError, TargetError
 from isched.hazards.verify_program import verify_program
@@ -153,7 +153,7 @@ def test_a_wrong_scale_of_such_a_value_is_caught(preactivated: Compilation) -> N
 
 
 def test_bytes_moved_and_instructions_agree_with_what_the_simulator_counted(whole: Compilation) -> None:
-    from dsa_sched.work import add_work, layer_work
+    from dsa_sched.analysis.work import add_work, layer_work
 
     executions: list[Execution] = []
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from dsa_sched.driver import CompileOptions
-from dsa_sched.verdict import VerifyReport
-from dsa_sched.verify import VerifyOptions, verify_model
+from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.verification.verdict import VerifyReport
+from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import UserError
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.fuzz.onnx_graphs import models

@@ -16,7 +16,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from dsa_sched.driver import compile_model
+from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import UserError
 from tests.fuzz.onnx_graphs import models
 from tests.small_models import classifier

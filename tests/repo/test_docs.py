@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from dsa_sched.artifact.runner import PLACEHOLDERS
 from dsa_sched.cli import cli
-from dsa_sched.runner import PLACEHOLDERS
 from tests.small_models import classifier, save
 
 ROOT = Path(__file__).parents[2]

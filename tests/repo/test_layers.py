@@ -80,7 +80,7 @@ def test_no_import_goes_against_the_layers(package: str) -> None:
         ),
         ("from dsa_sched.cli import main", "codegen/target.py", "codegen may not import dsa_sched"),
         ("import importlib\nimportlib.import_module('codegen.x')", "isched/a.py", "isched may not import codegen"),
-        ("import tvm.relax", "dsa_sched/driver.py", "tvm is imported only in"),
+        ("import tvm.relax", "dsa_sched/pipeline/driver.py", "tvm is imported only in"),
         ("from tests.strategies import graphs", "hw_models/a.py", "packages do not import tests"),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_breach_is_found(source: str, path: str, said: str) -> None:
     ("source", "path"),
     [
         ("import tvm", "dsa_sched/frontend/access_maps.py"),
-        ("from hw_models.chip import Chip", "dsa_sched/driver.py"),
+        ("from hw_models.chip import Chip", "dsa_sched/pipeline/driver.py"),
         ("from . import chip", "hw_models/loading.py"),
         ("# import dsa_sched\nx = 'import dsa_sched'", "hw_models/chip.py"),
     ],
@@ -126,9 +126,8 @@ def folder_imports() -> dict[str, frozenset[str]]:
     return {folder: frozenset(targets - {folder}) for folder, targets in found.items()}
 
 
-def test_folders_of_the_partitioner_import_in_one_direction() -> None:
-    graph = {a: [b for b in targets if b.startswith("partitioner.")] for a, targets in folder_imports().items()}
-    folders = [name for name in graph if name.startswith("partitioner.")]
-    assert len(folders) >= 9
-    order = TopologicalSorter({name: graph[name] for name in folders})
-    order.prepare()  # raises CycleError, which names the circle
+def test_folders_import_in_one_direction() -> None:
+    """The packages themselves (`dsa_sched/cli.py` and the like) stand above their folders."""
+    graph = {a: sorted(targets) for a, targets in folder_imports().items() if "." in a}
+    assert len(graph) >= 40
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle

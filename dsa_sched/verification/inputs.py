@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from dsa_sched.arrays import read_arrays
-from dsa_sched.evidence import Array, Feed
-from dsa_sched.reference import Reference
+from dsa_sched.io.npz import read_arrays
+from dsa_sched.verification.evidence import Array, Feed
+from dsa_sched.verification.onnx_reference import Reference
 from hw_models.errors import ModelError
 
 __all__ = ["FeedOptions", "seeded_or_given"]

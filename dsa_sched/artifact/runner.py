@@ -23,7 +23,7 @@ from hw_models.errors import TargetError
 from hw_models.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from dsa_sched.artifact import Artifact
+    from dsa_sched.artifact.format import Artifact
 
 __all__ = ["PLACEHOLDERS", "execute", "run_command"]
 

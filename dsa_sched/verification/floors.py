@@ -12,10 +12,18 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from dsa_sched.driver import Compilation
-from dsa_sched.evidence import Array, Feed, comparable, computing_layers, file_name, logits_names, stored_values
 from dsa_sched.frontend import Model
-from dsa_sched.rounding import RoundedReference
+from dsa_sched.pipeline.driver import Compilation
+from dsa_sched.verification.evidence import (
+    Array,
+    Feed,
+    comparable,
+    computing_layers,
+    file_name,
+    logits_names,
+    stored_values,
+)
+from dsa_sched.verification.rounding import RoundedReference
 from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
 

@@ -18,18 +18,18 @@ from typing import IO
 import onnx
 
 from codegen.target import Execution
-from dsa_sched.arrays import write_arrays
-from dsa_sched.artifact import Artifact
-from dsa_sched.driver import CompileOptions, compile_model
-from dsa_sched.evidence import Loads
-from dsa_sched.feeds import seeded_or_given
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import load_model
-from dsa_sched.reference import Reference
-from dsa_sched.runner import execute
-from dsa_sched.subgraph import Part, cut
-from dsa_sched.verdict import LayerResult, VerifyReport
-from dsa_sched.verify import VerifyOptions, judged_twins, verify_compiled
-from dsa_sched.whole_file import require_folder, write_whole
+from dsa_sched.io.atomic_write import require_folder, write_whole
+from dsa_sched.io.npz import write_arrays
+from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.verification.evidence import Loads
+from dsa_sched.verification.inputs import seeded_or_given
+from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.subgraph import Part, cut
+from dsa_sched.verification.verdict import LayerResult, VerifyReport
+from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.scratch import scratch_folder

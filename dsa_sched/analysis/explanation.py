@@ -14,9 +14,9 @@ from pathlib import Path
 
 from codegen.generic import GenericTarget
 from codegen.target import find_target
-from dsa_sched.batches import PerPass, plan_clusters
-from dsa_sched.driver import CompileOptions
-from dsa_sched.letters import letter
+from dsa_sched.analysis.letters import letter
+from dsa_sched.pipeline.batches import PerPass, plan_clusters
+from dsa_sched.pipeline.driver import CompileOptions
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -125,7 +125,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Explained:
-    """An explanation with all that it was made of; `dsa_sched.group_detail` asks it about one group."""
+    """An explanation with all that it was made of; `dsa_sched.analysis.group_detail` asks it about one group."""
 
     explanation: Explanation
     graph: Graph

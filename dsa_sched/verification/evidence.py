@@ -13,11 +13,11 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.artifact import from_device, to_device
-from dsa_sched.driver import Compilation
+from dsa_sched.artifact.format import from_device, to_device
 from dsa_sched.frontend import Model
-from dsa_sched.judge import Share, first_difference, judge_layer, relative_error, sample_points
-from dsa_sched.verdict import LevelResult
+from dsa_sched.pipeline.driver import Compilation
+from dsa_sched.verification.tolerances import Share, first_difference, judge_layer, relative_error, sample_points
+from dsa_sched.verification.verdict import LevelResult
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
 from partitioner.ir.graph import Constants, Graph

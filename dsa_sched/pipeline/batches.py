@@ -14,7 +14,9 @@ from typing import Literal
 
 from codegen.generic import GenericTarget
 from codegen.target import Target, find_target
-from dsa_sched.driver import (
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.refusals import Judge
+from dsa_sched.pipeline.driver import (
     Compilation,
     CompileOptions,
     compile_model,
@@ -23,8 +25,6 @@ from dsa_sched.driver import (
     plan_model,
     target_of,
 )
-from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip

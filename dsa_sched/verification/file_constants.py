@@ -17,10 +17,10 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dsa_sched.evidence import Dump, Feed
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.terms import Term
-from dsa_sched.verdict import ConstantsResult
+from dsa_sched.verification.evidence import Dump, Feed
+from dsa_sched.verification.verdict import ConstantsResult
 from partitioner.ir.graph import Tensor
 
 __all__ = ["compare_constants", "initializer", "worked_out"]

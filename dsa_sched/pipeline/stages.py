@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import prod
 
 from codegen.target import symbol_of
-from dsa_sched.artifact import GRAPH_FILE, PLAN_FILE, Artifact
+from dsa_sched.artifact.format import GRAPH_FILE, PLAN_FILE, Artifact
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Graph
 from partitioner.ir.graph_text import parse_graph

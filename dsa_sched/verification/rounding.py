@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dsa_sched.rounded_network import Array, RoundedNetwork, Values, given, half
+from dsa_sched.verification.rounded_network import Array, RoundedNetwork, Values, given, half
 from hw_models.errors import ModelError
 
 __all__ = ["RoundedReference"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dsa_sched.artifact import GRAPH_FILE, PLAN_FILE
-from dsa_sched.clock import RunTime
-from dsa_sched.letters import letter
-from dsa_sched.stages import artifact_parts
+from dsa_sched.analysis.artifact_timing import RunTime
+from dsa_sched.analysis.letters import letter
+from dsa_sched.artifact.format import GRAPH_FILE, PLAN_FILE
+from dsa_sched.pipeline.stages import artifact_parts
 from hw_models.errors import TargetError
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import Usage, usage_by

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dsa_sched.figures import ProgramFigures
-from dsa_sched.judge import LAYER_BOUND, LogitsResult, Share
-from dsa_sched.work import LayerWork
+from dsa_sched.analysis.figures import ProgramFigures
+from dsa_sched.analysis.work import LayerWork
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, Share
 
 __all__ = ["ConstantsResult", "LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
 

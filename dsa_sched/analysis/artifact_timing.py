@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from codegen.target import MadeFor, Target
-from dsa_sched.artifact import Artifact
-from dsa_sched.collector import uncollected
-from dsa_sched.driver import target_of
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.pipeline.driver import target_of
+from dsa_sched.pipeline.gc_pause import uncollected
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from codegen.target import ClusterFiles
-from dsa_sched.whole_file import real_path
+from dsa_sched.io.atomic_write import real_path
 from hw_models.errors import ModelError, TargetError
 from hw_models.scratch import NEW, OLD, scratch_folder
 from partitioner.cost.micro_batching import pass_count
@@ -210,8 +210,8 @@ class Artifact:
     ) -> dict[str, Array]:
         """Run the network on `inputs` (ONNX layout and dtype) and return its outputs, likewise.
 
-        `runner` is the command of another simulator or a board, see `dsa_sched.runner`. Raises ModelError for wrong
-        inputs, TargetError when the run fails.
+        `runner` is the command of another simulator or a board, see `dsa_sched.artifact.runner`. Raises ModelError for
+        wrong inputs, TargetError when the run fails.
         """
         if not self.manifest.divided:
             return self._pass(inputs, 0, runner, seed)
@@ -233,7 +233,7 @@ class Artifact:
 
     def _pass(self, inputs: Mapping[str, Array], number: int, runner: str | None, seed: int) -> dict[str, Array]:
         """One run of one program."""
-        from dsa_sched.runner import execute
+        from dsa_sched.artifact.runner import execute
 
         dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.programs[number].outputs)
         done = execute(self, self.encode(inputs, number), dumps, runner, seed, number)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.evidence import Array, Feed
+from dsa_sched.verification.evidence import Array, Feed
 
 __all__ = ["Part", "cut"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from dsa_sched.explanation import Explained, GroupFacts
+from dsa_sched.analysis.explanation import Explained, GroupFacts
 from hw_models.errors import ModelError
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Exchange, Group, Plan, Step

@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.whole_file import write_whole
+from dsa_sched.io.atomic_write import write_whole
 from hw_models.errors import UserError, size_text
 
 __all__ = ["read_arrays", "write_arrays"]

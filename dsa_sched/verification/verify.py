@@ -23,9 +23,12 @@ from pathlib import Path
 from time import perf_counter
 
 from codegen.target import Execution
-from dsa_sched.artifact import Artifact
-from dsa_sched.driver import Compilation, CompileOptions, compile_graph, compile_model
-from dsa_sched.evidence import (
+from dsa_sched.analysis.figures import program_figures
+from dsa_sched.analysis.work import LayerWork, add_work, layer_work
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.runner import execute
+from dsa_sched.pipeline.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.verification.evidence import (
     Dump,
     Feed,
     Loads,
@@ -42,16 +45,13 @@ from dsa_sched.evidence import (
     stored_values,
     worst_error,
 )
-from dsa_sched.feed_range import range_warnings
-from dsa_sched.feeds import seeded_or_given
-from dsa_sched.figures import program_figures
-from dsa_sched.file_constants import compare_constants
-from dsa_sched.floors import Floors, start_floors
-from dsa_sched.judge import LAYER_BOUND, LogitsResult, judge_logits
-from dsa_sched.reference import Reference
-from dsa_sched.runner import execute
-from dsa_sched.verdict import LayerResult, VerifyReport, failures, level_failures
-from dsa_sched.work import LayerWork, add_work, layer_work
+from dsa_sched.verification.feed_range import range_warnings
+from dsa_sched.verification.file_constants import compare_constants
+from dsa_sched.verification.floors import Floors, start_floors
+from dsa_sched.verification.inputs import seeded_or_given
+from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
+from dsa_sched.verification.verdict import LayerResult, VerifyReport, failures, level_failures
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
@@ -95,8 +95,9 @@ def verify_model(
 ) -> VerifyReport:
     """Compile a model, run it and judge the run.
 
-    `runner` is the command of another simulator or a board (see `dsa_sched.runner`). Raises UserError for a model, chip
-    or command that cannot be used and for a run that ends in a fault; wrong results are `failures` of the report.
+    `runner` is the command of another simulator or a board (see `dsa_sched.artifact.runner`). Raises UserError for a
+    model, chip or command that cannot be used and for a run that ends in a fault; wrong results are `failures` of the
+    report.
     """
     started = perf_counter()
     whole = compile_model(source, chip, replace(compile_options, keep_values=True), progress)

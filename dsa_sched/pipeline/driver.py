@@ -15,7 +15,7 @@ from pathlib import Path
 
 from codegen.generic import GenericTarget
 from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
-from dsa_sched.artifact import (
+from dsa_sched.artifact.format import (
     FORMAT,
     GRAPH_FILE,
     PLAN_FILE,
@@ -26,9 +26,9 @@ from dsa_sched.artifact import (
     TensorEntry,
     file_entry,
 )
-from dsa_sched.collector import uncollected
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.refusals import Judge
+from dsa_sched.pipeline.gc_pause import uncollected
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsa_sched.driver import Compilation
-from dsa_sched.work import add_work, layer_work
+from dsa_sched.analysis.work import add_work, layer_work
+from dsa_sched.pipeline.driver import Compilation
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_program

@@ -1,0 +1,1 @@
+"""A compilation from file to artifact: the stages, in order."""
