@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.generic import GenericTarget
+from codegen.generic import generic_target
 from codegen.target import find_target
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
@@ -150,7 +150,7 @@ def explain_model(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     model, plan = plan_clusters(source, described, clusters, options, progress, per_pass)
     progress("laying out")
-    target = find_target(described.isa) or GenericTarget(described.isa)
+    target = find_target(described.isa) or generic_target(described)
     return explain_plan(plan, model.graph, described, target)
 
 
