@@ -59,6 +59,7 @@ from hw_models.resizing import resized
 from hw_models.routes import main_memory
 from isched.lowering.main_memory_allocation import place_tensors
 from isched.timing.cycle_model import time_program
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.plan import MOVES, Plan
 from partitioner.memory.memory_plan import lay_out, walked
@@ -169,18 +170,20 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
     for network in networks:
         model = load_model(network, {}, NETWORKS[network])
         tiler = Tiler.of(model.graph, TARGET, chip)
-        plan = make_plan(model.graph, model.constants, chip, TARGET, "O3")
+        plan = make_plan(PlanContext(model.graph, model.constants, chip, TARGET), "O3")
         for group in plan.groups:
             if len(group.layers) < 3:
                 continue
             try:
                 one = alone(plan, group.name, main_memory(chip))
-                walk = walked(one, model.graph, chip, TARGET, tiler, group.inputs(model.graph))
+                walk = walked(one, PlanContext(model.graph, {}, chip, TARGET), group.inputs(model.graph))
             except UserError as error:
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue
-            groups.append(tuple(held_values(walk, walk.local.memory).values()))
-        whole.append(network_values(make_plan(model.graph, model.constants, chip, TARGET, "O0"), model.graph))
+            groups.append(tuple(held_values(walk, walk.ctx.local.memory).values()))
+        whole.append(
+            network_values(make_plan(PlanContext(model.graph, model.constants, chip, TARGET), "O0"), model.graph)
+        )
         print(f"{network}: {len(plan.groups)} groups, {len(whole[-1])} values", flush=True)
     return groups, whole
 
@@ -272,7 +275,7 @@ def measure_plans(cases: Iterable[tuple[str, int, int]]) -> Iterator[Row]:
         for spill in SPILLS:
             row: Row = {"network": network, "batch_per_cluster": batch, "data_bytes": data_bytes, "spill": spill}
             try:
-                plan = make_plan(model.graph, model.constants, chip, TARGET, "O3", spill)
+                plan = make_plan(PlanContext(model.graph, model.constants, chip, TARGET), "O3", spill)
             except UserError as error:
                 yield {**row, "refusal": error.line}
                 continue
@@ -287,7 +290,7 @@ def plan_figures(plan: Plan, model: Model, chip: Chip) -> Row:
     return {
         "instances": [group.split.instances for group in plan.groups],
         "spilled": sum(exchange.scope != "" for group in plan.groups for exchange in group.exchanges),
-        "model_cycles": plan_cycles(plan, model.graph, chip, TARGET).cycles,
+        "model_cycles": plan_cycles(plan, PlanContext(model.graph, {}, chip, TARGET)).cycles,
         "clock_cycles": clock_cycles(plan, model, chip, CompileOptions("O3")),
         "scheduled_cycles": clock_cycles(plan, model, chip, CompileOptions("O3", schedule=True)),
     }
@@ -302,9 +305,9 @@ def measure_main_memory(cases: Iterable[tuple[str, int, str]], chip: Chip) -> It
     for network, batch, level in cases:
         model = load_model(network, {}, batch)
         graph = model.graph
-        plan = make_plan(graph, model.constants, chip, TARGET, level)
-        layout = lay_out(plan, graph, chip, TARGET, Tiler.of(graph, TARGET, chip))
-        kept, shared = (place_tensors(graph, chip, 0, layout, keep) for keep in (True, False))
+        plan = make_plan(PlanContext(graph, model.constants, chip, TARGET), level)
+        layout = lay_out(plan, PlanContext(graph, {}, chip, TARGET))
+        kept, shared = (place_tensors(PlanContext(graph, {}, chip, TARGET), 0, layout, keep) for keep in (True, False))
         yield {
             "network": network,
             "batch_per_cluster": batch,

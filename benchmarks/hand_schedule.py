@@ -16,6 +16,7 @@ from math import prod
 
 from hw_models.chip import Chip
 from hw_models.errors import UserError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
@@ -65,8 +66,8 @@ def hand_plans(graph: Graph, chip: Chip, target: PlanTarget) -> tuple[Variant, .
 
 def _refusal(plan: Plan, workshop: Workshop) -> str:
     try:
-        verify_plan(plan, workshop.graph, workshop.chip, workshop.target)
-        lay_out(plan, workshop.graph, workshop.chip, workshop.target, workshop.tiler)
+        verify_plan(plan, PlanContext(workshop.graph, {}, workshop.chip, workshop.target))
+        lay_out(plan, PlanContext(workshop.graph, {}, workshop.chip, workshop.target))
     except UserError as error:
         return str(error)
     return ""

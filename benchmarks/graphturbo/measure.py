@@ -38,10 +38,10 @@ from isched.scheduling.schedule import schedule_program
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_by
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import make_plan
-from partitioner.tiling.tiling import Tiler
 
 __all__ = ["ALONE", "VARIANTS", "Compiled", "Run", "compiled", "matrix_by_stage", "on_chip", "run"]
 
@@ -92,7 +92,7 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
             continue
         start = time.process_time()
         model = load_model(configuration.network, {}, batch)
-        plan = make_plan(model.graph, model.constants, chip, TARGET, VARIANTS[variant])
+        plan = make_plan(PlanContext(model.graph, model.constants, chip, TARGET), VARIANTS[variant])
         program = _lowered(plan, model, chip, overlap=variant == "ordering")
         lowered = time.process_time() - start
         seconds = lowered + _rest(program, model, chip, variant in configuration.compile_seconds)
@@ -115,7 +115,7 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
 def _lowered(plan: Plan, model: Model, chip: Chip, overlap: bool, apart: bool = False) -> Program:
     """Addresses by liveness alone, as published; with `apart` as this compiler gives them out by itself."""
     base = TARGET.data_base_bytes
-    return lower_plan(plan, model.graph, model.constants, chip, TARGET, base, False, overlap, apart=apart)
+    return lower_plan(plan, Context(model.graph, model.constants, chip, TARGET), base, False, overlap, apart=apart)
 
 
 def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
@@ -129,7 +129,7 @@ def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
 
 def _tensors(plan: Plan, model: Model, chip: Chip) -> tuple[int, int, int]:
     """Outputs of layers in DDR, LLB and L1, each instance's counted."""
-    layout = lay_out(plan, model.graph, chip, TARGET, Tiler.of(model.graph, TARGET, chip))
+    layout = lay_out(plan, PlanContext(model.graph, {}, chip, TARGET))
     found = tensors_by_memory(plan, layout)
     return found.get("DDR", 0), found.get("LLB", 0), found.get("L1", 0)
 

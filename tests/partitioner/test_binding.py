@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import group_layers
 from partitioner.ir.plan import Binding
 from partitioner.ir.regions import box_size, full_box
@@ -40,7 +41,7 @@ def bound(shape: tuple[int, int, int, int], channels: int, cores: int = 8) -> Bi
     graph, _ = builder.build(y)
     (layer,), _ = group_layers(graph)
     chip = small_chip(cores=cores)
-    binding, _ = bind(graph, layer, full_box(graph.by_name[y].shape), TARGET, chip)
+    binding, _ = bind(PlanContext(graph, {}, chip, TARGET), layer, full_box(graph.by_name[y].shape))
     return binding
 
 

@@ -7,6 +7,7 @@ import pytest
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import (
     Floor,
     binding_floor,
@@ -42,9 +43,9 @@ def network(batch: int = 2) -> tuple[Graph, Constants]:
 
 
 def traffic_of(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str) -> Traffic:
-    plan = make_plan(graph, constants, chip, target, level)
+    plan = make_plan(PlanContext(graph, constants, chip, target), level)
     tiler = Tiler.of(graph, target, chip)
-    return plan_traffic(plan, lay_out(plan, graph, chip, target, tiler), graph, chip, tiler)
+    return plan_traffic(plan, lay_out(plan, PlanContext(graph, {}, chip, target)), PlanContext(graph, {}, chip, TARGET))
 
 
 def cycles(floors: tuple[Floor, ...]) -> dict[str, float]:

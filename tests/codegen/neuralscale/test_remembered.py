@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from codegen.neuralscale.kernels.tile_cache import images_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.kernels.dispatch import template_of
-from codegen.neuralscale.kernels.tile_cache import images_of
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.templates.tile import Tile
 from partitioner.ir.graph import Constants, Graph
