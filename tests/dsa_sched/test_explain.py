@@ -282,9 +282,8 @@ def test_a_spilled_value_says_where_its_readers_find_it() -> None:
         y = builder.elementwise("relu", builder.conv(y, 32))
     graph, constants = builder.build(builder.conv(builder.concat(3, first, y), 16))
     chip = small_chip(data_bytes=8 << 10)
-    explained = explain_plan(
-        make_plan(PlanContext(graph, constants, chip, TARGET), "O3", "longest"), PlanContext(graph, {}, chip, TARGET)
-    )
+    ctx = PlanContext(graph, constants, chip, TARGET)
+    explained = explain_plan(make_plan(ctx, "O3", "longest"), ctx)
     (group,) = explained.explanation.groups
     console = Console(file=StringIO(), width=200)
     print_detail(explained.explanation, detail_of(explained, group.name), console)

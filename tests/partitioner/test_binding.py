@@ -70,8 +70,9 @@ def test_channels_are_cut_at_the_width_of_the_matrix_array() -> None:
     x = builder.input("x", 1, 8, 8, 96)
     names = (builder.conv(x, 256), builder.conv(x, 40), builder.conv(x, 96, groups=96), builder.conv(x, 96, groups=2))
     graph, _ = builder.build(*names)
+    ctx = PlanContext(graph, {}, stcp920(), TARGET)
     layers, _ = group_layers(graph)
     boxes = [full_box(graph.by_name[layer.output].shape) for layer in layers]
-    quanta = [cut_quanta(graph, layer, box, TARGET, stcp920())[3] for layer, box in zip(layers, boxes, strict=True)]
+    quanta = [cut_quanta(ctx, layer, box)[3] for layer, box in zip(layers, boxes, strict=True)]
     assert quanta == [32, 1, 32, 32]
     assert box_size(boxes[0]) == 8 * 8 * 256

@@ -35,13 +35,8 @@ def plan_of(level: str) -> Plan:
 
 @cache
 def traffic_of(level: str) -> Traffic:
-    graph, chip = resnet50().graph, stcp920()
-    return plan_traffic(
-        plan_of(level),
-        lay_out(plan_of(level), PlanContext(graph, {}, chip, TARGET)),
-        PlanContext(graph, {}, chip, TARGET),
-        tiles=False,
-    )
+    ctx = PlanContext(resnet50().graph, resnet50().constants, stcp920(), TARGET)
+    return plan_traffic(plan_of(level), lay_out(plan_of(level), ctx), ctx, tiles=False)
 
 
 def test_resnet50_has_four_groups_whose_factors_fall_as_the_maps_shrink() -> None:

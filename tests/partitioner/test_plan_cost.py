@@ -68,6 +68,6 @@ def test_launch_and_barriers_count_once_a_run() -> None:
 
 def test_values_that_stay_on_the_chip_make_a_plan_cheaper() -> None:
     graph, constants = residual(4)
-    costs = {level: plan_cycles(make_plan(PlanContext(graph, constants, stcp920(), TARGET), level), PlanContext(graph, {}, stcp920(), TARGET))
-             for level in ("O0", "O1")}  # fmt: skip
+    ctx = PlanContext(graph, constants, stcp920(), TARGET)
+    costs = {level: plan_cycles(make_plan(ctx, level), ctx) for level in ("O0", "O1")}
     assert costs["O1"].cycles < costs["O0"].cycles

@@ -108,12 +108,8 @@ def test_random_networks_keep_their_bits(seed: int, policy: str) -> None:
 def test_auto_takes_the_cheaper_plan_and_says_both_numbers(kib: int) -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=kib * KIB)
-    cycles = {
-        spill: plan_cycles(
-            make_plan(PlanContext(graph, constants, chip, TARGET), "O3", spill), PlanContext(graph, {}, chip, TARGET)
-        ).cycles
-        for spill in ("none", "cost")
-    }
+    ctx = PlanContext(graph, constants, chip, TARGET)
+    cycles = {spill: plan_cycles(make_plan(ctx, "O3", spill), ctx).cycles for spill in ("none", "cost")}
     plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3", "auto")
     assert plan_cycles(plan, PlanContext(graph, {}, chip, TARGET)).cycles == min(cycles.values())
     assert bool(spilled(plan)) == (cycles["cost"] < cycles["none"])

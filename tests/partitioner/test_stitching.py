@@ -80,10 +80,8 @@ def test_a_view_whose_name_leaves_is_a_group_of_its_own() -> None:
 def test_a_target_without_templates_is_planned_too() -> None:
     graph, constants = cheap_chain()
     target = GenericTarget("any")
-    verify_plan(
-        make_plan(PlanContext(graph, constants, stcp920(), target), "astitch"),
-        PlanContext(graph, {}, stcp920(), target),
-    )
+    ctx = PlanContext(graph, constants, stcp920(), target)
+    verify_plan(make_plan(ctx, "astitch"), ctx)
 
 
 @st.composite

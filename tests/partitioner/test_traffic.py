@@ -21,7 +21,6 @@ from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.tiling.core_regions import instance_box
 from partitioner.tiling.tile_loads import relay
-from partitioner.tiling.tiling import Tiler
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
@@ -77,20 +76,16 @@ def two_groups(base: Plan, graph: Graph, scopes: Sequence[str]) -> Plan:
 
 def counted(graph: Graph, constants: Constants, chip: Chip, plan: Plan) -> tuple[Traffic, Traffic, dict[str, int]]:
     """Traffic with and without the tiles, and what the simulator says."""
-    verify_plan(plan, PlanContext(graph, {}, chip, TARGET))
-    tiler = Tiler.of(graph, TARGET, chip)
-    layout = lay_out(plan, PlanContext(graph, {}, chip, TARGET))
-    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
+    ctx = Context(graph, constants, chip, TARGET)
+    verify_plan(plan, ctx)
+    layout = lay_out(plan, ctx)
+    program = lower_plan(plan, ctx, TARGET.data_base_bytes)
     verify_program(program, chip)
     compiled = Compiled(graph, constants, chip, plan, program)
     place = {p.tensor: TARGET.address(p.memory, p.offset_bytes) for p in program.placements}
     loads = {place[name]: bits.tobytes() for name, bits in compiled.inputs().items()}
     moved = dict(TARGET.run(compiled.files, loads, (), 0).moved_bytes)
-    return (
-        plan_traffic(plan, layout, PlanContext(graph, {}, chip, TARGET)),
-        plan_traffic(plan, layout, PlanContext(graph, {}, chip, TARGET), tiles=False),
-        moved,
-    )
+    return plan_traffic(plan, layout, ctx), plan_traffic(plan, layout, ctx, tiles=False), moved
 
 
 def between_memories(traffic: Traffic) -> dict[str, int]:
