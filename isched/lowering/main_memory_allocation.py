@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hw_models.chip import Chip
-from hw_models.errors import DoesNotFit, Holder
+from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Holder, Infeasible
 from hw_models.routes import main_memory
 from isched.program.program import Placement
 from partitioner.ir.graph import Graph
-from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
+from partitioner.memory.main_memory_check import held_throughout, main_overflow, roots
 from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 
@@ -55,7 +56,7 @@ def place_tensors(
     packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
     if offset + height > chip.memory(main).size_bytes:
-        raise _refusal(graph, chip, layout, offset + height, own, turns)
+        raise DoesNotFit(_overflow(graph, chip, layout, offset + height, own, turns))
     placements = [
         Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
@@ -105,12 +106,12 @@ def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
 
 
-def _refusal(
+def _overflow(
     graph: Graph, chip: Chip, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
-) -> DoesNotFit:
+) -> Infeasible:
     """What the main memory would hold in the fullest slot, the largest first."""
     layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
     _, slot = peak_bytes(turns)
     live = (item for item in turns if item.first <= slot <= item.last)
     held = [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
-    return main_refusal(graph, chip, demand_bytes, (*held_throughout(graph, own), *held))
+    return main_overflow(graph, chip, demand_bytes, (*held_throughout(graph, own), *held))

@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
-from hw_models.errors import DoesNotFit
+from hw_models.errors import required
+from hw_models.infeasible import Infeasible
 from hw_models.routes import main_memory, staging_memory
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.fit_diagnostics import holders_at, refuse_late
+from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, Local, MoveLayout, Place, Store
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
@@ -36,6 +37,7 @@ __all__ = [
     "MoveLayout",
     "Place",
     "Store",
+    "fit_layout",
     "lay_out",
     "local_part",
     "walked",
@@ -64,11 +66,26 @@ def lay_out(
     ahead: bool = False,
     apart: bool = False,
 ) -> Layout:
+    """As `fit_layout`, for a plan that is to be carried out. Raises DoesNotFit with the layer or value that found no
+    room, and PlanError for a plan that contradicts itself."""
+    return required(fit_layout(plan, graph, chip, target, tiler, given, ahead, apart))
+
+
+def fit_layout(
+    plan: Plan,
+    graph: Graph,
+    chip: Chip,
+    target: PlanTarget,
+    tiler: Tiler | None = None,
+    given: tuple[str, ...] = (),
+    ahead: bool = False,
+    apart: bool = False,
+) -> Layout | Infeasible:
     """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
     `ahead`, rounds are small enough that the next one can be staged while one is worked on. With `apart`, what lives in
     layers that follow each other has places of its own where there is room.
 
-    Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
+    Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
     tiler = tiler or Tiler.of(graph, target, chip)
@@ -98,7 +115,7 @@ def local_part(layers: Iterable[Layer], graph: Graph, chip: Chip, target: PlanTa
     return Local("", "")
 
 
-def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
+def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout | Infeasible:
     """Offsets for all items, then rounds and tiles in what is left."""
     chip, graph = walk.chip, walk.graph
     pins: dict[str, str] = {}
@@ -115,15 +132,19 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
     offsets: dict[str, int] = {}
     gaps: dict[str, dict[int, tuple[int, int]]] = {}
     peaks: dict[str, int] = {}
+    workspaces = _wanted(walk, tiler)
+    if isinstance(workspaces, Infeasible):
+        return workspaces
     for memory, capacity, wanted in (
-        (walk.local.memory, bound, _wanted(walk, tiler)),
+        (walk.local.memory, bound, workspaces),
         (walk.staging, chip.memory(walk.staging).size_bytes, {}),
     ):
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
         packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if apart else 0)
-        refuse_late(walk, memory, items[memory], packing, capacity)
+        if (late := unplaced(walk, memory, items[memory], packing, capacity)) is not None:
+            return late
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
         clear = ROOM_APART if apart and memory == walk.local.memory else 0
@@ -139,11 +160,10 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
             gap = gaps.get(walk.local.memory, {}).get(entry.slot, (0, bound))
             room = {(walk.local.memory, walk.local.part): (gap[0] + start, gap[1])}
             staging = gaps[walk.staging].get(entry.slot, (0, chip.memory(walk.staging).size_bytes))
-            try:
-                layouts.append(_layer(walk, places, entry, room, staging, tiler, ahead))
-            except DoesNotFit as error:
-                there = items.get(error.where.split(" ")[0], ())
-                raise error.held_by(holders_at(walk, there, entry.slot)) from error
+            layout = _layer(walk, places, entry, room, staging, tiler, ahead)
+            if isinstance(layout, Infeasible):
+                return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
+            layouts.append(layout)
         steps.append(tuple(layouts))
     pinned = {
         name: (Place(walk.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
@@ -152,7 +172,7 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
     return Layout(tuple(steps), frozenset(walk.stored), pinned, walk.local, walk.staging, peaks)
 
 
-def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int]:
+def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int] | Infeasible:
     """Bytes of workspace that each layer would use if all of the local memory were free, at most half of it."""
     if not any(walk.memory[key] == walk.local.memory for key in walk.items):
         return {}
@@ -163,6 +183,8 @@ def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int]:
             number = max(range(len(entry.boxes)), key=lambda n: box_size(entry.boxes[n]))
             residents = _residents(walk, entry, entry.step.binding.cores[number])
             used = tiler.workspace(entry.layer, entry.boxes[number], residents, walk.local.memory, walk.local.part)
+            if isinstance(used, Infeasible):
+                return used
             wanted[entry.slot] = min(half, used)
     return wanted
 
@@ -226,7 +248,7 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
 
 def _layer(
     walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], tiler: Tiler, ahead: bool
-) -> LayerLayout:
+) -> LayerLayout | Infeasible:
     graph, chip, layer, ids = walk.graph, walk.chip, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
     destination = places.of(entry.destination, SHARED) if entry.destination else None
@@ -239,15 +261,18 @@ def _layer(
     to_main = destination is not None and destination.memory == walk.main
     stager = Stager(graph, layer, chip, walk.reads, walk.staging, staged, to_main, staging[1])
     small = min(staging[1], chip.memory(walk.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
-    try:
-        rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
-    except DoesNotFit:
+    rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
+    if isinstance(rounds, Infeasible) and small < staging[1]:
         rounds = _rounds(walk, entry, stager)
+    if isinstance(rounds, Infeasible):
+        return rounds
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
         for turn in rounds:
             if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                tiler.require(layer, turn.boxes[number], residents, room)
+                lack = tiler.infeasible(layer, turn.boxes[number], residents, room)
+                if lack is not None:
+                    return lack
     return LayerLayout(
         layer=layer,
         slot=entry.slot,
@@ -273,7 +298,7 @@ def _layer(
     )
 
 
-def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
+def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infeasible:
     """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
     graph, chip, target, layer = walk.graph, walk.chip, walk.target, entry.layer
     shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
@@ -281,7 +306,5 @@ def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
     wide = cut_quanta(graph, layer, box, target, chip)
     if shared:
         return shared_rounds(stager, box, entry.step.binding.pieces, wide)
-    try:
-        return own_rounds(stager, entry.boxes, wide)
-    except DoesNotFit:
-        return own_rounds(stager, entry.boxes, target.quanta(graph, layer))
+    found = own_rounds(stager, entry.boxes, wide)
+    return found if not isinstance(found, Infeasible) else own_rounds(stager, entry.boxes, target.quanta(graph, layer))

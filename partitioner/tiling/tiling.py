@@ -15,7 +15,8 @@ from math import prod
 
 from hw_models.chip import Chip, Memory
 from hw_models.cost import vector_cycles
-from hw_models.errors import DoesNotFit
+from hw_models.errors import required
+from hw_models.infeasible import Infeasible, LayerSubject, Lever
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
@@ -33,6 +34,7 @@ from partitioner.tiling.core_regions import Reads, layer_reads
 
 __all__ = [
     "EVERYWHERE",
+    "Overflow",
     "Sizes",
     "Tiler",
     "Tiles",
@@ -43,8 +45,8 @@ __all__ = [
     "choose_tiles",
     "cut_counts",
     "demand_bytes",
-    "does_not_fit",
     "middle",
+    "no_tile",
     "outer_counts",
     "overflow",
     "part_bytes",
@@ -119,12 +121,26 @@ def bounds_of(chip: Chip, place: tuple[str, str], room: Room) -> tuple[int, int]
     return room[place] if place in room else (part_start(chip, *place), part_bytes(chip, *place))
 
 
-def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> tuple[str, int, int] | None:
-    """(place, demand, bound) in bytes of the first memory that buffers overflow; None when they fit."""
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Buffers need `demand_bytes` of a memory, or a part of it, that has `room_bytes` for them."""
+
+    memory: str
+    part: str
+    demand_bytes: int
+    room_bytes: int
+
+    @property
+    def missing_bytes(self) -> int:
+        return self.demand_bytes - self.room_bytes
+
+
+def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> Overflow | None:
+    """The first memory, or part of one, that buffers overflow; None when they fit."""
     for (memory, part), demand in demand_bytes(chip, sizes).items():
         bound = room[memory, part][1] if (memory, part) in room else part_bytes(chip, memory, part)
         if demand > bound:
-            return f"{memory} ({part} buffer)" if part else memory, demand, bound
+            return Overflow(memory, part, demand, bound)
     return None
 
 
@@ -138,7 +154,7 @@ def choose_tiles(
     room: Room = EVERYWHERE,
     cheapest: bool = True,
     twice: bool = False,
-) -> tuple[Tiling, float]:
+) -> tuple[Tiling, float] | Infeasible:
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
     and no number where `cheapest` is not asked for, which is many times faster.
 
@@ -147,16 +163,15 @@ def choose_tiles(
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
-    buffer), at any multiple that the target allows. Raises DoesNotFit when the smallest tile is too large.
+    buffer), at any multiple that the target allows. Infeasible when the smallest tile is too large.
     """
     best: tuple[float, int, Tiling] | None = None
-    closest: tuple[int, str, int, int] | None = None
+    closest: Overflow | None = None
     for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
         for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room, twice):
             if over := overflow(chip, _spare_sizes(used, False), room):
-                where, demand, bound = over
-                if closest is None or demand - bound < closest[0]:
-                    closest = (demand - bound, where, demand, bound)
+                if closest is None or over.missing_bytes < closest.missing_bytes:
+                    closest = over
                 continue
             if not cheapest:
                 return Tiling(counts, quanta), 0.0
@@ -173,8 +188,7 @@ def choose_tiles(
         if best is not None:
             return best[2], best[0]
     assert closest is not None  # every candidate overflowed something
-    _, where, demand, bound = closest
-    raise does_not_fit(layer, where, demand, bound)
+    return no_tile(layer, closest)
 
 
 def _candidates(
@@ -222,6 +236,19 @@ class Tiles:
     fits: tuple[Fit, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A tiling, the bytes that one of its tiles uses by (memory, part), and its cycles when nothing overlaps."""
+
+    tiling: Tiling
+    used_bytes: dict[tuple[str, str], int]
+    cycles: float
+
+    def within(self, room: Room) -> bool:
+        """Whether a tile finds its place in the room that there is."""
+        return all(self.used_bytes.get(place, 0) <= size for place, (_, size) in room.items())
+
+
 @dataclass(frozen=True)
 class Tiler:
     """Chooses tiles and remembers: pieces of one shape with the same residents share a tiling, unless a border made it
@@ -231,7 +258,7 @@ class Tiler:
     target: PlanTarget
     chip: Chip
     reads: Reads
-    known: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
+    known: dict[object, Choice] = field(default_factory=dict)
     """What was chosen, by layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
 
     @staticmethod
@@ -240,21 +267,26 @@ class Tiler:
 
     def choose(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiling:
         """The tiling of a piece. Raises DoesNotFit."""
-        return self._best(layer, piece, residents, room)[0]
+        return required(self._best(layer, piece, residents, room)).tiling
 
-    def cycles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> float:
-        """Cycles of a piece in the tiling that is chosen, when nothing overlaps. Raises DoesNotFit."""
-        return self._best(layer, piece, residents, room)[2]
+    def cycles(
+        self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
+    ) -> float | Infeasible:
+        """Cycles of a piece in the tiling that is chosen, when nothing overlaps."""
+        best = self._best(layer, piece, residents, room)
+        return best if isinstance(best, Infeasible) else best.cycles
 
-    def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int:
+    def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int | Infeasible:
         """Bytes of a part of a memory that the coarsest tile of `piece` uses when all of it is free."""
-        return self._known(layer, piece, residents, EVERYWHERE, False)[1].get((memory, part), 0)
-
-    def require(self, layer: Layer, piece: Box, residents: Residents, room: Room) -> None:
-        """Raises DoesNotFit when no tile of the piece finds room."""
         free = self._known(layer, piece, residents, EVERYWHERE, False)
-        if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
-            self._known(layer, piece, residents, room, False)
+        return free if isinstance(free, Infeasible) else free.used_bytes.get((memory, part), 0)
+
+    def infeasible(self, layer: Layer, piece: Box, residents: Residents, room: Room) -> Infeasible | None:
+        """What is missing where no tile of the piece finds room; None where one does."""
+        found = self._known(layer, piece, residents, EVERYWHERE, False)
+        if not isinstance(found, Infeasible) and not found.within(room):
+            found = self._known(layer, piece, residents, room, False)
+        return found if isinstance(found, Infeasible) else None
 
     def tiles(
         self,
@@ -268,7 +300,7 @@ class Tiler:
         possible. Raises DoesNotFit."""
         tilings = [self.choose(layer, piece, residents, room)]
         if twice:
-            tilings.insert(0, self._known(layer, piece, residents, room, True, True)[0])
+            tilings.insert(0, required(self._known(layer, piece, residents, room, True, True)).tiling)
         for tiling in tilings:
             tiles = self._cut(layer, piece, residents, tiling)
             if self._all_fit(tiles, room):
@@ -298,36 +330,35 @@ class Tiler:
         fits = tuple(fit(self.graph, layer, box, work, residents, self.chip) for box, work in pairs)
         return Tiles(boxes, works, fits)
 
-    def _best(
-        self, layer: Layer, piece: Box, residents: Residents, room: Room
-    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+    def _best(self, layer: Layer, piece: Box, residents: Residents, room: Room) -> Choice | Infeasible:
         free = self._known(layer, piece, residents, EVERYWHERE, True)
-        if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
+        if isinstance(free, Infeasible) or free.within(room):
             return free
         return self._known(layer, piece, residents, room, True)
 
     def _known(
         self, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
-    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+    ) -> Choice | Infeasible:
         held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
         bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
         key = (layer.name, box_shape(piece), held, bounds, cheapest, twice)
         if key not in self.known:
-            tiling, cycles = choose_tiles(
-                self.graph, layer, piece, self.target, self.chip, residents, room, cheapest, twice
-            )
+            chosen = choose_tiles(self.graph, layer, piece, self.target, self.chip, residents, room, cheapest, twice)
+            if isinstance(chosen, Infeasible):
+                return chosen
+            tiling, cycles = chosen
             tile = middle(piece, tiling.counts, tiling.quanta)
             work = self.target.work(self.graph, layer, tile, self.chip)
             used = fit(self.graph, layer, tile, work, residents, self.chip)
-            self.known[key] = tiling, demand_bytes(self.chip, buffer_sizes((used.spare,))), cycles
+            self.known[key] = Choice(tiling, demand_bytes(self.chip, buffer_sizes((used.spare,))), cycles)
         return self.known[key]
 
 
-def does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
-    levers = ("a smaller batch or input", f"a chip with more {where.split()[0]}", "an operator with fewer channels")
-    return DoesNotFit(
-        f"layer {layer.name} (smallest tile)", demand_bytes=demand, bound_bytes=bound, where=where, levers=levers
-    )
+def no_tile(layer: Layer, over: Overflow) -> Infeasible:
+    """The smallest tile or round of a layer is too large."""
+    levers = (Lever.SMALLER_INPUT, Lever.LARGER_MEMORY, Lever.FEWER_CHANNELS)
+    subject = LayerSubject(layer.name, smallest_tile=True)
+    return Infeasible(subject, over.memory, over.part, over.demand_bytes, over.room_bytes, levers)
 
 
 def _cycles(
