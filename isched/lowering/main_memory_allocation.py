@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hw_models.errors import DoesNotFit, Holder
+from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Holder, Infeasible
 from isched.program.program import Placement
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
-from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
+from partitioner.memory.main_memory_check import held_throughout, main_overflow, roots
 from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 
@@ -54,7 +55,7 @@ def place_tensors(
     packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
     if offset + height > ctx.chip.memory(main).size_bytes:
-        raise _refusal(ctx, layout, offset + height, own, turns)
+        raise DoesNotFit(_overflow(ctx, layout, offset + height, own, turns))
     placements = [
         Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
@@ -104,12 +105,12 @@ def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
 
 
-def _refusal(
+def _overflow(
     ctx: PlanContext, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
-) -> DoesNotFit:
+) -> Infeasible:
     """What the main memory would hold in the fullest slot, the largest first."""
     layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
     _, slot = peak_bytes(turns)
     live = (item for item in turns if item.first <= slot <= item.last)
     held = [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
-    return main_refusal(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))
+    return main_overflow(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))

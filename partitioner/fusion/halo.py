@@ -15,7 +15,7 @@ from math import ceil, inf, prod
 
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, transfer_cycles, vector_cycles
-from hw_models.errors import ChipError, size_text
+from hw_models.errors import size_text
 from hw_models.routes import route, staging_memory
 from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
@@ -184,11 +184,8 @@ def _exchange(chip: Chip, local: str, size_bytes: int, pieces: int) -> float:
     if size_bytes <= 0:
         return 0.0
     share = ceil(size_bytes / max(1, min(pieces, chip.cores_per_cluster)))
-    try:
+    if any((link.source, link.destination) == (local, local) for link in chip.links):
         # Two neighbours: two transfers a core.
         return chip.assumed.sync_cycles + 2 * transfer_cycles(chip, local, local, ceil(share / 2))
-    except ChipError:
-        where = staging_memory(chip, local)
-        return (
-            chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)
-        )
+    where = staging_memory(chip, local)
+    return chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)

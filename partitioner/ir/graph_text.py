@@ -58,12 +58,17 @@ def format_graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
+TAGS = frozenset({"graph", "tensor", "op", "stage"})
+
+
 def parse_graph(text: str) -> Graph:
     """The converse of `str(graph)`. Raises TextError naming the line."""
     header: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
     tensors: list[Tensor] = []
     ops: list[tuple[Fields, list[Stage]]] = []
     for number, tag, fields in parse_lines(text):
+        if tag not in TAGS:
+            raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
         try:
             match tag:
                 case "graph":
@@ -72,15 +77,12 @@ def parse_graph(text: str) -> Graph:
                     tensors.append(_tensor(fields))
                 case "op":
                     ops.append((fields, []))
-                case "stage":
-                    ops[-1][1].append(_stage(fields))
                 case _:
-                    raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
+                    ops[-1][1].append(_stage(fields))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise TextError(who=f"line {number}", needs=f"a complete {tag} line", has=f"{error!r}") from error
         except TextError as error:
-            who = error.who if error.who.startswith("line ") else f"line {number}, {error.who}"
-            raise TextError(who=who, needs=error.needs, has=error.has) from error
+            raise TextError(who=f"line {number}, {error.who}", needs=error.needs, has=error.has) from error
     if header is None:
         raise TextError(who="text", needs="a graph line first")
     return Graph(*header, tuple(_op(fields, stages) for fields, stages in ops), tuple(tensors))

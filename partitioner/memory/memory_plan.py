@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hw_models.errors import DoesNotFit
+from hw_models.errors import required
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
-from partitioner.memory.fit_diagnostics import holders_at, refuse_late
+from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import Residents, Room
 from partitioner.tiling.core_partition import cut_quanta
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
-from partitioner.tiling.tiling import require_tile, workspace_bytes
+from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
 __all__ = [
     "SHARED",
@@ -31,6 +32,7 @@ __all__ = [
     "MoveLayout",
     "Place",
     "Store",
+    "fit_layout",
     "lay_out",
     "walked",
 ]
@@ -55,11 +57,23 @@ def lay_out(
     ahead: bool = False,
     apart: bool = False,
 ) -> Layout:
+    """As `fit_layout`, for a plan that is to be carried out. Raises DoesNotFit with the layer or value that found no
+    room, and PlanError for a plan that contradicts itself."""
+    return required(fit_layout(plan, ctx, given, ahead, apart))
+
+
+def fit_layout(
+    plan: Plan,
+    ctx: PlanContext,
+    given: tuple[str, ...] = (),
+    ahead: bool = False,
+    apart: bool = False,
+) -> Layout | Infeasible:
     """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
     `ahead`, rounds are small enough that the next one can be staged while one is worked on. With `apart`, what lives in
     layers that follow each other has places of its own where there is room.
 
-    Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
+    Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
     return _placed(walked(plan, ctx, given), ahead, apart)
@@ -75,7 +89,7 @@ def walked(plan: Plan, ctx: PlanContext, given: tuple[str, ...] = ()) -> Walk:
     return walk
 
 
-def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout:
+def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout | Infeasible:
     """Offsets for all items, then rounds and tiles in what is left."""
     ctx, chip, graph = walk.ctx, walk.ctx.chip, walk.ctx.graph
     pins: dict[str, str] = {}
@@ -90,15 +104,19 @@ def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout:
     offsets: dict[str, int] = {}
     gaps: dict[str, dict[int, tuple[int, int]]] = {}
     peaks: dict[str, int] = {}
+    workspaces = _wanted(walk)
+    if isinstance(workspaces, Infeasible):
+        return workspaces
     for memory, capacity, wanted in (
-        (ctx.local.memory, ctx.local_bytes, _wanted(walk)),
-        (walk.ctx.staging, chip.memory(walk.ctx.staging).size_bytes, {}),
+        (ctx.local.memory, ctx.local_bytes, workspaces),
+        (ctx.staging, chip.memory(ctx.staging).size_bytes, {}),
     ):
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
         packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if apart else 0)
-        refuse_late(walk, memory, items[memory], packing, capacity)
+        if (late := unplaced(walk, memory, items[memory], packing, capacity)) is not None:
+            return late
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
         clear = ROOM_APART if apart and memory == walk.ctx.local.memory else 0
@@ -113,12 +131,11 @@ def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout:
         for entry in step:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
             room = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
-            staging = gaps[walk.ctx.staging].get(entry.slot, (0, chip.memory(walk.ctx.staging).size_bytes))
-            try:
-                layouts.append(_layer(walk, places, entry, room, staging, ahead))
-            except DoesNotFit as error:
-                there = items.get(error.where.split(" ")[0], ())
-                raise error.held_by(holders_at(walk, there, entry.slot)) from error
+            staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
+            layout = _layer(walk, places, entry, room, staging, ahead)
+            if isinstance(layout, Infeasible):
+                return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
+            layouts.append(layout)
         steps.append(tuple(layouts))
     pinned = {
         name: (Place(walk.ctx.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
@@ -127,7 +144,7 @@ def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout:
     return Layout(tuple(steps), frozenset(walk.stored), pinned, walk.ctx.local, walk.ctx.staging, peaks)
 
 
-def _wanted(walk: Walk) -> dict[int, int]:
+def _wanted(walk: Walk) -> dict[int, int] | Infeasible:
     """Bytes of workspace that each layer would use if all of the local memory were free, at most half of it."""
     if not any(walk.memory[key] == walk.ctx.local.memory for key in walk.items):
         return {}
@@ -138,6 +155,8 @@ def _wanted(walk: Walk) -> dict[int, int]:
             number = max(range(len(entry.boxes)), key=lambda n: box_size(entry.boxes[n]))
             residents = _residents(walk, entry, entry.step.binding.cores[number])
             used = workspace_bytes(walk.ctx, entry.layer, entry.boxes[number], residents)
+            if isinstance(used, Infeasible):
+                return used
             wanted[entry.slot] = min(half, used)
     return wanted
 
@@ -198,7 +217,9 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
     return Residents(boxes, walk.ctx.local.part)
 
 
-def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool) -> LayerLayout:
+def _layer(
+    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool
+) -> LayerLayout | Infeasible:
     ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
     destination = places.of(entry.destination, SHARED) if entry.destination else None
@@ -211,15 +232,18 @@ def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[
     to_main = destination is not None and destination.memory == walk.ctx.main
     stager = Stager(ctx, layer, staged, to_main, staging[1])
     small = min(staging[1], ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
-    try:
-        rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
-    except DoesNotFit:
+    rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
+    if isinstance(rounds, Infeasible) and small < staging[1]:
         rounds = _rounds(walk, entry, stager)
+    if isinstance(rounds, Infeasible):
+        return rounds
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
         for turn in rounds:
             if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                require_tile(ctx, layer, turn.boxes[number], residents, room)
+                lack = missing_for_tile(ctx, layer, turn.boxes[number], residents, room)
+                if lack is not None:
+                    return lack
     return LayerLayout(
         layer=layer,
         slot=entry.slot,
@@ -245,7 +269,7 @@ def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[
     )
 
 
-def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
+def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infeasible:
     """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
     ctx, layer = walk.ctx, entry.layer
     shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
@@ -253,7 +277,7 @@ def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
     wide = cut_quanta(ctx, layer, box)
     if shared:
         return shared_rounds(stager, box, entry.step.binding.pieces, wide)
-    try:
-        return own_rounds(stager, entry.boxes, wide)
-    except DoesNotFit:
+    found = own_rounds(stager, entry.boxes, wide)
+    if isinstance(found, Infeasible):
         return own_rounds(stager, entry.boxes, ctx.target.quanta(ctx.graph, layer))
+    return found
