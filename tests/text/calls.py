@@ -18,7 +18,8 @@ from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import parse_program
-from partitioner.ir.graph import Constants, Graph
+from isched.program.target import LowerTarget
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.memory.offset_assignment import largest_gap, lowest, pack, peak_bytes
 from partitioner.ordering.methods import choose_order
@@ -51,8 +52,7 @@ def outcome(case: Case) -> str:
 def plan(case: Case) -> str:
     """graph, level -> plan, verified and read back from its own text form."""
     _require(case, ("chip", "level", "spill", "show"), ("graph",))
-    graph, constants, chip = _inputs(case)
-    made = _planned(case, graph, constants, chip)
+    made = _planned(case, _context(case))
     assert str(parse_plan(str(made))) == str(made)
     return plan_text(made, case.options.get("show", "plan"))
 
@@ -60,8 +60,7 @@ def plan(case: Case) -> str:
 def verify(case: Case) -> str:
     """graph, plan -> the sentence that says what is wrong with the plan."""
     _require(case, ("chip",), ("graph", "plan"))
-    graph, _, chip = _inputs(case)
-    verify_plan(parse_plan(case.sections["plan"]), graph, chip, TARGET)
+    verify_plan(parse_plan(case.sections["plan"]), _context(case))
     return "nothing wrong\n"
 
 
@@ -95,20 +94,20 @@ def allocation(case: Case) -> str:
 def lower(case: Case) -> str:
     """graph, level or plan -> the instructions of each core, verified and read back from their own text form."""
     _require(case, ("chip", "level", "spill", "overlap"), ("graph", "plan"))
-    graph, constants, chip = _inputs(case)
+    ctx = _context(case)
     given = case.sections.get("plan")
-    made = parse_plan(given) if given else _planned(case, graph, constants, chip)
-    verify_plan(made, graph, chip, TARGET)
+    made = parse_plan(given) if given else _planned(case, ctx)
+    verify_plan(made, ctx)
     overlap = case.options.get("overlap", "no") == "yes"
-    program = lower_plan(made, graph, constants, chip, TARGET, TARGET.data_base_bytes, overlap=overlap)
-    verify_program(program, chip)
+    program = lower_plan(made, ctx, TARGET.data_base_bytes, overlap=overlap)
+    verify_program(program, ctx.chip)
     assert str(parse_program(str(program))) == str(program)
     return program_text(program)
 
 
-def _inputs(case: Case) -> tuple[Graph, Constants, Chip]:
+def _context(case: Case) -> Context[LowerTarget]:
     graph, constants = read_graph(case.sections["graph"])
-    return graph, constants, _chip(case.options.get("chip", "stcp920"))
+    return Context(graph, constants, _chip(case.options.get("chip", "stcp920")), TARGET)
 
 
 def _chip(text: str) -> Chip:
@@ -123,8 +122,8 @@ def _chip(text: str) -> Chip:
     return small_chip(cores, data, weights, im, llb)
 
 
-def _planned(case: Case, graph: Graph, constants: Constants, chip: Chip) -> Plan:
-    return make_plan(graph, constants, chip, TARGET, case.options["level"], case.options.get("spill", "none"))
+def _planned(case: Case, ctx: PlanContext) -> Plan:
+    return make_plan(ctx, case.options["level"], case.options.get("spill", "none"))
 
 
 def _require(case: Case, options: tuple[str, ...], sections: tuple[str, ...]) -> None:
