@@ -37,7 +37,7 @@ def network() -> Model:
     x = b.conv(b.input("x", 6, 12, 12, 16), 48)
     y = b.elementwise("add", b.elementwise("relu", b.conv(x, 48)), x)
     graph, constants = b.build(b.pool("max_pool", b.conv(y, 32), (3, 3), 2, (1, 1, 1, 1)))
-    return Model(graph, constants, onnx.ModelProto(), (), "")
+    return Model(graph, dict(constants), onnx.ModelProto(), (), "")
 
 
 def compiled(model: Model, chip: Chip, level: str) -> tuple[Compilation, ref[Context[Target]]]:
