@@ -51,7 +51,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.driver import CompileOptions, compile_plan
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_plan
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip

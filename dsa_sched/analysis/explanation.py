@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.generic import GenericTarget
-from codegen.target import find_target
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
-from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.targets import planning_target, require_tiles
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -148,9 +147,9 @@ def explain_model(
     Raises ModelError, ChipError, PlanError or DoesNotFit.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    target = require_tiles(planning_target(described), "explain")
     model, plan = plan_clusters(source, described, clusters, options, progress, per_pass)
     progress("laying out")
-    target = find_target(described.isa) or GenericTarget(described.isa)
     return explain_plan(plan, model.graph, described, target)
 
 

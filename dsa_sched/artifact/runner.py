@@ -18,7 +18,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from codegen.target import ClusterFiles, Execution, find_target
+from codegen.target import ELF, ClusterFiles, Execution
+from codegen.target_registry import find_target
 from hw_models.errors import TargetError
 from hw_models.scratch import scratch_folder
 
@@ -41,6 +42,9 @@ def execute(
     """Run one program of an artifact. Raises TargetError when it cannot be run or fails."""
     files = artifact.clusters[program]
     if runner is not None:
+        kind = artifact.manifest.programs[program].execution.kind
+        if kind != ELF:
+            raise TargetError("--runner", needs="machine code, which a command can run", has=f"execution {kind}")
         return run_command(runner, files, loads, dumps)
     isa = artifact.manifest.chip.isa
     target = find_target(isa)

@@ -57,7 +57,7 @@ def explain(
     from dsa_sched.analysis.explanation import explain_model
     from dsa_sched.analysis.group_detail import detail_of
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.progress import Steps
 

@@ -20,7 +20,7 @@ from isched.lowering.main_memory_allocation import place_tensors
 from isched.lowering.staging_schedule import Turn, turns_of
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.program.program import Instr, Placement, Program, Stream
-from isched.program.target import Copy, LowerTarget
+from isched.program.target import Copy, LowerTarget, Schedulable
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan, Step
@@ -138,7 +138,10 @@ def _lower_turn(state: _Lowering, turn: Turn) -> None:
         for number, core in enumerate(turn.step.binding.cores)
         if number < len(turn.round.boxes) and box_size(turn.round.boxes[number])
     }
-    for core, tiles in (together(codes, state.target.broadcast) if state.overlap else codes).items():
+    target = state.target
+    if state.overlap and isinstance(target, Schedulable):
+        codes = together(codes, target.broadcast)
+    for core, tiles in codes.items():
         state.streams[core].extend(instr for tile in tiles for instr in (*tile.constants, *tile.work))
         _require_size(state, layer)
     if shared:

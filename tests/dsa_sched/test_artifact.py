@@ -126,7 +126,7 @@ def negative_shape(manifest: Manifest) -> None:
 
 
 def other_format(manifest: Manifest) -> None:
-    manifest["format"] = "dsa-sched-artifact/3"
+    manifest["format"] = "dsa-sched-artifact/4"
 
 
 def object_dtype(manifest: Manifest) -> None:
@@ -142,7 +142,7 @@ def no_programs(manifest: Manifest) -> None:
 
 
 def missing_elf(manifest: Manifest) -> None:
-    manifest["programs"][0]["elf"] = "cluster0/other.elf"
+    manifest["programs"][0]["execution"]["file"] = "cluster0/other.elf"
 
 
 def missing_field(manifest: Manifest) -> None:
@@ -161,7 +161,7 @@ def missing_field(manifest: Manifest) -> None:
         (bad_layout, "needs a layout of y that permutes its axes"),
         (negative_layout, "needs a layout of y that permutes its axes"),
         (negative_shape, "inputs.0.shape.1"),
-        (other_format, "needs a manifest of format dsa-sched-artifact/2"),
+        (other_format, "needs a manifest of format dsa-sched-artifact/3"),
         (object_dtype, "inputs.0.dtype"),
         (unknown_field, "run_this"),
         (no_programs, "programs"),
@@ -185,7 +185,7 @@ def test_hostile_manifests_are_refused(folder: Path, change: Callable[[Manifest]
 def test_a_manifest_that_is_cut_off_is_refused(folder: Path) -> None:
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/2; has Invalid JSON: EOF"):
+    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/3; has Invalid JSON: EOF"):
         dsa_sched.load(folder)
 
 

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import dsa_sched
-from codegen.target import find_target
+from codegen.target_registry import find_target
 from dsa_sched.cli import cli
 from dsa_sched.frontend.operators import OPERATORS, rule_of
-from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from tests.small_models import save
