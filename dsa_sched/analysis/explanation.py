@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from codegen.target import GroupTarget
+from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.targets import planning_target, require_tiles
+from dsa_sched.pipeline.targets import planning_target
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -141,14 +143,16 @@ def explain_model(
     progress: Callable[[str], None] = lambda _step: None,
     clusters: int = 1,
     per_pass: PerPass = None,
-) -> Explained:
+) -> Explained | KernelExplanation:
     """Plan a model for a chip and explain the plan: one pass of the cluster with the largest share of the batch.
 
-    Raises ModelError, ChipError, PlanError or DoesNotFit.
+    Raises ModelError, ChipError, TargetError, PlanError or DoesNotFit.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    target = require_tiles(planning_target(described), "explain")
+    target = planning_target(described)
     model, plan = plan_clusters(source, described, clusters, options, progress, per_pass)
+    if isinstance(target, GroupTarget):
+        return explain_kernels(plan, model.graph, described, target)
     progress("laying out")
     return explain_plan(plan, model.graph, described, target)
 

@@ -168,16 +168,6 @@ class Manifest(_Entry):
     tensors: tuple[TensorEntry, ...]
     files: tuple[FileEntry, ...]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_older(cls, read: object) -> object:
-        """A manifest of an older format in the words of this one. What is not of its shape stays, to be refused."""
-        if not isinstance(read, dict) or read.get("format") not in OLDER_FORMATS:
-            return read
-        programs = read.get("programs")
-        renewed = [_with_execution(program) for program in programs] if isinstance(programs, list) else programs
-        return {**read, "format": FORMAT, "programs": renewed}
-
     @property
     def divided(self) -> bool:
         """Whether the batch is divided among programs or passes."""
@@ -185,14 +175,6 @@ class Manifest(_Entry):
 
     def text(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=False) + "\n"
-
-
-def _with_execution(program: object) -> object:
-    """A program of an older format, whose executable is in `elf`."""
-    if not isinstance(program, dict) or "elf" not in program:
-        return program
-    rest = {name: value for name, value in program.items() if name != "elf"}
-    return {**rest, "execution": {"kind": ELF, "file": program["elf"]}}
 
 
 @dataclass(frozen=True)
@@ -376,7 +358,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise TargetError(str(path), needs=f"at most {MAX_MANIFEST_BYTES} bytes", has=str(path.stat().st_size))
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = _validated(path.read_bytes())
     except OSError as error:
         raise TargetError(
             str(path),
@@ -400,6 +382,28 @@ def read_manifest(path: Path) -> Manifest:
     if manifest.divided:
         _require_division(path, manifest)
     return manifest
+
+
+def _validated(data: bytes) -> Manifest:
+    """A manifest by its JSON; one of an older format is put into the words of this one. Raises ValidationError."""
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        of_format = (problem["input"] for problem in error.errors() if problem["loc"] == ("format",))
+        if next(of_format, None) not in OLDER_FORMATS:
+            raise
+    read = json.loads(data)
+    programs = read.get("programs")
+    renewed = [_with_execution(program) for program in programs] if isinstance(programs, list) else programs
+    return Manifest.model_validate_json(json.dumps({**read, "format": FORMAT, "programs": renewed}))
+
+
+def _with_execution(program: object) -> object:
+    """A program of an older format, whose executable is in `elf`; what is not of its shape stays, to be refused."""
+    if not isinstance(program, dict) or "elf" not in program:
+        return program
+    rest = {name: value for name, value in program.items() if name != "elf"}
+    return {**rest, "execution": {"kind": ELF, "file": program["elf"]}}
 
 
 def _require_division(path: Path, manifest: Manifest) -> None:

@@ -28,7 +28,7 @@ from isched.program.program import Program
 from isched.program.target import Timeable
 from isched.scheduling.schedule import scheduled_lowering
 from partitioner.ir.plan import Plan
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.registry import LEVELS, make_plan, require_level
 
 __all__ = ["compile_graph", "compile_model", "compile_plan", "plan_model"]
 
@@ -47,8 +47,9 @@ def plan_model(
     Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a code generator that lacks members.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    progress("reading the model")
     target = planning_target(described)
+    require_level(target, options.level, options.spill)
+    progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
     return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)

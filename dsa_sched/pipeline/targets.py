@@ -79,9 +79,7 @@ def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:
 def require_timeable(target: Target, who: str) -> Timeable:
     """The target as one that the cycle model can ask. Raises TargetError naming what it lacks."""
     if isinstance(target, GroupTarget):
-        raise TargetError(
-            who, needs="a target that lowers plans to instructions, which can be timed", has=_whole(target)
-        )
+        raise TargetError(who, needs="a target that lowers plans to instructions", has=_whole(target))
     _require(who, target, "whose programs the cycle model can time", Timeable)
     assert isinstance(target, Timeable)
     return target

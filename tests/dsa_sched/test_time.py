@@ -16,7 +16,6 @@ from dsa_sched.artifact.format import Artifact, file_entry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import compile_clusters
 from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
-from dsa_sched.pipeline.targets import target_of
 from dsa_sched.report.clock import times_json
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
@@ -69,7 +68,7 @@ def test_equal_programs_of_several_clusters_are_timed_once(
 ) -> None:
     """Seven rows on four clusters: three programs of two rows and one of one, and each has the time of its own ELF."""
     gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions(batch=7))).save(tmp_path / "out")
-    chip, target = stcp920(), target_of(stcp920())
+    chip = stcp920()
     files = Artifact.load(tmp_path / "out").clusters
     traced = [TARGET.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]
     expected = [time_streams(streams, chip, 4) for streams in traced]
