@@ -57,8 +57,9 @@ class Kernel:
 
     def __post_init__(self) -> None:
         """Raises PlanError for a kernel whose text could not be read back, and for no launch or negative times."""
-        if read_kernel(self.text) != (self.template, dict(self.parameters)):
-            raise PlanError(f"kernel {self.text}", needs="names and values of letters, digits, '_' and '.'")
+        named = dict(self.parameters)
+        if len(named) < len(self.parameters) or read_kernel(self.text) != (self.template, named):
+            raise PlanError(f"kernel {self.text}", needs="names, each once, and values of letters, digits, '_' and '.'")
         if self.launches < 1 or self.launch_seconds < 0 or any(not floor.seconds >= 0 for floor in self.floors):
             raise PlanError(f"kernel {self.text}", needs="a launch or more and times that are not negative")
 
