@@ -31,6 +31,7 @@ from partitioner.ir.target import AcceptingTarget
 
 __all__ = [
     "ELF",
+    "EXECUTION_KIND",
     "AnyTarget",
     "ClusterFiles",
     "Disassembles",
@@ -50,6 +51,9 @@ __all__ = [
 
 ELF = "elf"
 """The kind of execution of machine code: place the inputs, run the executable to its end, read the outputs."""
+
+EXECUTION_KIND = r"^[a-z][a-z0-9_-]{0,31}$"
+"""How kinds of execution are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,8 @@ class GroupTarget(KernelTarget, AnyTarget, Protocol):
 
     @property
     def execution(self) -> str:
-        """The kind of execution that its artifacts need, a word for manifests, for example `launches`."""
+        """The kind of execution that its artifacts need, a word for manifests (`EXECUTION_KIND`), for example
+        `launches`; not `elf`."""
 
     def emit_plan(
         self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip

@@ -7,11 +7,12 @@ Targets are imported when asked for, not before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from codegen.target import GroupTarget, Target, TileTarget
+from codegen.target import ELF, EXECUTION_KIND, GroupTarget, Target, TileTarget
 from hw_models.errors import TargetError
 
 __all__ = ["BUILTIN", "ENTRY_POINT_GROUP", "checked_target", "find_target", "target_members", "target_names"]
@@ -52,6 +53,8 @@ def checked_target(found: object, isa: str) -> Target:
     is a method where a value is needed, or the reverse."""
     protocol = GroupTarget if any(hasattr(found, name) for name in GROUP_MEMBERS) else TileTarget
     wrong = [problem for name, value in _members(protocol) if (problem := _problem(found, name, value))]
+    if not wrong and isinstance(found, GroupTarget):
+        _require_kind(found, isa)
     if not wrong and isinstance(found, protocol):
         return found
     raise TargetError(
@@ -60,6 +63,13 @@ def checked_target(found: object, isa: str) -> Target:
         has=f"{type(found).__name__} with {', '.join(wrong)}",
         change="add them; only protocols of their own, such as Timeable and Schedulable, may be left out",
     )
+
+
+def _require_kind(target: GroupTarget, isa: str) -> None:
+    """Raises TargetError for a kind of execution that no manifest can name."""
+    if target.execution == ELF or not re.fullmatch(EXECUTION_KIND, target.execution):
+        needs = f"an execution of small letters, digits, '-' and '_' that is not {ELF}"
+        raise TargetError(f"target {isa}", needs=needs, has=target.execution)
 
 
 def target_members(protocol: type = TileTarget) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from codegen.target import ELF, ClusterFiles
+from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
 from dsa_sched.io.atomic_write import real_path
 from hw_models.errors import ModelError, TargetError
 from hw_models.scratch import NEW, OLD, scratch_folder
@@ -105,7 +105,7 @@ class ExecutionEntry(_Entry):
     """How a program is executed: `elf` for machine code that `file` holds, else a kind that the target names; its
     execution starts from `file`."""
 
-    kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+    kind: Annotated[str, Field(pattern=EXECUTION_KIND)]
     file: str
 
 
@@ -206,6 +206,7 @@ class Artifact:
         folder.mkdir()
         for program, files in zip(self.manifest.programs, self.clusters, strict=True):
             for entry, data in zip(program.files, files.files.values(), strict=True):
+                _require_inside(folder, entry)
                 (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / entry.path).write_bytes(data)
         for name, data in self.texts.items():
@@ -431,14 +432,17 @@ def _require_division(path: Path, manifest: Manifest) -> None:
         raise TargetError(str(path), needs=f"programs for {manifest.batch} rows", has=str(start))
 
 
+def _require_inside(root: Path, entry: FileEntry) -> None:
+    """Raises TargetError for a path that leads out of the folder."""
+    if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
+        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
+
+
 def _read_file(root: Path, entry: FileEntry) -> bytes:
     """A file inside the folder, of the size and hash that the manifest says."""
     path = root / entry.path
-    if (
-        Path(entry.path).is_absolute()
-        or ".." in Path(entry.path).parts
-        or not path.resolve().is_relative_to(root.resolve())
-    ):
+    _require_inside(root, entry)
+    if not path.resolve().is_relative_to(root.resolve()):
         raise TargetError(str(root), needs="files inside the folder", has=entry.path)
     try:
         if path.stat().st_size != entry.bytes or entry.bytes > MAX_FILE_BYTES:

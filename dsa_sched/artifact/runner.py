@@ -41,8 +41,8 @@ def execute(
 ) -> Execution:
     """Run one program of an artifact. Raises TargetError when it cannot be run or fails."""
     files = artifact.clusters[program]
+    kind = artifact.manifest.programs[program].execution.kind
     if runner is not None:
-        kind = artifact.manifest.programs[program].execution.kind
         if kind != ELF:
             raise TargetError("--runner", needs="machine code, which a command can run", has=f"execution {kind}")
         return run_command(runner, files, loads, dumps)
@@ -53,7 +53,7 @@ def execute(
             f"artifact for {artifact.manifest.chip.name}",
             needs=f"a target for {isa} to run it",
             has="none",
-            change="give --runner",
+            change="give --runner" if kind == ELF else "install the package that it was compiled with",
         )
     return target.run(files, loads, dumps, seed)
 

@@ -21,6 +21,7 @@ from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
+from isched.hazards.verify_places import verify_places
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.lowering.main_memory_allocation import place_group_tensors
@@ -135,8 +136,11 @@ def lower(
 def place(
     plan: Plan, model: Model, chip: Chip, target: GroupTarget, options: CompileOptions, progress: Progress
 ) -> Placed:
-    """Plan -> TensorPlaces: what lies between the kernels. Raises DoesNotFit where the main memory cannot hold it."""
+    """Plan -> TensorPlaces, verified: what lies between the kernels. Raises DoesNotFit where the main memory cannot
+    hold it."""
     progress("placing tensors")
     kept = options.keep_values or options.isolated
     found = place_group_tensors(model.graph, chip, target.data_base_bytes, plan, kept, options.isolated)
+    progress("verifying the places")
+    verify_places(plan, model.graph, found)
     return Placed(target, TensorPlaces(found))

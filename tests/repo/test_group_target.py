@@ -344,6 +344,30 @@ def test_a_target_is_checked_when_it_is_found(toys: Path, model: Path) -> None:
     assert refused.value.has == "ToyGroups with no emulate, execution as a method, not a value, no emit_plan"
 
 
+@pytest.mark.parametrize("kind", ["elf", "Launches", "a b", ""])
+def test_a_kind_of_execution_is_a_word(toys: Path, kind: str) -> None:
+    code = toys / "toy_groups.py"
+    code.write_text(code.read_text().replace('"toy-launches"', f'"{kind}"'), encoding="utf-8")
+    with pytest.raises(TargetError, match="target toy-groups: needs an execution of small letters"):
+        find_target("toy-groups")
+
+
+def test_files_stay_inside_the_artifact(toys: Path, model: Path) -> None:
+    code = toys / "toy_groups.py"
+    code.write_text(code.read_text().replace('"data/constants.json": json', '"../../constants.json": json'))
+    with pytest.raises(TargetError, match="needs files inside the folder"):
+        dsa_sched.compile(model, toys / "toy.yaml").save(toys / "out")
+    assert not (toys / "out").exists()
+    assert not (toys / "constants.json").exists()
+
+
+def test_an_artifact_of_a_target_that_is_gone_says_what_to_install(toys: Path, model: Path) -> None:
+    dsa_sched.compile(model, toys / "toy.yaml").save(toys / "out")
+    shutil.rmtree(toys / "toy-1.0.dist-info")
+    with pytest.raises(TargetError, match="needs a target for toy-groups to run it; has none; install the package"):
+        dsa_sched.load(toys / "out").run({"x": np.zeros((2, 3, 8, 8), np.float32)})
+
+
 def test_a_target_that_cannot_be_loaded_is_named(toys: Path) -> None:
     (toys / "toy_groups.py").write_text("import not_there", encoding="utf-8")
     with pytest.raises(TargetError, match="target toy-groups: needs the object toy_groups:TARGET of another package"):
