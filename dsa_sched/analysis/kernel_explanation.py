@@ -1,17 +1,16 @@
 """What a plan of kernels that are whole groups does and why, as data: a row for each kernel, and the decisions.
 
-plan, graph, chip, target --its kernels by their texts--> KernelExplanation --report.kernel_explain--> text or JSON
+plan, context --its kernels by their texts--> KernelExplanation --report.kernel_explain--> text or JSON
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
-from partitioner.ir.kernels import Kernel, KernelFloor, KernelTarget
+from partitioner.ir.kernels import Kernel, KernelFloor
 from partitioner.ir.plan import Group, Plan
 
 __all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
@@ -66,12 +65,13 @@ class KernelExplanation:
         return replace(self, groups=found, decisions=decisions)
 
 
-def explain_kernels(plan: Plan, graph: Graph, chip: Chip, target: KernelTarget) -> KernelExplanation:
-    """Explain a plan that `make_plan` made for such a target."""
+def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
+    """Explain a plan that `make_kernel_plan` made."""
+    graph = ctx.graph
     steps = {step.group: step for step in plan.steps}
 
     def facts(group: Group) -> KernelFacts:
-        kernel = _kernel(group, graph, chip, target)
+        kernel = _kernel(group, ctx)
         return KernelFacts(
             name=group.name,
             layers=tuple(layer.name for layer in group.layers),
@@ -87,7 +87,7 @@ def explain_kernels(plan: Plan, graph: Graph, chip: Chip, target: KernelTarget) 
 
     return KernelExplanation(
         model=graph.name,
-        chip=chip.name,
+        chip=ctx.chip.name,
         level=plan.level,
         batch_per_cluster=plan.batch_per_cluster,
         operators=len(graph.ops),
@@ -96,5 +96,6 @@ def explain_kernels(plan: Plan, graph: Graph, chip: Chip, target: KernelTarget) 
     )
 
 
-def _kernel(group: Group, graph: Graph, chip: Chip, target: KernelTarget) -> Kernel:
-    return next(kernel for kernel in target.kernels(graph, group.layers, chip) if kernel.text == group.kernel)
+def _kernel(group: Group, ctx: KernelContext) -> Kernel:
+    offered = ctx.target.kernels(ctx.graph, group.layers, ctx.chip)
+    return next(kernel for kernel in offered if kernel.text == group.kernel)

@@ -3,15 +3,18 @@
     target whose kernels are tiles of in-order cores (TileTarget)
         load_model -> Graph -> make_plan -> Plan -> lower_plan -> Program -> emit -> Artifact
     target whose kernels are whole groups of layers (GroupTarget)
-        load_model -> Graph -> make_plan -> Plan -> place_group_tensors ------> emit_plan -> Artifact
+        load_model -> Graph -> make_kernel_plan -> Plan -> place_group_tensors -> TensorPlaces -> emit_plan -> Artifact
 
-Every stage is verified as it ends. Equal input gives equal bytes.
+Every stage behind the frontend is given the context of the compilation and is verified as it ends. Equal input gives
+equal bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from codegen.target import GroupTarget, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
@@ -28,13 +31,35 @@ from isched.lowering.main_memory_allocation import place_group_tensors
 from isched.program.program import Program
 from isched.program.target import Timeable
 from isched.scheduling.schedule import scheduled_lowering
+from partitioner.context.plan_context import Context, GraphContext
 from partitioner.ir.plan import Plan
-from partitioner.planners.registry import LEVELS, make_plan, require_level
+from partitioner.ir.target import PlanTarget
+from partitioner.planners.registry import LEVELS, make_kernel_plan, make_plan, require_level
 
-__all__ = ["compile_graph", "compile_model", "compile_plan", "plan_model"]
+__all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "plan_model"]
 
 Progress = Callable[[str], None]
 DEFAULTS = CompileOptions()
+TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
+TiledT = TypeVar("TiledT", bound=PlanTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[TargetT]):
+    """A model with its plan, and the context in which that was made: what comes before lowering."""
+
+    model: Model
+    context: Context[TargetT]
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedKernels:
+    """The same where kernels are whole groups: what comes before placing."""
+
+    model: Model
+    context: GraphContext[GroupTarget]
+    plan: Plan
 
 
 def plan_model(
@@ -42,10 +67,12 @@ def plan_model(
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
-) -> tuple[Model, Plan]:
-    """The first two steps alone. A chip without a code generator is planned by its costs and may lack nothing else.
+) -> Planned[PlanTarget] | PlannedKernels:
+    """The first two steps alone. An array of cores without a code generator is planned by its costs and may lack
+    nothing else.
 
-    Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a code generator that lacks members.
+    Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a chip of another kind without a code
+    generator and for a code generator that lacks members.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = planning_target(described)
@@ -53,7 +80,9 @@ def plan_model(
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
-    return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
+    if isinstance(target, GroupTarget):
+        return plan_kernels(model, described, target, options)
+    return plan_tiles(model, described, target, options)
 
 
 @uncollected()
@@ -89,37 +118,45 @@ def compile_graph(
     `compile_model` does."""
     require_able(options, target)
     progress("partitioning")
-    plan = make_plan(model.graph, model.constants, chip, target, options.level, options.spill)
-    return compile_plan(plan, model, chip, target, options, progress)
+    if isinstance(target, GroupTarget):
+        return compile_plan(plan_kernels(model, chip, target, options), options, progress)
+    return compile_plan(plan_tiles(model, chip, target, options), options, progress)
 
 
 @uncollected()
 def compile_plan(
-    plan: Plan,
-    model: Model,
-    chip: Chip,
-    target: Target,
-    options: CompileOptions,
-    progress: Progress = lambda _step: None,
+    planned: Planned[TileTarget] | PlannedKernels, options: CompileOptions, progress: Progress = lambda _step: None
 ) -> Compilation:
-    """The steps after partitioning, for callers that choose among plans. Raises TargetError or DoesNotFit."""
-    require_able(options, target)
-    if isinstance(target, GroupTarget):
-        made: Lowered | Placed = place(plan, model, chip, target, options, progress)
+    """The steps after partitioning, for callers that choose among plans. Raises TargetError, PlanError or
+    DoesNotFit."""
+    require_able(options, planned.context.target)
+    if isinstance(planned, PlannedKernels):
+        made: Lowered | Placed = place(planned, options, progress)
     else:
-        made = lower(plan, model, chip, target, options, progress)
-    return Compilation(model, chip, options, plan, made)
+        made = lower(planned, options, progress)
+    return Compilation(planned.model, planned.context.chip, options, planned.plan, made)
 
 
-def lower(
-    plan: Plan, model: Model, chip: Chip, target: TileTarget, options: CompileOptions, progress: Progress
-) -> Lowered:
+def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
+    """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
+    ctx = Context(model.graph, model.constants, chip, target)
+    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
+
+
+def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: CompileOptions) -> PlannedKernels:
+    """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit."""
+    ctx = GraphContext(model.graph, model.constants, chip, target)
+    return PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill))
+
+
+def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
     """Plan -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
+    plan, ctx = planned.plan, planned.context
+    chip, target = ctx.chip, ctx.target
 
     def lowered(overlap: bool) -> Program:
         progress("lowering")
-        how = options.isolated, overlap, options.keep_values
-        found = lower_plan(plan, model.graph, model.constants, chip, target, target.data_base_bytes, *how)
+        found = lower_plan(plan, ctx, target.data_base_bytes, options.isolated, overlap, options.keep_values)
         if options.schedule:
             progress("scheduling")
         return found
@@ -133,14 +170,12 @@ def lower(
     return Lowered(target, program)
 
 
-def place(
-    plan: Plan, model: Model, chip: Chip, target: GroupTarget, options: CompileOptions, progress: Progress
-) -> Placed:
+def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:
     """Plan -> TensorPlaces, verified: what lies between the kernels. Raises DoesNotFit where the main memory cannot
     hold it."""
     progress("placing tensors")
-    kept = options.keep_values or options.isolated
-    found = place_group_tensors(model.graph, chip, target.data_base_bytes, plan, kept, options.isolated)
+    plan, ctx, kept = planned.plan, planned.context, options.keep_values or options.isolated
+    found = place_group_tensors(ctx, ctx.target.data_base_bytes, plan, kept, options.isolated)
     progress("verifying the places")
-    verify_places(plan, model.graph, found)
-    return Placed(target, TensorPlaces(found))
+    verify_places(plan, ctx.graph, found)
+    return Placed(ctx.target, TensorPlaces(found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from codegen.generic import GenericTarget
+from codegen.generic import GenericTarget, generic_target
 from codegen.target import GroupTarget, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.refusals import Judge
@@ -30,6 +30,7 @@ def target_of(chip: Chip) -> Target:
     the one that was found lacks."""
     target = find_target(chip.isa)
     if target is None:
+        works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
         raise TargetError(
             f"chip {chip.name}",
             needs=f"a code generator for {chip.isa}",
@@ -37,7 +38,7 @@ def target_of(chip: Chip) -> Target:
             change=(
                 f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
                 f"object with {', '.join(target_members())} (or, where kernels are whole groups of layers, with those "
-                f"of codegen.target.{GroupTarget.__name__}); --print graph and --print plan work without one"
+                f"of codegen.target.{GroupTarget.__name__}); {works} without one"
             ),
         )
     if problems := target.unsuited(chip):
@@ -47,8 +48,8 @@ def target_of(chip: Chip) -> Target:
 
 def planning_target(chip: Chip) -> Target | GenericTarget:
     """The chip's code generator, or, where there is none, one that plans by the chip's costs alone. Raises TargetError
-    for one that lacks members."""
-    return find_target(chip.isa) or GenericTarget(chip.isa)
+    for one that lacks members, and where there is none for a chip that is no array of cores."""
+    return find_target(chip.isa) or generic_target(chip)
 
 
 def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:

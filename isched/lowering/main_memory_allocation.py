@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, Holder
-from hw_models.routes import main_memory
 from isched.program.program import Placement
+from partitioner.context.plan_context import GraphContext, KernelContext, PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
+from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
 from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
@@ -29,7 +29,7 @@ TENSOR_ALIGNMENT_BYTES = 64
 
 
 def place_tensors(
-    graph: Graph, chip: Chip, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
+    ctx: PlanContext, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
 ) -> tuple[Placement, ...]:
     """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes.
 
@@ -37,25 +37,23 @@ def place_tensors(
     (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
     """
     entries = (entry for step in layout.steps if isinstance(step, tuple) for entry in step)
-    lives = _Lives(
-        main_lifetimes(graph, layout, main_memory(chip)), {entry.slot: entry.layer.name for entry in entries}
-    )
-    return _placed(graph, chip, base_bytes, lives, keep_values, isolated)
+    lives = _Lives(main_lifetimes(ctx.graph, layout, ctx.main), {entry.slot: entry.layer.name for entry in entries})
+    return _placed(ctx, base_bytes, lives, keep_values, isolated)
 
 
 def place_group_tensors(
-    graph: Graph, chip: Chip, base_bytes: int, plan: Plan, keep_values: bool = False, isolated: bool = False
+    ctx: KernelContext, base_bytes: int, plan: Plan, keep_values: bool = False, isolated: bool = False
 ) -> tuple[Placement, ...]:
     """The same for a plan whose kernels are whole groups: what leaves a group lies in the main memory from its step to
     the last that reads it. Raises DoesNotFit."""
-    named = roots(graph)
+    graph, named = ctx.graph, roots(ctx.graph)
     spans: dict[str, tuple[int, int]] = {}
     for slot, step in enumerate(plan.steps):
         group = plan.group_by_name[step.group]
         for name in {named[name] for name in (*group.inputs(graph), *group.outputs(graph))}:
             spans[name] = (spans.get(name, (slot, slot))[0], slot)
     lives = _Lives(spans, {slot: step.group for slot, step in enumerate(plan.steps)})
-    return _placed(graph, chip, base_bytes, lives, keep_values, isolated)
+    return _placed(ctx, base_bytes, lives, keep_values, isolated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,9 @@ class _Lives:
 
 
 def _placed(
-    graph: Graph, chip: Chip, base_bytes: int, lives: _Lives, keep_values: bool, isolated: bool
+    ctx: GraphContext[AcceptingTarget], base_bytes: int, lives: _Lives, keep_values: bool, isolated: bool
 ) -> tuple[Placement, ...]:
-    main, named = main_memory(chip), roots(graph)
+    graph, main, named = ctx.graph, ctx.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in graph.inputs]
     ends = {named[name] for name in graph.outputs}
@@ -89,8 +87,8 @@ def _placed(
     turns = [Item(name, *lives.spans[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
     packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
-    if offset + height > chip.memory(main).size_bytes:
-        raise _refusal(graph, chip, lives, offset + height, own, turns)
+    if offset + height > ctx.chip.memory(main).size_bytes:
+        raise _refusal(ctx, lives, offset + height, own, turns)
     placements = [
         Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
@@ -141,10 +139,10 @@ def _aligned(size_bytes: int) -> int:
 
 
 def _refusal(
-    graph: Graph, chip: Chip, lives: _Lives, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
+    ctx: GraphContext[AcceptingTarget], lives: _Lives, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
 ) -> DoesNotFit:
     """What the main memory would hold in the fullest slot, the largest first."""
     _, slot = peak_bytes(turns)
     live = (item for item in turns if item.first <= slot <= item.last)
     held = [Holder(item.name, item.size_bytes, lives.runs[item.first], lives.runs[item.last]) for item in live]
-    return main_refusal(graph, chip, demand_bytes, (*held_throughout(graph, own), *held))
+    return main_refusal(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))

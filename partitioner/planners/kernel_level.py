@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from hw_models.routes import main_memory
+from partitioner.context.plan_context import KernelContext
 from partitioner.fusion.kernel_sets import Dependences, bits, dependences_of, in_order
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.kernels import Kernel, KernelTarget
-from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.kernels import Kernel
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.planners.o0 import batch_of, view_step
@@ -36,19 +35,16 @@ MOST_SETS = 256
 Layers = tuple[Layer, ...]
 
 
-def kernels_by_layer(graph: Graph, chip: Chip, target: KernelTarget) -> Plan:
+def kernels_by_layer(ctx: KernelContext) -> Plan:
     """Level O0: one kernel a layer. Raises PlanError for a layer without a kernel."""
-    layers, decisions = group_layers(graph, target.can_trail)
-    offers = _Offers(graph, chip, target)
-    return _plan(graph, chip, "O0", [(layer,) for layer in layers], decisions, offers)
+    return _plan(ctx, "O0", [(layer,) for layer in ctx.layers], ctx.layer_decisions, _Offers(ctx))
 
 
-def kernels_fused(graph: Graph, chip: Chip, target: KernelTarget) -> Plan:
+def kernels_fused(ctx: KernelContext) -> Plan:
     """Level O3: groups merged greedily, from the first on, each as far as pays most. Raises PlanError for a layer
     without a kernel."""
-    layers, decisions = group_layers(graph, target.can_trail)
-    offers = _Offers(graph, chip, target)
-    groups: list[Layers] = [(layer,) for layer in layers]
+    graph, offers = ctx.graph, _Offers(ctx)
+    groups: list[Layers] = [(layer,) for layer in ctx.layers]
     merged: list[Decision] = []
     at = 0
     while at < len(groups):
@@ -63,25 +59,23 @@ def kernels_fused(graph: Graph, chip: Chip, target: KernelTarget) -> Plan:
         groups = in_order(graph, [*rest[:at], together, *rest[at:]])
         at = next(number for number, group in enumerate(groups) if first in group)
         merged.append(decision)
-    return _plan(graph, chip, "O3", groups, (*decisions, *merged), offers)
+    return _plan(ctx, "O3", groups, (*ctx.layer_decisions, *merged), offers)
 
 
 @dataclass(slots=True)
 class _Offers:
     """The target's fastest kernel by set of layers; each set is asked for once."""
 
-    graph: Graph
-    chip: Chip
-    target: KernelTarget
+    ctx: KernelContext
     known: dict[Layers, Kernel | None] = field(default_factory=dict)
 
     def is_view(self, layers: Layers) -> bool:
-        return any(layer.anchor(self.graph).kind == "view" for layer in layers)
+        return any(layer.anchor(self.ctx.graph).kind == "view" for layer in layers)
 
     def best(self, layers: Layers) -> Kernel | None:
         """The first of those that take the least by their floors; None where there is none."""
         if layers not in self.known:
-            offered = self.target.kernels(self.graph, layers, self.chip)
+            offered = self.ctx.target.kernels(self.ctx.graph, layers, self.ctx.chip)
             self.known[layers] = min(offered, key=lambda kernel: kernel.seconds, default=None)
         return self.known[layers]
 
@@ -91,7 +85,7 @@ class _Offers:
             return kernel
         raise PlanError(
             f"layer {layers[0].name}",
-            needs=f"a kernel of {self.target.name} for {', '.join(name for layer in layers for name in layer.ops)}",
+            needs=f"a kernel of {self.ctx.target.name} for {', '.join(name for layer in layers for name in layer.ops)}",
             has="none that the target offers, although it accepts the operators one by one",
         )
 
@@ -135,9 +129,9 @@ def _microseconds(seconds: float) -> str:
 
 
 def _plan(
-    graph: Graph, chip: Chip, level: str, groups: Sequence[Layers], decisions: Sequence[Decision], offers: _Offers
+    ctx: KernelContext, level: str, groups: Sequence[Layers], decisions: Sequence[Decision], offers: _Offers
 ) -> Plan:
-    main, made, steps, reasons = main_memory(chip), [], [], list(decisions)
+    graph, main, made, steps, reasons = ctx.graph, ctx.main, [], [], list(decisions)
     for layers in groups:
         if offers.is_view(layers):
             made.append(Group(layers[0].name, layers))
@@ -148,7 +142,9 @@ def _plan(
         made.append(group)
         steps.append(_run(graph, group, kernel, main))
         reasons.append(_chosen(group, kernel))
-    return Plan(graph.name, level, graph.hash, chip.hash, batch_of(graph), tuple(made), tuple(steps), tuple(reasons))
+    return Plan(
+        graph.name, level, graph.hash, ctx.chip.hash, batch_of(graph), tuple(made), tuple(steps), tuple(reasons)
+    )
 
 
 def _run(graph: Graph, group: Group, kernel: Kernel, main: str) -> Step:

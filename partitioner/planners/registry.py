@@ -17,10 +17,11 @@ from types import MappingProxyType
 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from partitioner.context.plan_context import GraphContext, KernelContext, PlanContext
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import require_main_room
 from partitioner.memory.spill_policies import POLICIES
 from partitioner.memory.spilling import NO_SPILLS
@@ -34,10 +35,10 @@ from partitioner.planners.o3 import plan_instances
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["LEVELS", "SPILLS", "make_plan", "require_level", "unsupported_ops"]
+__all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
 
-Planner = Callable[[Graph, Chip, PlanTarget], Plan]
-KernelPlanner = Callable[[Graph, Chip, KernelTarget], Plan]
+Planner = Callable[[PlanContext], Plan]
+KernelPlanner = Callable[[KernelContext], Plan]
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
     {"O0": in_main, "O1": in_staging, "O2": in_cores, "O3": plan_instances, "astitch": stitched}
@@ -51,33 +52,33 @@ AUTO_SPILL = "auto"
 SPILLS = (NO_SPILLS, *POLICIES, AUTO_SPILL)
 
 
-def make_plan(
-    graph: Graph,
-    constants: Constants,
-    chip: Chip,
-    target: PlanTarget | KernelTarget,
-    level: str = "O0",
-    spill: str = NO_SPILLS,
-) -> Plan:
-    """Partition `graph` for one cluster of `chip`. At O3, `spill` says which values of a group leave the cores where
-    they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there
+def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
+    """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
+    where they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there
     are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
-    refuse_unsupported(graph, constants, chip, target)
-    require_main_room(graph, chip)
-    require_level(target, level, spill)
-    if isinstance(target, KernelTarget):
-        plan = KERNEL_PLANNERS[level](graph, chip, target)
-        verify_kernel_plan(plan, graph, chip, target)
-        return plan
+    refuse_unsupported(ctx)
+    require_main_room(ctx)
+    require_level(ctx.target, level, spill)
     planner = PLANNERS[level]
     if spill != NO_SPILLS:
         planner = plan_with_worthwhile_spills if spill == AUTO_SPILL else partial(plan_instances, spill=spill)
-    plan = planner(graph, chip, target)
-    verify_plan(plan, graph, chip, target)
+    plan = planner(ctx)
+    verify_plan(plan, ctx)
     return plan
 
 
-def require_level(target: PlanTarget | KernelTarget, level: str, spill: str = NO_SPILLS) -> None:
+def make_kernel_plan(ctx: KernelContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
+    """The same for a target whose kernels are whole groups, for which there are fewer levels and no spills. Raises
+    PlanError too, naming a layer for which there is no kernel."""
+    refuse_unsupported(ctx)
+    require_main_room(ctx)
+    require_level(ctx.target, level, spill)
+    plan = KERNEL_PLANNERS[level](ctx)
+    verify_kernel_plan(plan, ctx)
+    return plan
+
+
+def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -> None:
     """Raises ModelError for a level or a way of spilling that there is not, or not for such a target."""
     if level not in PLANNERS:
         raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
@@ -99,10 +100,10 @@ def _require_spill(level: str, spill: str) -> None:
         raise ModelError("--spill", needs="a level that makes groups of several layers: O3", has=level)
 
 
-def refuse_unsupported(graph: Graph, constants: Constants, chip: Chip, target: AcceptingTarget) -> None:
+def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:
     """All operators that cannot be computed, in one error."""
-    refused = unsupported_ops(graph, constants, chip, target)
-    if refused:
+    graph, target = ctx.graph, ctx.target
+    if refused := unsupported_ops(graph, ctx.constants, ctx.chip, target):
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]
         raise ModelError(who=graph.name, needs=f"only operators that {target.name} can compute",
                          has=f"{len(refused)} that it cannot:\n" + "\n".join(lines))  # fmt: skip

@@ -1,14 +1,13 @@
 """The check of a plan of kernels that are whole groups, whoever made it.
 
-plan, graph, chip, target --> nothing, or PlanError that names the step
+plan, context --> nothing, or PlanError that names the step
 """
 
 from __future__ import annotations
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import KernelContext
 from partitioner.ir.graph import Graph
-from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Group, Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.verification.operator_cover import verify_operators_once
@@ -16,10 +15,11 @@ from partitioner.verification.operator_cover import verify_operators_once
 __all__ = ["verify_kernel_plan"]
 
 
-def verify_kernel_plan(plan: Plan, graph: Graph, chip: Chip, target: KernelTarget) -> None:
+def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
     """Raises PlanError unless each operator is in one layer of one group, each group runs once and whole after all that
     it reads was made, its values lie in memories of the chip that cores share, and its kernel is one that the target
     offers for its layers."""
+    graph, chip = ctx.graph, ctx.chip
     verify_operators_once(plan, graph)
     shared = {memory.name for memory in chip.memories if memory.scope != "core"}
     ready = set(graph.inputs) | {tensor.name for tensor in graph.tensors if tensor.constant}
@@ -29,17 +29,18 @@ def verify_kernel_plan(plan: Plan, graph: Graph, chip: Chip, target: KernelTarge
             if scope not in shared:
                 raise PlanError(_who(step), needs=f"a memory of {chip.name} that kernels share", has=scope)
         if step.kind == "run":
-            _verify_kernel(step, group, graph, chip, target)
+            _verify_kernel(step, group, ctx)
         elif step.kind != "view" or group.kernel:
             raise PlanError(_who(step), needs="a kernel that runs, or a view", has=step.kind)
         _verify_order(step, group, graph, ready)
         ready.update(group.outputs(graph))
 
 
-def _verify_kernel(step: Step, group: Group, graph: Graph, chip: Chip, target: KernelTarget) -> None:
+def _verify_kernel(step: Step, group: Group, ctx: KernelContext) -> None:
     """The target offers this kernel; it computes the whole group, and everything that leaves it has a place."""
+    graph, target = ctx.graph, ctx.target
     shape = graph.by_name[group.output].shape
-    offered = {kernel.text: kernel for kernel in target.kernels(graph, group.layers, chip)}
+    offered = {kernel.text: kernel for kernel in target.kernels(graph, group.layers, ctx.chip)}
     if group.kernel not in offered:
         raise PlanError(
             _who(step), needs=f"a kernel that {target.name} offers for its layers", has=group.kernel or "none"

@@ -16,17 +16,18 @@ from isched.lowering.main_memory_allocation import place_group_tensors
 from isched.program.program import Placement
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
-from partitioner.planners.registry import make_plan
+from partitioner.planners.registry import make_kernel_plan
 from tests.partition_graphs import graphs
-from tests.partitioner.test_kernel_level import CHIP, Names, Offers, network, one_second_each
+from tests.partitioner.test_kernel_level import CHIP, Names, Offers, context, network, one_second_each
 
 Places = tuple[Placement, ...]
 
 
 def placed(lines: tuple[str, ...], **options: bool) -> tuple[Graph, Plan, Places]:
-    graph, constants = network(*lines)
-    plan = make_plan(graph, constants, CHIP, one_second_each(), "O0")
-    return graph, plan, place_group_tensors(graph, CHIP, 64, plan, **options)
+    made = network(*lines)
+    ctx = context(made, one_second_each())
+    plan = make_kernel_plan(ctx, "O0")
+    return made[0], plan, place_group_tensors(ctx, 64, plan, **options)
 
 
 @given(made=graphs(most_patterns=4), seed=st.integers(0, 99), keep=st.booleans(), isolated=st.booleans())
@@ -37,8 +38,9 @@ def test_places_of_random_plans_hold_what_is_read(
         return None if len(names) > 1 and sha256(f"{seed} {names}".encode()).digest()[0] > 100 else 1.0
 
     level = "O0" if isolated else "O3"
-    plan = make_plan(*made, CHIP, Offers(offer), level)
-    places = place_group_tensors(made[0], CHIP, 64, plan, keep or isolated, isolated)
+    ctx = context(made, Offers(offer))
+    plan = make_kernel_plan(ctx, level)
+    places = place_group_tensors(ctx, 64, plan, keep or isolated, isolated)
     verify_places(plan, made[0], places)
     assert all(place.offset_bytes >= 64 for place in places)
 
@@ -93,8 +95,8 @@ def test_an_input_that_shares_bytes_is_found() -> None:
 
 
 def test_what_does_not_fit_says_who_holds_the_memory() -> None:
-    graph, constants = network("a x", "b a", "c b")
-    plan = make_plan(graph, constants, CHIP, one_second_each(), "O0")
+    ctx = context(network("a x", "b a", "c b"), one_second_each())
+    plan = make_kernel_plan(ctx, "O0")
     with pytest.raises(DoesNotFit) as refused:
-        place_group_tensors(graph, CHIP, CHIP.memory("DDR").size_bytes - 300, plan)
+        place_group_tensors(ctx, CHIP.memory("DDR").size_bytes - 300, plan)
     assert "from a0 to b1" in str(refused.value)

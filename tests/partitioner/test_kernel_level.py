@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
+from partitioner.context.plan_context import GraphContext, KernelContext
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel, KernelFloor, read_kernel
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step, parse_plan
-from partitioner.planners.registry import make_plan
+from partitioner.planners.registry import make_kernel_plan
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from tests.partition_graphs import graphs
 from tests.small_graphs import GraphBuilder
@@ -75,8 +76,12 @@ def one_second_each(*fused: str, seconds: float = 1.0) -> Offers:
     return Offers(lambda names: 1.0 if len(names) == 1 else known.get(names))
 
 
+def context(made: tuple[Graph, Constants], target: Offers) -> KernelContext:
+    return GraphContext(*made, CHIP, target)
+
+
 def plan_of(made: tuple[Graph, Constants], target: Offers, level: str = "O3") -> Plan:
-    plan = make_plan(*made, CHIP, target, level)
+    plan = make_kernel_plan(context(made, target), level)
     assert parse_plan(str(plan)) == plan
     return plan
 
@@ -154,7 +159,7 @@ def test_long_networks_are_planned_soon() -> None:
         return 1.0 if len(names) <= 6 else None
 
     lines = ["a x", *(f"{chr(97 + (k + 1) % 20)} {chr(97 + k % 20)}" for k in range(399))]
-    plan = make_plan(*network(*lines), CHIP, Offers(offer), "O3")
+    plan = make_kernel_plan(context(network(*lines), Offers(offer)), "O3")
     assert len(plan.groups) == 67
     planned = [names for names in asked if len(names) > 1]
     assert len(planned) <= 400 * 10
@@ -191,14 +196,14 @@ def changed_step(plan: Plan, number: int, **fields: object) -> Plan:
 def test_wrong_plans_are_refused(change: Callable[[Plan], Plan], said: str) -> None:
     made, target = network("a x", "b a", "c a", outputs="b"), one_second_each("a0 b1")
     with pytest.raises(PlanError, match=said):
-        verify_kernel_plan(change(plan_of(made, target)), made[0], CHIP, target)
+        verify_kernel_plan(change(plan_of(made, target)), context(made, target))
 
 
 def test_a_layer_without_a_kernel_is_named() -> None:
     target = Offers(lambda names: None if "b1" in names else 1.0)
     for level in ("O0", "O3"):
         with pytest.raises(PlanError, match="layer b1: needs a kernel of offers for b1; has none"):
-            make_plan(*network("a x", "b a"), CHIP, target, level)
+            make_kernel_plan(context(network("a x", "b a"), target), level)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +216,7 @@ def test_a_layer_without_a_kernel_is_named() -> None:
 )
 def test_levels_that_such_targets_do_not_have(level: str, spill: str, said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        make_plan(*network("a x"), CHIP, one_second_each(), level, spill)
+        make_kernel_plan(context(network("a x"), one_second_each()), level, spill)
 
 
 @pytest.mark.parametrize("parameters", [(), (("m", 128),), (("m", 128), ("kind", "row.major"), ("shift", -3))])

@@ -228,9 +228,9 @@ def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level:
 
 
 def test_layers_are_merged_where_one_kernel_for_them_pays(toys: Path, model: Path) -> None:
-    _, alone = plan_model(model, toys / "toy.yaml", CompileOptions("O0"))
+    alone = plan_model(model, toys / "toy.yaml", CompileOptions("O0")).plan
     assert [len(group.layers) for group in alone.groups] == [1] * 7
-    _, plan = plan_model(model, toys / "toy.yaml", CompileOptions("O3"))
+    plan = plan_model(model, toys / "toy.yaml", CompileOptions("O3")).plan
     names = [tuple(layer.name for layer in group.layers) for group in plan.groups]
     assert names == [("relu", "tanh", "neg", "exp"), ("sum", "scale"), ("flat",)]
     assert [group.kernel for group in plan.groups] == ["relu_tanh_neg_exp(unroll=4)", "add_mul(unroll=4)", ""]
