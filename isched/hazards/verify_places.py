@@ -35,9 +35,7 @@ def verify_places(plan: Plan, graph: Graph, placements: tuple[Placement, ...]) -
         read = [copies[name].tensor if name in copies else named[name] for name in _read(group, graph)]
         for name in read:
             if name not in held:
-                raise PlanError(
-                    f"step {step.group}", needs=f"{name}, which it reads", has="bytes that another value took"
-                )
+                raise PlanError(f"step {step.group}", needs=f"{name}, which it reads", has="bytes that another took")
         for name in group.outputs(graph):
             place = own[named[name]]
             over = [other for other in held if other != named[name] and _meet(held[other], place)]
