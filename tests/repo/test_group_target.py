@@ -28,6 +28,7 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import TargetError
+from hw_models.loading import load_chip
 from partitioner.ir.plan import parse_plan
 from tests.repo.test_one_place import CHIP, LINK, REST, WAYS
 from tests.small_models import save
@@ -225,6 +226,17 @@ def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level:
     assert manifest["programs"][0]["execution"] == {"kind": "toy-launches", "file": "cluster0/launches.json"}
     assert manifest["programs"][0]["cores"] == 0
     assert (toys / "out" / "cluster0" / "data" / "constants.json").is_file()
+
+
+def test_a_chip_file_of_a_gpu_will_do(toys: Path, model: Path) -> None:
+    """The seam asks for nothing that only arrays of cores have."""
+    isa = load_chip("a100").isa
+    entry_points = toys / "toy-1.0.dist-info" / "entry_points.txt"
+    entry_points.write_text(ENTRY_POINTS.replace("toy-groups =", f"{isa} ="), encoding="utf-8")
+    report = verify_model(model, "a100", CompileOptions("O3"), VerifyOptions(samples=256))
+    assert report.failures == ()
+    explained = CliRunner().invoke(cli, ["explain", str(model), "--chip", "a100", "--level", "O3"])
+    assert "relu_tanh_neg_exp(unroll=4)" in explained.stdout
 
 
 def test_layers_are_merged_where_one_kernel_for_them_pays(toys: Path, model: Path) -> None:
