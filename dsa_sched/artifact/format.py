@@ -393,7 +393,10 @@ def _validated(data: bytes) -> Manifest:
         of_format = (problem["input"] for problem in error.errors() if problem["loc"] == ("format",))
         if next(of_format, None) not in OLDER_FORMATS:
             raise
-    read = json.loads(data)
+        try:
+            read = json.loads(data)
+        except (ValueError, RecursionError):  # numbers of thousands of digits: no manifest either
+            raise error from None
     programs = read.get("programs")
     renewed = [_with_execution(program) for program in programs] if isinstance(programs, list) else programs
     return Manifest.model_validate_json(json.dumps({**read, "format": FORMAT, "programs": renewed}))

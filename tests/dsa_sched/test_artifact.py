@@ -137,6 +137,18 @@ def unknown_field(manifest: Manifest) -> None:
     manifest["run_this"] = "rm -rf"
 
 
+def older_with_a_long_number(manifest: Manifest) -> None:
+    manifest.update(format="dsa-sched-artifact/2", batch="LONG")
+
+
+def no_cores(manifest: Manifest) -> None:
+    manifest["programs"][0]["cores"] = 0
+
+
+def odd_execution(manifest: Manifest) -> None:
+    manifest["programs"][0]["execution"]["kind"] = "rm -rf"
+
+
 def no_programs(manifest: Manifest) -> None:
     manifest["programs"] = []
 
@@ -166,6 +178,9 @@ def missing_field(manifest: Manifest) -> None:
         (unknown_field, "run_this"),
         (no_programs, "programs"),
         (missing_elf, "needs the file cluster0/other.elf"),
+        (older_with_a_long_number, "needs a manifest of format dsa-sched-artifact/3"),
+        (no_cores, "machine code needs a core or more"),
+        (odd_execution, "programs.0.execution.kind"),
         (missing_field, "chip"),
     ],
 )
@@ -176,7 +191,7 @@ def test_hostile_manifests_are_refused(folder: Path, change: Callable[[Manifest]
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     change(manifest)
-    path.write_text(json.dumps(manifest), encoding="utf-8")
+    path.write_text(json.dumps(manifest).replace('"LONG"', "9" * 5000), encoding="utf-8")
     with pytest.raises(TargetError) as caught:
         dsa_sched.load(folder)
     assert said in str(caught.value)
