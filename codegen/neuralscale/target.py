@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.elf import read_elf
@@ -18,7 +19,7 @@ from codegen.neuralscale.emulation.layer_reference import Bits, Points, Read, em
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from codegen.neuralscale.kernels.issue_costs import issue_costs
 from codegen.neuralscale.simulator.options import SourceRange as Named
-from codegen.target import ClusterFiles, Execution, MadeFor
+from codegen.target import ClusterFiles, Execution, MadeFor, SimulatorRun
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Program
@@ -68,6 +69,33 @@ class NeuralScaleTarget(NeuralScaleKernels):
             return read_note(read_elf(executable).note)
         except ElfError as error:
             raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
+
+    def disassemble(self, executable: bytes) -> Iterator[str]:
+        from codegen.neuralscale.asm.disassembler import disassemble_elf  # not needed to compile
+
+        try:
+            return map(str, disassemble_elf(read_elf(executable)))
+        except ElfError as error:
+            raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
+
+    def simulate(self, program: Path, run: SimulatorRun) -> int:
+        from codegen.neuralscale.simulator.iss import IssError, run_iss  # the simulator's compiled loops
+
+        try:
+            return run_iss(
+                program,
+                run.cores,
+                run.loads,
+                run.dumps,
+                run.dump_path,
+                run.max_instructions,
+                run.trace,
+                run.poison,
+                run.seed,
+                cluster=run.cluster,
+            )
+        except IssError as error:
+            raise TargetError(str(error)) from None
 
     def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
         return issue_costs(program)

@@ -10,7 +10,7 @@ import click
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.driver import Compilation, CompileOptions
+    from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 
 __all__ = ["compile_command"]
 
@@ -64,7 +64,7 @@ def compile_command(
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
     from dsa_sched.pipeline.batches import compile_clusters
-    from dsa_sched.pipeline.driver import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
     from dsa_sched.report.progress import Steps
 
     if folder is not None:
@@ -120,8 +120,8 @@ def _text(done: Compilation, stage: str) -> str:
             return str(done.plan)
         case "program":
             return str(done.program)
-    # Assembly is whatever file for readers the target emitted beside its executable.
-    files = done.artifact.clusters[0].files
+    # Assembly is whatever file for readers the target emitted beside the executable of its program.
+    files = done.files.files if done.program.streams else {}
     return next((data.decode() for name, data in files.items() if name.endswith(".s")), "")
 
 
@@ -137,10 +137,9 @@ def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
     lines = []
     for part in parts:
         size = len(part.files.files[part.files.executable])
-        instructions = sum(len(stream.instrs) for stream in part.program.streams)
+        file = folder / part.entry(0).execution.file
         lines.append(
             f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, {_batch(part)}: "
-            f"{len(part.plan.steps)} steps, {instructions} instructions on {part.files.cores} cores, {size_text(size)} "
-            f"in {folder / part.entry(0).elf}"
+            f"{len(part.plan.steps)} steps, {part.size_text}, {size_text(size)} in {file}"
         )
     return "\n".join(lines)

@@ -12,7 +12,7 @@ import click
 from dsa_sched.commands.options import Shape, compile_options, runner_option, schedule_option
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 
@@ -90,7 +90,7 @@ def verify(
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report

@@ -78,6 +78,18 @@ def _errors(layer: LayerResult) -> tuple[Text, ...]:
     )
 
 
+def _instructions(report: VerifyReport) -> list[str]:
+    """What instructions do; kernels that are whole groups have none."""
+    cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
+    moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
+    instructions = sum(report.total.instructions.values())
+    return [
+        f"cycles of the busiest cores: {', '.join(cycles)}",
+        f"moved: {', '.join(moved)}",
+        f"program: {size_text(report.program_bytes)}, {instructions:,} instructions",
+    ]
+
+
 def _worst(report: VerifyReport) -> str:
     return _error(
         max((layer.isolated_error for layer in report.layers if layer.isolated_error is not None), default=None)
@@ -111,12 +123,7 @@ def _facts(report: VerifyReport) -> list[str]:
     lines += [_logits(result) for result in report.logits]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
     lines.append(_against_file(report.against_file))
-    cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
-    lines.append(f"cycles of the busiest cores: {', '.join(cycles)}")
-    moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
-    lines.append(f"moved: {', '.join(moved)}")
-    instructions = sum(report.total.instructions.values())
-    lines.append(f"program: {size_text(report.program_bytes)}, {instructions:,} instructions")
+    lines += _instructions(report) if report.total.instructions else [f"code: {size_text(report.program_bytes)}"]
     lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
     return lines
 

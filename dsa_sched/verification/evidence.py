@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dsa_sched.artifact.format import from_device, to_device
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import Compilation
+from dsa_sched.pipeline.compilation import Compilation
 from dsa_sched.verification.tolerances import Share, first_difference, judge_layer, relative_error, sample_points
 from dsa_sched.verification.verdict import LevelResult
 from hw_models.errors import ModelError

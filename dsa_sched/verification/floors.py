@@ -13,7 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import Compilation
+from dsa_sched.pipeline.compilation import Compilation
 from dsa_sched.verification.evidence import (
     Array,
     Feed,

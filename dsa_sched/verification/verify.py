@@ -23,11 +23,12 @@ from pathlib import Path
 from time import perf_counter
 
 from codegen.target import Execution
-from dsa_sched.analysis.figures import program_figures
-from dsa_sched.analysis.work import LayerWork, add_work, layer_work
+from dsa_sched.analysis.figures import compiled_work, program_figures
+from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.driver import compile_graph, compile_model
 from dsa_sched.verification.evidence import (
     Dump,
     Feed,
@@ -195,7 +196,7 @@ def _report(
     whole: Compilation, judged: Compilation, found: _Findings, seconds: tuple[tuple[str, float], ...]
 ) -> VerifyReport:
     """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
-    work = layer_work(whole.program, whole.chip, whole.plan)
+    work = compiled_work(whole)
     layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
     levels = None if judged is whole else compare_levels(whole, found.ours, found.stored)
     against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
@@ -244,7 +245,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
             output=layer.output,
-            work=work.get(layer.name, LayerWork({}, {}, {}, {})),
+            work=work.get(layer.name, NO_WORK),
             isolated_error=shares[0].error if shares else None,
             whole_error=worst_error(judged, layer.output, found.stored, found.exact),
             samples=samples.count,

@@ -19,7 +19,7 @@ from isched.lowering.staging_schedule import Turn, turns_of
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Placement, Program, Stream
-from isched.program.target import Copy
+from isched.program.target import Copy, Schedulable
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import Box, box_size, common, full_box, holds
@@ -125,7 +125,10 @@ def _lower_turn(state: _Lowering, turn: Turn) -> None:
         for number, core in enumerate(turn.step.binding.cores)
         if number < len(turn.round.boxes) and box_size(turn.round.boxes[number])
     }
-    for core, tiles in (together(codes, state.ctx.target.broadcast) if state.overlap else codes).items():
+    target = state.ctx.target
+    if state.overlap and isinstance(target, Schedulable):
+        codes = together(codes, target.broadcast)
+    for core, tiles in codes.items():
         state.streams[core].extend(instr for tile in tiles for instr in (*tile.constants, *tile.work))
         _require_size(state, layer)
     if shared:

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import GraphSubject, Holder, Infeasible, Lever
-from partitioner.context.plan_context import PlanContext
+from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
+from partitioner.ir.target import AcceptingTarget
 
 __all__ = ["held_throughout", "main_overflow", "require_main_room", "roots"]
 
 
-def require_main_room(ctx: PlanContext) -> None:
+def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
     """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""
     graph = ctx.graph
     named = roots(graph)
@@ -42,7 +43,7 @@ def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:
     return [Holder(name, graph.by_name[name].size_bytes, "the start", "the end") for name in names]
 
 
-def main_overflow(ctx: PlanContext, demand_bytes: int, holders: Iterable[Holder]) -> Infeasible:
+def main_overflow(ctx: GraphContext[AcceptingTarget], demand_bytes: int, holders: Iterable[Holder]) -> Infeasible:
     """More than the main memory has, and who would hold it."""
     graph, main = ctx.graph, ctx.main
     largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)

@@ -58,7 +58,8 @@ def image() -> npt.NDArray[np.float32]:
 def test_the_artifact_says_everything_about_itself(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     (program,) = manifest["programs"]
-    assert (program["cluster"], program["elf"], program["cores"]) == (0, "cluster0/program.elf", 8)
+    assert program["execution"] == {"kind": "elf", "file": "cluster0/program.elf"}
+    assert (program["cluster"], program["cores"]) == (0, 8)
     (x,), (y,) = manifest["inputs"], manifest["outputs"]
     assert (x["name"], x["shape"], x["dtype"]) == ("x", [1, 3, 12, 12], "float32")
     assert (x["layout"], x["device_dtype"], x["bytes"]) == ([0, 2, 3, 1], "float16", 2 * 3 * 12 * 12)

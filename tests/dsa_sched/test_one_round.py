@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.refusals import PLACE, Unsupported
 from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.ir.graph import Graph, Op

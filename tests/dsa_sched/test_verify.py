@@ -13,7 +13,8 @@ import pytest
 
 from codegen.target import ClusterFiles, Execution
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.pipeline.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.pipeline.driver import compile_graph, compile_model
 from dsa_sched.report.json_form import FORMAT, report_json
 from dsa_sched.verification.bisect import failing_check
 from dsa_sched.verification.verdict import VerifyReport
@@ -51,7 +52,8 @@ def judge(whole: Compilation, isolated: Compilation, run: Runner = simulator) ->
 
 def planted(compilation: Compilation, change: Program) -> Compilation:
     """The same compilation with another program; its machine code is emitted anew."""
-    return replace(compilation, program=change)
+    assert isinstance(compilation.made, Lowered)
+    return replace(compilation, made=replace(compilation.made, program=change))
 
 
 def edit(program: Program, operator: str, opcode: str, change: Callable[[Operands], Operands]) -> Program:

@@ -21,7 +21,8 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from dsa_sched.frontend.refusals import Unsupported
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError, place_text
 from tests.onnx_backend.node_cases import NodeCase, bind, parameters
