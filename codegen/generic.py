@@ -83,21 +83,22 @@ def _bytes(graph: Graph, name: str, box: Box) -> int:
 
 def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> tuple[str, float]:
     """(engine, cycles) of one operator for the box of its output."""
+    dtype = graph.by_name[op.outputs[0]].dtype
     outputs = sum(box_size(boxes[name]) for name in op.outputs if name in boxes)
     whole = sum(prod(graph.by_name[name].shape) for name in op.outputs)
     reduction = op.macs // whole
     if not reduction:
         elements = max(outputs, *(box_size(boxes[name]) for name in op.inputs)) if op.inputs else outputs
-        return chip.vector.name, vector_cycles(chip, elements, len(op.stages), _dtype(chip.vector))
+        return chip.vector.name, vector_cycles(chip, elements, _computed_in(chip.vector, dtype), len(op.stages))
     if not any(isinstance(engine, MatrixEngine) for engine in chip.engines):
-        return chip.vector.name, vector_cycles(chip, outputs * reduction, 1, _dtype(chip.vector))
+        return chip.vector.name, vector_cycles(chip, outputs * reduction, _computed_in(chip.vector, dtype))
     box = boxes[op.outputs[0]]
     channels = box[-1][1] - box[-1][0] if box else 1
     pixels = outputs // max(1, channels)
-    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _dtype(chip.matrix))
+    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _computed_in(chip.matrix, dtype))
 
 
-def _dtype(engine: MatrixEngine | VectorEngine) -> str:
-    """Half precision where the engine has it, else its first type."""
+def _computed_in(engine: MatrixEngine | VectorEngine, dtype: str) -> str:
+    """The type itself where the engine has it, else the engine's first."""
     names = [rate.dtype for rate in engine.rates]
-    return "float16" if "float16" in names else names[0]
+    return dtype if dtype in names else names[0]

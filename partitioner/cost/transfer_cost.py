@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hw_models.chip import Chip
-from hw_models.cost import transfer_cycles, vector_cycles
+from hw_models.cost import copy_cycles, transfer_cycles
 from hw_models.routes import main_memory
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_count
@@ -43,11 +43,13 @@ class Transfers:
         already."""
         if all(core in boxes and holds(boxes[core], box) for core, box in need.items()):
             return 0.0
-        item_bytes = self.graph.by_name[name].item_bytes
+        tensor = self.graph.by_name[name]
+        item_bytes = tensor.item_bytes
         given: dict[int, dict[Box, None]] = {}
         taken: list[float] = []
         for core, box in need.items():
-            copied = vector_cycles(self.chip, box_size(common(boxes[core], box))) if core in boxes else 0.0
+            own = box_size(common(boxes[core], box)) if core in boxes else 0
+            copied = copy_cycles(self.chip, own, tensor.dtype)
             parts = {
                 other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
             }

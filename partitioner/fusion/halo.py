@@ -161,7 +161,7 @@ def _recompute(
             channels = tensor.shape[-1]
             cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, tensor.dtype)
         passes = len(layer.ops) - bool(each)
-        cycles += vector_cycles(chip, ceil(elements / cores), passes, tensor.dtype) if passes else 0.0
+        cycles += vector_cycles(chip, ceil(elements / cores), tensor.dtype, passes) if passes else 0.0
         total += elements * each
     return total, cycles
 

@@ -48,7 +48,7 @@ class Tensor:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str = "float16"
+    dtype: str
     axes: tuple[int, ...] = ()
     source_dtype: str = "float32"
     constant: str = ""

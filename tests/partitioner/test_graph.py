@@ -112,8 +112,8 @@ def valid() -> Graph:
     index = (Linear((("i", 1),)),)
     stage = Stage("compute", domain, Access("y", index), (Access("x", index),))
     op = Op("r", "relu", ("x",), ("y",), (), (stage,), 0, "Relu")
-    constant = Tensor("w", (2,), constant="00")
-    return Graph("g", ("x",), ("y",), (op,), (Tensor("x", (4,)), Tensor("y", (4,)), constant))
+    constant = Tensor("w", (2,), "float16", constant="00")
+    return Graph("g", ("x",), ("y",), (op,), (Tensor("x", (4,), "float16"), Tensor("y", (4,), "float16"), constant))
 
 
 def test_a_valid_graph_passes() -> None:
@@ -151,9 +151,12 @@ def with_stage(**changes: object) -> Graph:
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
-        (replace(valid(), tensors=(*valid().tensors, Tensor("x", (4,)))), "graph g: needs unique names"),
+        (replace(valid(), tensors=(*valid().tensors, Tensor("x", (4,), "float16"))), "graph g: needs unique names"),
         (replace(valid(), ops=valid().ops * 2), "graph g: needs unique names"),
-        (replace(valid(), tensors=(Tensor("x", (0,)), *valid().tensors[1:])), "tensor x: needs positive extents"),
+        (
+            replace(valid(), tensors=(Tensor("x", (0,), "float16"), *valid().tensors[1:])),
+            "tensor x: needs positive ext",
+        ),
         (replace(valid(), tensors=(Tensor("x", (4,), "float8"), *valid().tensors[1:])), "tensor x: needs positive"),
         (one_op(inputs=("z",)), "operator r: needs inputs that are defined before it; has z"),
         (one_op(stages=()), "operator r: needs at least one stage"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
+from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.tile_cache import Code, memory_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
@@ -74,8 +75,8 @@ class NeuralScaleKernels:
         if op.kind not in TEMPLATES:
             return f"no template computes {op.kind} on {self.name}"
         for name in (*op.inputs, *op.outputs):
-            if graph.by_name[name].dtype != "float16":
-                return f"{name} is {graph.by_name[name].dtype}; templates compute in float16"
+            if graph.by_name[name].dtype != DTYPE:
+                return f"{name} is {graph.by_name[name].dtype}; templates compute in {DTYPE}"
         return template_of(graph, op).accepts(graph, op, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
