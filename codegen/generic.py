@@ -20,8 +20,12 @@ from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.wants import Wants, floats_as
 
-__all__ = ["GenericTarget", "local_memory"]
+__all__ = ["NEUTRAL", "GenericTarget", "local_memory"]
+
+NEUTRAL = Wants(floats_as("float16"), "channels_last")
+"""What accelerators usually want: halves, channels last, few kinds of operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class GenericTarget:
     """Implements `partitioner.ir.target.PlanTarget` for any chip; `name` is its instruction set."""
 
     name: str
+    wants: Wants = NEUTRAL
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """Always None: nobody has said what the chip cannot do."""

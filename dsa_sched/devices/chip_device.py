@@ -73,14 +73,16 @@ class ChipCluster:
 
     def compile(self, part: Part) -> Compiled:
         from dsa_sched.frontend import load_model
+        from dsa_sched.frontend.refusals import Judge
         from dsa_sched.pipeline.driver import CompileOptions, compile_graph, target_of
 
         options = CompileOptions(self.level, schedule=True)
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
         try:
-            model = load_model(copy)
-            return ChipPart(part, compile_graph(model, self.chip, target_of(self.chip), options).artifact)
+            target = target_of(self.chip)
+            model = load_model(copy, judge=Judge(target.wants))
+            return ChipPart(part, compile_graph(model, self.chip, target, options).artifact)
         except UserError as error:
             raise Refused(str(error)) from error
 

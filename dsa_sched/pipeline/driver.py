@@ -190,9 +190,9 @@ def target_of(chip: Chip) -> Target:
 
 
 def judge_of(chip: Chip, target: PlanTarget) -> Judge:
-    """What `load_model` asks about a graph, so that what the chip cannot compute and what the frontend cannot read are
-    told together."""
-    return lambda graph, constants: unsupported_ops(graph, constants, chip, target)
+    """What `load_model` asks of a target: how it wants the graph, and what of it the chip cannot compute, so that this
+    and what the frontend cannot read are told together."""
+    return Judge(target.wants, lambda graph, constants: unsupported_ops(graph, constants, chip, target))
 
 
 def plan_model(

@@ -4,8 +4,8 @@ One `Op` is one node of the user's simplified ONNX file and keeps its name. An o
 iteration domain with one written and some read accesses, in the order TensorIR computes them (a padded convolution has
 two, a softmax four). Names that start with `%` are buffers inside one operator. Nothing here knows of devices or tiles.
 
-Layout: feature maps are channels-last (NHWC), convolution weights (group,) kernel..., input channel, output channel,
-matrices row-major. `Tensor.axes[i]` is the axis of the user's ONNX tensor that device axis i holds.
+Layout: feature maps as the target wants them (`wants.py`), convolution weights (group,) kernel..., input channel,
+output channel, matrices row-major. `Tensor.axes[i]` is the axis of the user's ONNX tensor that device axis i holds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
 Constants = Mapping[str, npt.NDArray[np.generic]]
 """Content hash -> array in device layout and dtype."""
 
-DTYPE_BYTES = {"float16": 2, "float32": 4, "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "bool": 1}
+DTYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "bool": 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
+from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
@@ -31,9 +32,10 @@ from hw_models.chip import Chip
 from isched.program.program import Instr
 from isched.program.target import DENSE, Copy
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
+from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import Work
+from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["TEMPLATES", "NeuralScaleKernels", "template_of"]
 
@@ -49,8 +51,11 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted(ELEMENTWISE_KINDS)},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
 }
+
+WANTS = Wants(floats_as(DTYPE), "channels_last")
+"""Templates compute in halves along channels; norms and such are put together of what they have."""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 
@@ -66,6 +71,7 @@ class NeuralScaleKernels:
 
     name: str = "neuralscale-v1"
     barrier: str = "sync"
+    wants: Wants = WANTS
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None, or the sentence that the user reads beside the operator's name."""
