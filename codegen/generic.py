@@ -16,7 +16,7 @@ from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError
 from hw_models.routes import main_memory, route
-from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.graph import Constants, Graph, Op, channel_axis
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
@@ -88,7 +88,8 @@ def _bytes(graph: Graph, name: str, box: Box) -> int:
 
 def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> tuple[str, float]:
     """(engine, cycles) of one operator for the box of its output."""
-    dtype = graph.by_name[op.outputs[0]].dtype
+    result = graph.by_name[op.outputs[0]]
+    dtype = result.dtype
     outputs = sum(box_size(boxes[name]) for name in op.outputs if name in boxes)
     whole = sum(prod(graph.by_name[name].shape) for name in op.outputs)
     reduction = op.macs // whole
@@ -98,7 +99,8 @@ def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> t
     if not any(isinstance(engine, MatrixEngine) for engine in chip.engines):
         return chip.vector.name, vector_cycles(chip, outputs * reduction, _computed_in(chip.vector, dtype))
     box = boxes[op.outputs[0]]
-    channels = box[-1][1] - box[-1][0] if box else 1
+    low, high = box[channel_axis(result, op.kind)] if box else (0, 1)
+    channels = high - low
     pixels = outputs // max(1, channels)
     return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _computed_in(chip.matrix, dtype))
 

@@ -17,7 +17,7 @@ from math import ceil, prod
 from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.routes import main_memory
 from partitioner.cost.traffic import Part, Traffic
-from partitioner.ir.graph import Graph, Op
+from partitioner.ir.graph import Graph, Op, channel_axis
 from partitioner.ir.layers import ELEMENTWISE_KINDS, group_layers
 
 __all__ = ["Floor", "binding_floor", "compulsory_bytes", "items_per_second", "network_floors", "plan_floors"]
@@ -80,16 +80,20 @@ def _array_cycles(graph: Graph, op: Op, matrix: MatrixEngine, chip: Chip) -> flo
     """Cycles of one core for all products of an operator, ragged tiles of the array counted as full ones."""
     if not op.macs or _depthwise(graph, op):
         return 0.0
-    shape = graph.by_name[op.outputs[0]].shape
-    channels = shape[-1] if shape else 1
-    cell = _rate(matrix, graph.by_name[op.outputs[0]].dtype) // (matrix.array_pixels * matrix.array_channels)
+    result = graph.by_name[op.outputs[0]]
+    shape, axis = result.shape, channel_axis(result, op.kind)
+    channels = shape[axis] if shape else 1
+    cell = _rate(matrix, result.dtype) // (matrix.array_pixels * matrix.array_channels)
     steps = ceil(op.macs // prod(shape) / cell) + chip.assumed.matrix_tile_cycles
-    return ceil(prod(shape[:-1]) / matrix.array_pixels) * ceil(channels / matrix.array_channels) * steps
+    return ceil(prod(shape) // channels / matrix.array_pixels) * ceil(channels / matrix.array_channels) * steps
 
 
 def _depthwise(graph: Graph, op: Op) -> bool:
     """Whether each channel is a convolution of its own: such may run on the vector engine instead."""
-    return op.kind == "conv" and int(op.number("groups")) == graph.by_name[op.inputs[0]].shape[-1] > 1
+    if op.kind != "conv":
+        return False
+    x = graph.by_name[op.inputs[0]]
+    return int(op.number("groups")) == x.shape[channel_axis(x, op.kind)] > 1
 
 
 def _macs(graph: Graph) -> Counter[str]:

@@ -19,6 +19,7 @@ from hw_models.errors import ChipError, size_text
 from hw_models.routes import main_memory, route, staging_memory
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
 from partitioner.fusion.grouping import Allowed, BestSplit
+from partitioner.ir.graph import channel_axis
 from partitioner.ir.layers import Layer
 
 __all__ = ["HaloCost", "halo_cost", "halo_veto"]
@@ -158,7 +159,7 @@ def _recompute(
         tensor = footprints.graph.by_name[layer.output]
         each = macs.get(layer.name, 0)
         if each:
-            channels = tensor.shape[-1]
+            channels = tensor.shape[channel_axis(tensor, layer.anchor(footprints.graph).kind)]
             cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, tensor.dtype)
         passes = len(layer.ops) - bool(each)
         cycles += vector_cycles(chip, ceil(elements / cores), tensor.dtype, passes) if passes else 0.0

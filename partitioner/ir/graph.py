@@ -31,6 +31,7 @@ __all__ = [
     "Op",
     "Stage",
     "Tensor",
+    "channel_axis",
     "content_hash",
     "verify_graph",
 ]
@@ -175,6 +176,11 @@ class Graph:
         from partitioner.ir.graph_text import format_graph  # which reads these types
 
         return format_graph(self)
+
+
+def channel_axis(tensor: Tensor, kind: str) -> int:
+    """The device axis of the channels of a result of this kind: ONNX axis 1 of feature maps, the last one of others."""
+    return tensor.axes.index(1) if kind == "conv" and tensor.axes else len(tensor.shape) - 1
 
 
 def content_hash(array: npt.NDArray[np.generic]) -> str:
