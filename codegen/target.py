@@ -13,9 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
-import numpy as np
-import numpy.typing as npt
-
+from codegen.judgement import Array, Judgement, Points
 from hw_models.chip import Chip
 from isched.program.program import Program
 from isched.program.target import LowerTarget
@@ -87,6 +85,10 @@ class Target(LowerTarget, Protocol):
     def data_base_bytes(self) -> int:
         """Offset in the main memory from which tensors may be placed."""
 
+    @property
+    def judgement(self) -> Judgement:
+        """Whether `emulate` says the bits of every run, or within what bound of it a run is right."""
+
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """What the chip file asks for that the instruction set cannot do, a sentence each; empty when it suits."""
 
@@ -107,15 +109,16 @@ class Target(LowerTarget, Protocol):
         graph: Graph,
         constants: Constants,
         layer: Layer,
-        points: npt.NDArray[np.int64],
-        read: Callable[[str], npt.NDArray[np.uint16]],
+        points: Points,
+        read: Callable[[str], Array],
         chip: Chip,
-    ) -> npt.NDArray[np.uint16]:
+    ) -> Array:
         """What the chip must have stored of the layer's output at `points`, positions [S, rank] along device axes.
 
-        Computed without the simulator from the stored bits of the layer's inputs, which `read(name)` gives in device
-        shape. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the chip's own are outside
-        this promise."""
+        Computed without the simulator from the layer's inputs as stored, which `read(name)` gives in device shape and
+        type. An exact target gives elements of the output's type, whose bits count; one that gives a bound, the numbers
+        without rounding to it, float64. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the
+        chip's own are outside this promise."""
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
         """What machine code asks of each core, for the clock; read from the bytes alone. Raises TargetError."""
