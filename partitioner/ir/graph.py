@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from hw_models.errors import ModelError
 from partitioner.ir.access import Access, View, index_axes
+from partitioner.ir.quantisation import Quantisation
 
 __all__ = [
     "DTYPE_BYTES",
@@ -45,7 +46,8 @@ DTYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One value. `shape` in device order; `dtype` on the device; `source_dtype` in the user's file."""
+    """One value. `shape` in device order; `dtype` on the device; `source_dtype` in the user's file; `quantisation` says
+    what integers stand for numbers."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,6 +55,7 @@ class Tensor:
     axes: tuple[int, ...] = ()
     source_dtype: str = "float32"
     constant: str = ""
+    quantisation: Quantisation | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -198,6 +201,9 @@ def verify_graph(graph: Graph) -> None:
     for tensor in graph.tensors:
         if any(extent < 1 for extent in tensor.shape) or tensor.dtype not in DTYPE_BYTES:
             raise ModelError(who=f"tensor {tensor.name}", needs="positive extents and a known dtype", has=str(tensor))
+        if tensor.quantisation and (problem := tensor.quantisation.problem(tensor.shape, tensor.dtype)):
+            has = f"{tensor.dtype} {list(tensor.shape)}, {tensor.quantisation}"
+            raise ModelError(who=f"tensor {tensor.name}", needs=problem, has=has)
     for op in graph.ops:
         if missing := [name for name in op.inputs if name not in defined]:
             raise ModelError(

@@ -81,8 +81,11 @@ class NeuralScaleKernels:
         if op.kind not in TEMPLATES:
             return f"no template computes {op.kind} on {self.name}"
         for name in (*op.inputs, *op.outputs):
-            if graph.by_name[name].dtype != DTYPE:
-                return f"{name} is {graph.by_name[name].dtype}; templates compute in {DTYPE}"
+            tensor = graph.by_name[name]
+            if tensor.quantisation:
+                return f"{name} is {tensor.dtype}, {tensor.quantisation}; templates compute in {DTYPE}, not quantised"
+            if tensor.dtype != DTYPE:
+                return f"{name} is {tensor.dtype}; templates compute in {DTYPE}"
         return template_of(graph, op).accepts(graph, op, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
