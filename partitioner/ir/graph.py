@@ -52,8 +52,8 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    axes: tuple[int, ...] = ()
-    source_dtype: str = "float32"
+    axes: tuple[int, ...]
+    source_dtype: str
     constant: str = ""
     quantisation: Quantisation | None = None
 
