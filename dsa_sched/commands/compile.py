@@ -109,8 +109,8 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
             read = load_model(model, dict(options.shapes), options.batch, Judge(target.wants))
             text = str(read.graph)
         else:
-            read, plan = plan_clusters(model, described, clusters, options, steps.say, per_pass)
-            text = str(read.graph if stage == "graph" else plan)
+            planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)
+            read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
     for warning in read.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     click.echo(text, nl=False)

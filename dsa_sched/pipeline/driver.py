@@ -2,7 +2,8 @@
 
     load_model -> Graph -> make_plan -> Plan -> lower_plan -> Program -> emit -> Artifact
 
-Every stage is verified as it ends. Equal input gives equal bytes.
+Every stage behind the frontend is given the context of the compilation and is verified as it ends. Equal input gives
+equal bytes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from codegen.generic import GenericTarget
+from codegen.generic import generic_target
 from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
 from dsa_sched.artifact.format import (
     FORMAT,
@@ -36,6 +38,7 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Placement, Program
 from isched.scheduling.schedule import scheduled_lowering
+from partitioner.context.plan_context import Context
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -45,6 +48,7 @@ from partitioner.planners.registry import LEVELS, make_plan, unsupported_ops
 __all__ = [
     "Compilation",
     "CompileOptions",
+    "Planned",
     "compile_graph",
     "compile_model",
     "compile_plan",
@@ -56,6 +60,8 @@ __all__ = [
 
 SAVED_AS = {"bfloat16": "float32"}
 """Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
+TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
+
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 
 
@@ -73,6 +79,15 @@ class CompileOptions:
     schedule: bool = False
     keep_values: bool = False
     spill: str = NO_SPILLS
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[TargetT]):
+    """A model with its plan, and the context in which that was made: what comes before lowering."""
+
+    model: Model
+    context: Context[TargetT]
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -175,13 +190,14 @@ def target_of(chip: Chip) -> Target:
     """The chip's code generator. Raises TargetError saying which instruction sets have one and how to add one."""
     target = find_target(chip.isa)
     if target is None:
+        works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
         raise TargetError(
             f"chip {chip.name}",
             needs=f"a code generator for {chip.isa}",
             has=", ".join(target_names()),
             change=(
                 f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
-                f"object with {', '.join(target_members())}; --print graph and --print plan work without one"
+                f"object with {', '.join(target_members())}; {works} without one"
             ),
         )
     if problems := target.unsuited(chip):
@@ -200,17 +216,19 @@ def plan_model(
     chip: str | Path | Chip,
     options: CompileOptions = CompileOptions(),
     progress: Callable[[str], None] = lambda _step: None,
-) -> tuple[Model, Plan]:
-    """The first two steps alone. A chip without a code generator is planned by its costs and may lack nothing else.
+) -> Planned[PlanTarget]:
+    """The first two steps alone. An array of cores without a code generator is planned by its costs and may lack
+    nothing else.
 
-    Raises ModelError or ChipError.
+    Raises ModelError, ChipError, or TargetError for a chip of another kind without a code generator.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     progress("reading the model")
-    target = find_target(described.isa) or GenericTarget(described.isa)
+    target = find_target(described.isa) or generic_target(described)
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
-    return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
+    ctx: Context[PlanTarget] = Context(model.graph, model.constants, described, target)
+    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
 
 
 @uncollected()
@@ -242,26 +260,22 @@ def compile_graph(
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Compilation:
     """The steps after the frontend, for callers that load a model once and compile it more than once."""
+    ctx = Context(model.graph, model.constants, chip, target)
     progress("partitioning")
-    plan = make_plan(model.graph, model.constants, chip, target, options.level, options.spill)
-    return compile_plan(plan, model, chip, target, options, progress)
+    return compile_plan(Planned(model, ctx, make_plan(ctx, options.level, options.spill)), options, progress)
 
 
 @uncollected()
 def compile_plan(
-    plan: Plan,
-    model: Model,
-    chip: Chip,
-    target: Target,
-    options: CompileOptions,
-    progress: Callable[[str], None] = lambda _step: None,
+    planned: Planned[Target], options: CompileOptions, progress: Callable[[str], None] = lambda _step: None
 ) -> Compilation:
     """The steps after partitioning, for callers that choose among plans."""
+    plan, ctx = planned.plan, planned.context
+    chip, target = ctx.chip, ctx.target
 
     def lowered(overlap: bool) -> Program:
         progress("lowering")
-        how = options.isolated, overlap, options.keep_values
-        found = lower_plan(plan, model.graph, model.constants, chip, target, target.data_base_bytes, *how)
+        found = lower_plan(plan, ctx, target.data_base_bytes, options.isolated, overlap, options.keep_values)
         if options.schedule:
             progress("scheduling")
         return found
@@ -269,4 +283,4 @@ def compile_plan(
     program = scheduled_lowering(lowered, chip, target) if options.schedule else lowered(overlap=False)
     progress("verifying the program")
     verify_program(program, chip)
-    return Compilation(model, chip, target, options, plan, program)
+    return Compilation(planned.model, chip, target, options, plan, program)

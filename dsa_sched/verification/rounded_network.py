@@ -6,9 +6,9 @@ Inputs and the constants of arithmetic are rounded. What a node computes is move
 the root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
 terms is kept in that type while it grows. Given its end s and the sum q of the squares of its terms, the sums on the
 way have the mean square s^2/3 + q/6 (a random walk from 0 to s). Each is rounded by a relative error of at most u (of
-halves 2^-11), of root mean square u/sqrt(6), for steps are wide beside the smaller numbers between two powers of two. Terms of
-means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of absolute
-values stands for s. Nothing here knows how our compiler computes.
+halves 2^-11), of root mean square u/sqrt(6), for steps are wide beside the smaller numbers between two powers of two.
+Terms of means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of
+absolute values stands for s. Nothing here knows how our compiler computes.
 
 With values to `cut` at, a node reads these as they are given, so that each stretch between is off by its own errors
 alone, as layers are that run by themselves.

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from partitioner.context.plan_context import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.tiling.buffer_aliasing import Room
 from partitioner.tiling.staging_rounds import Round, Stage
 
-__all__ = ["SHARED", "LayerLayout", "Layout", "Local", "MoveLayout", "Place", "Store"]
+__all__ = ["SHARED", "LayerLayout", "Layout", "MoveLayout", "Place", "Store"]
 
 SHARED = -1
 """Stands for the core where a place is in a memory that all cores share."""
@@ -68,14 +69,6 @@ class MoveLayout:
     targets: tuple[tuple[int, Place], ...]
     sources: tuple[tuple[int, Place, Box], ...]
     buffer: Place | None
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """The cores' memory that tensors can stay in, and the physical part of it."""
-
-    memory: str
-    part: str
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from inspect import cleandoc
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
-from codegen.neuralscale.kernels.tile_cache import Code, memory_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
@@ -111,7 +110,7 @@ class NeuralScaleKernels:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         template = template_of(graph, layer.anchor(graph))
-        return memory_of(graph, chip).work(graph, layer, box, lambda place: template.work(graph, layer, place, chip))
+        return template.work(graph, layer, box, chip)
 
     def lower(
         self,
@@ -125,11 +124,7 @@ class NeuralScaleKernels:
         pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
         template = template_of(graph, layer.anchor(graph))
-
-        def make(place: Box, needed: Work) -> Code:
-            return template.lower(Tile(graph, constants, layer, place, needed, offsets_bytes, chip, pitches_bytes))
-
-        return memory_of(graph, chip).code(graph, layer, box, work, offsets_bytes, pitches_bytes, make)
+        return template.lower(Tile(graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes))
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         return copy_instructions(copies, source, chip)
