@@ -17,9 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
+from codegen.judgement import Array, Judgement, Points
 from hw_models.chip import Chip
 from isched.program.program import Placement, Program
 from isched.program.target import LowerTarget
@@ -128,6 +126,10 @@ class AnyTarget(AcceptingTarget, Protocol):
     def data_base_bytes(self) -> int:
         """Offset in the main memory from which tensors may be placed."""
 
+    @property
+    def judgement(self) -> Judgement:
+        """Whether `emulate` says the bits of every run, or within what bound of it a run is right."""
+
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """What the chip file asks for that the instruction set cannot do, a sentence each; empty when it suits."""
 
@@ -142,15 +144,16 @@ class AnyTarget(AcceptingTarget, Protocol):
         graph: Graph,
         constants: Constants,
         layer: Layer,
-        points: npt.NDArray[np.int64],
-        read: Callable[[str], npt.NDArray[np.uint16]],
+        points: Points,
+        read: Callable[[str], Array],
         chip: Chip,
-    ) -> npt.NDArray[np.uint16]:
+    ) -> Array:
         """What the chip must have stored of the layer's output at `points`, positions [S, rank] along device axes.
 
-        Computed without the simulator from the stored bits of the layer's inputs, which `read(name)` gives in device
-        shape. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the chip's own are outside
-        this promise."""
+        Computed without the simulator from the layer's inputs as stored, which `read(name)` gives in device shape and
+        type. An exact target gives elements of the output's type, whose bits count; one that gives a bound, the numbers
+        without rounding to it, float64. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the
+        chip's own are outside this promise."""
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

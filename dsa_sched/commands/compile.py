@@ -93,7 +93,10 @@ def compile_command(
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
+    from codegen.generic import GenericTarget
+    from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
+    from dsa_sched.frontend.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
@@ -102,7 +105,8 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         described = load_chip(chip)
         if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
-            read = load_model(model, dict(options.shapes), options.batch)
+            target = find_target(described.isa) or GenericTarget(described.isa)
+            read = load_model(model, dict(options.shapes), options.batch, Judge(target.wants))
             text = str(read.graph)
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)

@@ -82,7 +82,8 @@ def verify(
         outputs for two inputs, and a winner that rounding explains
       neither bound is below what rounding alone makes of the reference; where that hides what the inputs change,
         the report makes no statement about the logits
-      about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic
+      about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic, or within
+        the bound that its target gives
       every constant: in memory after the run what the file's initializers give
       at levels beyond O0, or with --schedule: all that is stored, bit for bit as at O0 without, where layers and
         samples are judged

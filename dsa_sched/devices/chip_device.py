@@ -73,6 +73,7 @@ class ChipCluster:
 
     def compile(self, part: Part) -> Compiled:
         from dsa_sched.frontend import load_model
+        from dsa_sched.frontend.refusals import Judge
         from dsa_sched.pipeline.compilation import CompileOptions
         from dsa_sched.pipeline.driver import compile_graph
         from dsa_sched.pipeline.targets import target_of
@@ -81,8 +82,9 @@ class ChipCluster:
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
         try:
-            model = load_model(copy)
-            return ChipPart(part, compile_graph(model, self.chip, target_of(self.chip), options).artifact)
+            target = target_of(self.chip)
+            model = load_model(copy, judge=Judge(target.wants))
+            return ChipPart(part, compile_graph(model, self.chip, target, options).artifact)
         except UserError as error:
             raise Refused(str(error)) from error
 

@@ -53,9 +53,9 @@ def planning_target(chip: Chip) -> Target | GenericTarget:
 
 
 def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
-    """What `load_model` asks about a graph, so that what the chip cannot compute and what the frontend cannot read are
-    told together."""
-    return lambda graph, constants: unsupported_ops(graph, constants, chip, target)
+    """What `load_model` asks of a target: how it wants the graph, and what of it the chip cannot compute, so that this
+    and what the frontend cannot read are told together."""
+    return Judge(target.wants, lambda graph, constants: unsupported_ops(graph, constants, chip, target))
 
 
 def require_able(options: CompileOptions, target: Target) -> None:

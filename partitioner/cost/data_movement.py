@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hw_models.cost import transfer_cycles, vector_cycles
+from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
+from partitioner.ir.graph import DTYPE_BYTES
 from partitioner.ir.plan import Step
 from partitioner.ir.regions import Box, box_size, common, holds
 from partitioner.ir.target import Load
@@ -33,9 +34,6 @@ Busy = dict[str, float]
 
 Way = tuple[str, str]
 """(memory that is read, memory that is written)."""
-
-HALF_BYTES = 2
-"""The vector engine copies elements of half precision, as the kernels do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +90,15 @@ class Counting:
     def together(self, moves: Iterable[Move], busy: Busy) -> list[Move]:
         """Moves of a cluster, side by side: each way counts once, at its whole bandwidth."""
         done = list(moves)
-        for way, size in sums((move.way, move.size_bytes) for move in done).items():
+        for (way, dtype), size in sums(((move.way, self._copied(move)), move.size_bytes) for move in done).items():
             if size:
-                self._add(busy, way, size, 1)
+                self._add(busy, way, size, 1, dtype)
         return done
+
+    def _copied(self, move: Move) -> str:
+        """The dtype that an engine copies; of bytes on a link it does not matter."""
+        source, destination = move.way
+        return self.ctx.graph.by_name[move.tensor].dtype if source == destination else ""
 
     def _cores(self, entry: LayerLayout, turn: Round, stage: Stage, busy: Busy) -> Iterator[Move]:
         """The pieces of a round; the core that works most on an engine counts for it."""
@@ -105,14 +108,14 @@ class Counting:
                 own: Busy = {}
                 moves = list(self._piece(entry, number, box, stage, own))
                 for move in moves:
-                    self._add(own, move.way, move.size_bytes, len(turn.boxes))
+                    self._add(own, move.way, move.size_bytes, len(turn.boxes), self._copied(move))
                 most = {engine: max(most.get(engine, 0.0), own.get(engine, 0.0)) for engine in {**most, **own}}
                 yield from moves
         for engine, cycles in most.items():
             busy[engine] = busy.get(engine, 0.0) + cycles
 
-    def _add(self, busy: Busy, way: Way, size_bytes: int, sharers: int) -> None:
-        """Cycles of one dense move; inside one memory the vector engine copies."""
+    def _add(self, busy: Busy, way: Way, size_bytes: int, sharers: int, dtype: str) -> None:
+        """Cycles of one dense move; inside one memory the vector engine copies elements of `dtype`."""
         source, destination = way
         if source == destination == self.ctx.main:
             return
@@ -120,7 +123,8 @@ class Counting:
             engine = self.ctx.chip.link(source, destination).engine
             cycles = transfer_cycles(self.ctx.chip, source, destination, size_bytes, sharers=sharers)
         else:
-            engine, cycles = self.ctx.chip.vector.name, vector_cycles(self.ctx.chip, size_bytes // HALF_BYTES)
+            elements = size_bytes // DTYPE_BYTES[dtype]
+            engine, cycles = self.ctx.chip.vector.name, copy_cycles(self.ctx.chip, elements, dtype)
         busy[engine] = busy.get(engine, 0.0) + cycles
 
     def _piece(self, entry: LayerLayout, number: int, box: Box, stage: Stage, busy: Busy) -> Iterator[Move]:

@@ -20,6 +20,7 @@ from hw_models.routes import route, staging_memory
 from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
 from partitioner.fusion.grouping import Allowed, BestSplit
+from partitioner.ir.graph import channel_axis
 from partitioner.ir.layers import Layer
 
 __all__ = ["HaloCost", "halo_cost", "halo_veto"]
@@ -159,10 +160,10 @@ def _recompute(
         tensor = footprints.graph.by_name[layer.output]
         each = macs.get(layer.name, 0)
         if each:
-            channels = tensor.shape[-1]
+            channels = tensor.shape[channel_axis(tensor, layer.anchor(footprints.graph).kind)]
             cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, tensor.dtype)
         passes = len(layer.ops) - bool(each)
-        cycles += vector_cycles(chip, ceil(elements / cores), passes, tensor.dtype) if passes else 0.0
+        cycles += vector_cycles(chip, ceil(elements / cores), tensor.dtype, passes) if passes else 0.0
         total += elements * each
     return total, cycles
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from partitioner.ir.access import View, access_from_json, access_to_json
 from partitioner.ir.graph import Attribute, Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.quantisation import quantisation_of
 from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, format_line, parse_lines
 
 __all__ = ["format_graph", "parse_graph"]
@@ -16,7 +17,8 @@ def format_graph(graph: Graph) -> str:
     """The text form, one tensor, operator or stage a line."""
     lines = [format_line("graph", ("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))]
     for t in graph.tensors:
-        extra = [("constant", t.constant)] if t.constant else []
+        extra: list[tuple[str, object]] = [("constant", t.constant)] if t.constant else []
+        extra += [("quantisation", t.quantisation.json())] if t.quantisation else []
         lines.append(
             "  "
             + format_line(
@@ -96,6 +98,7 @@ def _tensor(fields: Fields) -> Tensor:
         as_ints(fields["axes"]),
         str(fields["source_dtype"]),
         str(fields.get("constant", "")),
+        quantisation_of(fields.get("quantisation")),
     )
 
 

@@ -16,6 +16,7 @@ from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
+from partitioner.ir.wants import Wants
 
 __all__ = ["AcceptingTarget", "Buffer", "Load", "Pass", "PlanTarget", "Work"]
 
@@ -74,6 +75,10 @@ class AcceptingTarget(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def wants(self) -> Wants:
+        """How its graphs are made: types, order of axes, operators that stay whole."""
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None when the target can compute `op`, else the sentence that the user reads."""

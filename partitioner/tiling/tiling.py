@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
+from hw_models.cost import copy_cycles
 from hw_models.errors import required
 from hw_models.infeasible import Infeasible, LayerSubject, Lever
 from hw_models.memory_parts import aligned, aligned_in, part_bytes, part_start, place_in, place_of
@@ -381,7 +381,7 @@ def _cycles(
     if work.output in used.aliases:
         store = 0.0
     elif used.scatters:
-        store = vector_cycles(chip, box_size(sample))
+        store = copy_cycles(chip, box_size(sample), graph.by_name[layer.output].dtype)
     else:
         store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
     engines = tuple(inner * outer * cycles for _, cycles in work.engine_cycles)
@@ -399,7 +399,7 @@ def _cycles(
         once = 0.0
         for tensor, box in loads:
             if buffer in moved:
-                once += vector_cycles(chip, box_size(box))
+                once += copy_cycles(chip, box_size(box), graph.by_name[tensor].dtype)
             else:
                 shared = broadcasts and bool(graph.by_name[tensor].constant)
                 once += (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)

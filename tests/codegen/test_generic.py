@@ -84,8 +84,8 @@ def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, c
     assert loads["x"] == ((0, 1), (3, 9), (0, 12), (0, 3)), "one row above and one below; columns clipped at the border"
     sizes = {buffer.name: buffer.size_bytes for buffer in work.buffers}
     assert (sizes["x"], sizes["output"]) == (2 * 6 * 12 * 3, 2 * 4 * 12 * 8)
-    relu = vector_cycles(chip, 4 * 12 * 8)
-    assert dict(work.engine_cycles) == {"matrix": matrix_cycles(chip, 48, 8, 27), "vector": relu}
+    relu = vector_cycles(chip, 4 * 12 * 8, "float16")
+    assert dict(work.engine_cycles) == {"matrix": matrix_cycles(chip, 48, 8, 27, "float16"), "vector": relu}
 
 
 def test_a_chip_without_a_matrix_engine_sums_products_on_its_vectors(folder: Path, chip: Chip) -> None:
@@ -95,7 +95,7 @@ def test_a_chip_without_a_matrix_engine_sums_products_on_its_vectors(folder: Pat
     work = GenericTarget(ISA).work(
         planned.model.graph, Layer("conv2", ("conv2",), "c2"), ((0, 1), (0, 12), (0, 12), (0, 8)), plain
     )
-    assert dict(work.engine_cycles) == {"vector": vector_cycles(plain, 12 * 12 * 8 * 72)}
+    assert dict(work.engine_cycles) == {"vector": vector_cycles(plain, 12 * 12 * 8 * 72, "float16")}
 
 
 def test_a_chip_without_memories_of_cores_says_so(folder: Path, chip: Chip) -> None:

@@ -14,6 +14,7 @@ from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Work
+from partitioner.ir.wants import Wants
 from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
@@ -67,6 +68,10 @@ class AsksForLink:
     @property
     def name(self) -> str:
         return TARGET.name
+
+    @property
+    def wants(self) -> Wants:
+        return TARGET.wants
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         return TARGET.accepts(graph, op, constants, chip)

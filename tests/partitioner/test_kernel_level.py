@@ -21,6 +21,7 @@ from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel, KernelFloor, read_kernel
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step, parse_plan
+from partitioner.ir.wants import Wants, floats_as
 from partitioner.planners.registry import make_kernel_plan
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from tests.partition_graphs import graphs
@@ -39,6 +40,10 @@ class Offers:
 
     offer: Offer
     name: str = "offers"
+
+    @property
+    def wants(self) -> Wants:
+        return Wants(floats_as("float16"), "channels_last")
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         del graph, op, constants, chip

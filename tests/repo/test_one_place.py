@@ -140,10 +140,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.judgement import Exact
 from codegen.target import ClusterFiles, Execution
 from isched.program.program import Instr, Region
 from partitioner.ir.regions import box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.wants import Wants, floats_as
 
 KERNELS = {
     "relu": lambda x: np.maximum(x, 0),
@@ -163,6 +165,8 @@ class ToyTarget:
     name: str = "toy-v1"
     barrier: str = "barrier"
     data_base_bytes: int = 0
+    wants: Wants = Wants(floats_as("float16"), "channels_last")
+    judgement: Exact = Exact()
 
     def unsuited(self, chip):
         return ()
@@ -228,7 +232,7 @@ class ToyTarget:
 
     def emulate(self, graph, constants, layer, points, read, chip):
         op = layer.anchor(graph)
-        return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs])
+        return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs]).view(np.float16)
 
     def run(self, files, loads, dumps, seed):
         program = json.loads(files.files[files.executable])
