@@ -46,8 +46,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.judgement import Exact
 from codegen.target import ClusterFiles, Execution
 from partitioner.ir.kernels import Kernel, KernelFloor, read_kernel
+from partitioner.ir.wants import Wants, floats_as
 
 KERNELS = {
     "relu": lambda x: np.maximum(x, 0),
@@ -74,6 +76,8 @@ class ToyGroups:
     name: str = "toy-groups"
     execution: str = "toy-launches"
     data_base_bytes: int = 64
+    wants: Wants = Wants(floats_as("float16"), "channels_last")
+    judgement: Exact = Exact()
 
     def unsuited(self, chip):
         return ()
@@ -129,7 +133,7 @@ class ToyGroups:
     def emulate(self, graph, constants, layer, points, read, chip):
         op = layer.anchor(graph)
         shape = graph.by_name[layer.output].shape
-        return compute(op.kind, [np.broadcast_to(read(name), shape)[tuple(points.T)] for name in op.inputs])
+        return compute(op.kind, [np.broadcast_to(read(name), shape)[tuple(points.T)] for name in op.inputs]).view(np.float16)
 
     def run(self, files, loads, dumps, seed):
         memory = np.zeros(1 << 20, np.uint8)
