@@ -58,6 +58,7 @@ class Barriers:
         self._warps, self._order, self._strands = warps, order, strands
         self._here = np.zeros((ctas, BARRIERS, warps), np.bool_)
         self._needed = np.full((ctas, BARRIERS), -1, np.int64)
+        self._ballots = np.zeros(ctas * warps * WARP, np.bool_)
         self.waiting: list[_Waiting] = []
 
     def clear(self) -> None:
@@ -71,10 +72,14 @@ class Barriers:
         active = strand.active
         warps = active.warps
         numbers = self._numbers(number, warps)
+        if vote is not None:
+            votes = np.broadcast_to(vote.predicate, active.mask.size) != vote.negated
+            np.copyto(self._ballots, votes, where=active.mask)
         if self._all_here(active, warps, numbers, count):
-            if vote is not None:
-                self._give(vote, active.mask, np.unique(warps // self._warps))
-            self._order.all_meet(np.unique(warps // self._warps))
+            ctas = np.unique(warps // self._warps)
+            for cta in ctas.tolist() if vote is not None else ():
+                self._give(vote, active.mask, cta, active.mask)
+            self._order.all_meet(ctas)
             self._strands.ready.append(Strand(active, block, strand.join))
             return
         by_warp = np.full(self._strands.live.size // WARP, -1, np.int64)
@@ -167,6 +172,7 @@ class Barriers:
 
     def _release(self, done: list[tuple[int, int]]) -> None:
         left = []
+        live = self._strands.live
         for waiting in self.waiting:
             going = np.zeros(waiting.mask.size, np.bool_)
             for cta, number in done:
@@ -179,14 +185,15 @@ class Barriers:
             if not going.any():
                 left.append(waiting)
                 continue
-            if waiting.vote is not None:
-                self._give(waiting.vote, going, np.unique(np.flatnonzero(going) // (self._warps * WARP)))
+            for cta, number in done:
+                here = np.zeros_like(going).reshape(-1, self._warps, WARP)
+                here[cta] = self._here[cta, number][:, None]
+                self._give(waiting.vote, going & here.reshape(-1), cta, here.reshape(-1) & live)
             if not np.array_equal(going, waiting.mask):
                 waiting.mask = waiting.mask & ~going
                 waiting.numbers = np.where(going.reshape(-1, WARP).any(axis=1), -1, waiting.numbers)
                 waiting.join.pending += 1
                 left.append(waiting)
-            live = self._strands.live
             self._strands.ready.append(Strand(Active(going, live), waiting.block, waiting.join))
         self.waiting = left
         for cta, number in done:
@@ -194,13 +201,9 @@ class Barriers:
             self._needed[cta, number] = -1
             self._order.reset(cta, number)
 
-    def _give(self, vote: Vote, mask: Array, ctas: Array) -> None:
-        """The result of bar.red to the threads of these CTAs that are here."""
-        threads = self._warps * WARP
-        votes = np.broadcast_to(vote.predicate, mask.size) != vote.negated
-        for cta in ctas.tolist():
-            own = slice(cta * threads, (cta + 1) * threads)
-            chosen = mask[own]
-            vote.target[own][chosen] = vote.result(votes[own][chosen])
-
-
+    def _give(self, vote: Vote | None, going: Array, cta: int, voters: Array) -> None:
+        """The result of bar.red among `voters` to those threads of a CTA that go on."""
+        if vote is None:
+            return
+        own = slice(cta * self._warps * WARP, (cta + 1) * self._warps * WARP)
+        vote.target[own][going[own]] = vote.result(self._ballots[own][voters[own]])

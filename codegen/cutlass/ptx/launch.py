@@ -113,4 +113,4 @@ def _batch(kernel: Kernel, geometry: Geometry, layout: Layout, limits: Limits) -
     each = threads * (8 * len(kernel.registers) + layout.local_bytes) + layout.shared_bytes + cells * (9 + 4 * geometry.warps)
     if each > limits.batch_bytes:
         raise PtxError(f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name)
-    return max(1, min(limits.batch_threads // threads, limits.batch_bytes // each))
+    return max(1, min(limits.batch_threads // threads, limits.batch_bytes // max(each, 1)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -142,7 +141,7 @@ def _redux(instruction: Instruction, form: Form, core: Core) -> Step:
         groups, member = np.unique(keys, return_inverse=True)
         result = np.empty(groups.size, DTYPES[kind])
         for group in range(groups.size):
-            result[group] = function.reduce(values[member == group])
+            result[group] = function.reduce(values[member == group], dtype=DTYPES[kind])
         active.put(target, result[member])
 
     return step
@@ -178,9 +177,6 @@ def _elect(instruction: Instruction, form: Form, core: Core) -> Step:
         active.put(chosen, leader == (lanes & 31))
 
     return step
-
-
-Builder = Callable[[Instruction, Form, "Core"], Step]
 
 WARPS: Final = (
     Row("shfl", _shfl, frozenset({"sync", "idx", "up", "down", "bfly"}), types=frozenset({"b32"})),

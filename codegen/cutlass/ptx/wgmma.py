@@ -106,13 +106,13 @@ def _mma_async(instruction: Instruction, form: Form, core: Core) -> Step:
         warps = groups.reshape(-1)
         sums = core.matrix.of(names, targets, columns)
         start = _start(sums, warps, active, single=single)
+        uniform_b = _uniform(descriptor_b, groups, "the descriptor of B")
         if in_registers:
             first = from_fragments(left, 2, warps, active).reshape(-1, ROWS, 16)
         else:
             uniform = _uniform(descriptor_a, groups, "the descriptor of A")
             first = _from_shared(core, uniform, groups, ROWS, k_major=not a_turned)
-        uniform = _uniform(descriptor_b, groups, "the descriptor of B")
-        second = _from_shared(core, uniform, groups, columns, k_major=not b_turned)
+        second = _from_shared(core, uniform_b, groups, columns, k_major=not b_turned)
         product = np.matmul(first, second.transpose(0, 2, 1)) * np.float32(sign)
         added = _uniform(keep != negated, groups, "scale-d")
         start = np.where(np.repeat(added, GROUP)[:, None, None], start, np.float32(0))
