@@ -50,6 +50,14 @@ def _uniform(values: Array, groups: Array, what: str) -> Array:
     return first
 
 
+def _descriptors(values: Array, groups: Array, what: str) -> Array:
+    """One descriptor a group. Raises Fault where threads differ, and for what descriptors may not have."""
+    found = _uniform(values, groups, what)
+    for bits in np.unique(found):
+        Descriptor.decode(int(bits))
+    return found
+
+
 def _flag(operand: Operand, instruction: Instruction, allowed: tuple[int, ...]) -> int:
     if not isinstance(operand, Immediate) or operand.value not in allowed:
         raise Unsupported(f"{instruction.opcode} is not executed with these operands")
@@ -106,12 +114,12 @@ def _mma_async(instruction: Instruction, form: Form, core: Core) -> Step:
         warps = groups.reshape(-1)
         sums = core.matrix.of(names, targets, columns)
         start = _start(sums, warps, active, single=single)
-        uniform_b = _uniform(descriptor_b, groups, "the descriptor of B")
+        uniform_a = _descriptors(descriptor_a, groups, "the descriptor of A")
+        uniform_b = _descriptors(descriptor_b, groups, "the descriptor of B")
         if in_registers:
             first = from_fragments(left, 2, warps, active).reshape(-1, ROWS, 16)
         else:
-            uniform = _uniform(descriptor_a, groups, "the descriptor of A")
-            first = _from_shared(core, uniform, groups, ROWS, k_major=not a_turned)
+            first = _from_shared(core, uniform_a, groups, ROWS, k_major=not a_turned)
         second = _from_shared(core, uniform_b, groups, columns, k_major=not b_turned)
         product = np.matmul(first, second.transpose(0, 2, 1)) * np.float32(sign)
         added = _uniform(keep != negated, groups, "scale-d")

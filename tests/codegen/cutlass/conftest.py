@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks.ptx_cases.convolutions import Conv2d, conv2d_launches
 from codegen.cutlass.nvcc import Compiler, find_nvcc
 from codegen.cutlass.ptx import Module, parse
-from tests.codegen.cutlass.convolutions import Conv2d, conv2d_launches
 
-KERNELS = Path(__file__).parent / "kernels"
-
-Compile = Callable[[str, str], Module]
+KERNELS = Path(__file__).parents[3] / "benchmarks" / "ptx_cases" / "kernels"
 
 
 @pytest.fixture(scope="session")
