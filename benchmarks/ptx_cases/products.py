@@ -50,31 +50,31 @@ def worst(result: Array, exact: Array, allowed: Array) -> float:
     return float(np.where(np.isnan(share), np.inf, share).max())
 
 
-def softmax_error(module: Module, rows: int, columns: int, threads: int) -> tuple[float, Statistics]:
+def softmax_error(module: Module, rows: int, columns: int, threads: int, limits: Limits | None = None) -> tuple[float, Statistics]:
     """One block a row."""
     x = np.random.default_rng(8).standard_normal((rows, columns)).astype(np.float16) * np.float16(4)
     memory = GlobalMemory()
     places = [memory.allocate(x, "x"), memory.allocate(x.nbytes, "y")]
     given = parameters(module.kernels["softmax"], *places, columns)
-    done = launch(module, "softmax", (rows, 1, 1), (threads, 1, 1), given, memory)
+    done = launch(module, "softmax", (rows, 1, 1), (threads, 1, 1), given, memory, limits=limits)
     wide = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     exact = wide / wide.sum(axis=1, keepdims=True)
     return worst(memory.load(places[1], np.float16, x.shape), exact, 2.0**-10 * exact + 2.0**-24), done
 
 
-def pipeline_error(module: Module, blocks: int, chunks: int, seed: int = 0) -> tuple[float, Statistics]:
+def pipeline_error(module: Module, blocks: int, chunks: int, seed: int = 0, limits: Limits | None = None) -> tuple[float, Statistics]:
     """A warp that writes a ring and three that read it."""
     x = np.random.default_rng(9).standard_normal((blocks, chunks, 96)).astype(np.float32)
     memory = GlobalMemory()
     places = [memory.allocate(x, "x"), memory.allocate(blocks * 96 * 4, "y")]
     given = parameters(module.kernels["pipeline"], *places, chunks)
-    done = launch(module, "pipeline", (blocks, 1, 1), (128, 1, 1), given, memory, seed)
+    done = launch(module, "pipeline", (blocks, 1, 1), (128, 1, 1), given, memory, seed, limits=limits)
     allowed = 2.0**-23 * np.abs(x).sum(axis=1, dtype=np.float64) * chunks
     exact = x.sum(axis=1, dtype=np.float64)
     return worst(memory.load(places[1], np.float32, (blocks, 96)), exact, allowed), done
 
 
-def pool_error(module: Module, n: int, h: int, w: int, c: int) -> tuple[float, Statistics]:
+def pool_error(module: Module, n: int, h: int, w: int, c: int, limits: Limits | None = None) -> tuple[float, Statistics]:
     """Largest values and means of windows of 3 x 3 at every second place; c is a multiple of 8."""
     x = np.random.default_rng(7).standard_normal((n, h, w, c)).astype(np.float16)
     p, q = (h + 1) // 2, (w + 1) // 2
@@ -83,7 +83,7 @@ def pool_error(module: Module, n: int, h: int, w: int, c: int) -> tuple[float, S
     places = [memory.allocate(x, "x"), memory.allocate(size, "largest"), memory.allocate(size, "mean")]
     given = parameters(module.kernels["pool"], *places, n, h, w, c, p, q)
     threads = n * p * q * c // 8
-    done = launch(module, "pool", (-(-threads // 96), 1, 1), (96, 1, 1), given, memory, seed=3)
+    done = launch(module, "pool", (-(-threads // 96), 1, 1), (96, 1, 1), given, memory, seed=3, limits=limits)
     padded = np.full((n, h + 2, w + 2, c), np.nan)
     padded[:, 1:-1, 1:-1] = x
     windows = np.stack([padded[:, r : r + 2 * p : 2, s : s + 2 * q : 2][:, :p, :q] for r in range(3) for s in range(3)])

@@ -23,6 +23,8 @@ __all__ = ["GlobalMemory"]
 BASE: Final = 0x7F00_0000_0000
 GRANULE: Final = 256
 SHIFT: Final = 8
+LEAST_GAP: Final = 4 << 10
+MOST_GAP: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class GlobalMemory:
         if size < 0 or self._used + size > self._limits.max_global_bytes:
             raise PtxError(f"{size} bytes more than {self._used} of {self._limits.max_global_bytes} bytes of global memory")
         start = self._used
-        room = -(-max(size, 1) // GRANULE) * GRANULE + GRANULE
+        gap = min(max(size, LEAST_GAP), MOST_GAP)  # so that a stride too far seldom meets the next allocation
+        room = (-(-max(size, 1) // GRANULE) + -(-gap // GRANULE)) * GRANULE
         self._grow(start + room)
         self._ends[start >> SHIFT : start + size + GRANULE - 1 >> SHIFT] = start + size
         if data is not None:

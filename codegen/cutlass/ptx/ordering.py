@@ -28,10 +28,11 @@ class Ordering:
     """Of `ctas` CTAs with `warps` warps and `cells` cells each. Warps and cells are numbered through all CTAs."""
 
     def __init__(self, ctas: int, warps: int, cells: int, cell_bytes: int, *, proxies: bool) -> None:
-        self._ctas, self._warps, self._cells, self._cell_bytes = ctas, warps, cells, cell_bytes
-        self._stamp = np.full(ctas * cells, NEVER, np.int32)
+        self._warps, self._cells, self._cell_bytes = warps, cells, cell_bytes
+        self._stamp = np.empty(ctas * cells, np.int32)
         self._writer = np.zeros(ctas * cells, np.uint8)
         self._reads = np.zeros((ctas * cells, warps), np.int32)
+        self._last_read = np.zeros(ctas * cells, np.int32)
         self._written_before_fence = np.zeros(ctas * cells if proxies else 0, np.int32)
         self._fences = np.ones(ctas * warps, np.int32)
         self._epoch = np.ones(ctas * warps, np.int32)
@@ -40,11 +41,16 @@ class Ordering:
         self._local = np.tile(np.arange(warps), ctas)
         self._floor = np.zeros(ctas * warps, np.int32)
         self._board = np.zeros((ctas, BARRIERS, warps), np.int32)
-        self._settle(slice(None))
+        self.clear()
 
     def clear(self) -> None:
         """For the next batch of CTAs."""
-        self.__init__(self._ctas, self._warps, self._cells, self._cell_bytes, proxies=self._written_before_fence.size > 0)  # type: ignore[misc]
+        self._stamp.fill(NEVER)
+        for one in (self._writer, self._reads, self._last_read, self._written_before_fence, self._seen, self._board):
+            one.fill(0)
+        for one in (self._fences, self._epoch, self._time):
+            one.fill(1)
+        self._settle(slice(None))
 
     def _settle(self, warps: Array | slice) -> None:
         """Own accesses are always seen; the floor is what is seen of every other warp."""
@@ -59,19 +65,17 @@ class Ordering:
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "reads", unwritten=False)
-        self._reads[cells, self._local[warps][:, None]] = self._epoch[warps][:, None]
+        now = self._epoch[warps][:, None]
+        self._reads.reshape(-1)[cells * self._warps + self._local[warps][:, None]] = now
+        self._last_read[cells] = now
 
     def write(self, cells: Array, warps: Array, *, flight: bool = False) -> None:
         """Raises Fault for what is in flight, or written or read unseen. `flight`: until `land`, nobody may touch it."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "writes", unwritten=True)
-        unseen = self._reads[cells] > self._seen[warps][:, None, :]
-        if unseen.any():
-            i, j, other = (int(index[0]) for index in np.nonzero(unseen))
-            if self._reads[cells[i, j], other] == IN_FLIGHT:
-                raise Fault(FaultKind.IN_FLIGHT, f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous matrix product still reads")
-            raise self._race(warps[i], "writes", cells[i, j], other, "read")
+        if (self._last_read[cells] > self._floor[warps][:, None]).any():
+            self._examine_reads(cells, warps)
         self._stamp[cells] = IN_FLIGHT if flight else self._epoch[warps][:, None]
         self._writer[cells] = self._local[warps][:, None]
         if self._written_before_fence.size:
@@ -80,6 +84,15 @@ class Ordering:
         if both.any():
             i, j = (int(index[0]) for index in np.nonzero(both))
             raise self._race(warps[i], "writes", cells[i, j], int(self._writer[cells[i, j]]), "write")
+
+    def _examine_reads(self, cells: Array, warps: Array) -> None:
+        """Some of these cells were read lately: by warps whose reads are not seen?"""
+        unseen = self._reads[cells] > self._seen[warps][:, None, :]
+        if unseen.any():
+            i, j, other = (int(index[0]) for index in np.nonzero(unseen))
+            if self._reads[cells[i, j], other] == IN_FLIGHT:
+                raise Fault(FaultKind.IN_FLIGHT, f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous matrix product still reads")
+            raise self._race(warps[i], "writes", cells[i, j], other, "read")
 
     def land(self, cells: Array, warps: Array) -> None:
         """A copy in flight is there, as a write of now."""
@@ -99,10 +112,12 @@ class Ordering:
 
     def keep(self, cells: Array, warps: Array) -> None:
         """A matrix product still reads these."""
+        self._last_read[cells] = IN_FLIGHT
         self._reads[cells, self._local[warps][:, None]] = IN_FLIGHT
 
     def release(self, cells: Array, warps: Array) -> None:
         """The matrix product that read these is complete."""
+        self._last_read[cells] = self._epoch[warps][:, None]
         self._reads[cells, self._local[warps][:, None]] = self._epoch[warps][:, None]
 
     def fence(self, warps: Array) -> None:
