@@ -50,7 +50,9 @@ def worst(result: Array, exact: Array, allowed: Array) -> float:
     return float(np.where(np.isnan(share), np.inf, share).max())
 
 
-def softmax_error(module: Module, rows: int, columns: int, threads: int, limits: Limits | None = None) -> tuple[float, Statistics]:
+def softmax_error(
+    module: Module, rows: int, columns: int, threads: int, limits: Limits | None = None
+) -> tuple[float, Statistics]:
     """One block a row."""
     x = np.random.default_rng(8).standard_normal((rows, columns)).astype(np.float16) * np.float16(4)
     memory = GlobalMemory()
@@ -62,7 +64,9 @@ def softmax_error(module: Module, rows: int, columns: int, threads: int, limits:
     return worst(memory.load(places[1], np.float16, x.shape), exact, 2.0**-10 * exact + 2.0**-24), done
 
 
-def pipeline_error(module: Module, blocks: int, chunks: int, seed: int = 0, limits: Limits | None = None) -> tuple[float, Statistics]:
+def pipeline_error(
+    module: Module, blocks: int, chunks: int, seed: int = 0, limits: Limits | None = None
+) -> tuple[float, Statistics]:
     """A warp that writes a ring and three that read it."""
     x = np.random.default_rng(9).standard_normal((blocks, chunks, 96)).astype(np.float32)
     memory = GlobalMemory()
@@ -74,7 +78,9 @@ def pipeline_error(module: Module, blocks: int, chunks: int, seed: int = 0, limi
     return worst(memory.load(places[1], np.float32, (blocks, 96)), exact, allowed), done
 
 
-def pool_error(module: Module, n: int, h: int, w: int, c: int, limits: Limits | None = None) -> tuple[float, Statistics]:
+def pool_error(
+    module: Module, n: int, h: int, w: int, c: int, limits: Limits | None = None
+) -> tuple[float, Statistics]:
     """Largest values and means of windows of 3 x 3 at every second place; c is a multiple of 8."""
     x = np.random.default_rng(7).standard_normal((n, h, w, c)).astype(np.float16)
     p, q = (h + 1) // 2, (w + 1) // 2

@@ -72,8 +72,19 @@ class Compiler:
             raise NvccError(f"{name}: the source has {len(source)} characters, at most {MAX_SOURCE_BYTES} are compiled")
         options = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-frandom-seed=1", *wanted)
         include = cutlass_include() if cutlass else None
-        told = "\0".join((self.version, *(o for o in options if not o.startswith("-L")), cutlass_version() if cutlass else "", source))
-        kept = self.cache / f"{hashlib.sha256(told.encode()).hexdigest()}.{result.removeprefix('out.')}" if self.cache else None
+        told = "\0".join(
+            (
+                self.version,
+                *(o for o in options if not o.startswith("-L")),
+                cutlass_version() if cutlass else "",
+                source,
+            )
+        )
+        kept = (
+            self.cache / f"{hashlib.sha256(told.encode()).hexdigest()}.{result.removeprefix('out.')}"
+            if self.cache
+            else None
+        )
         if kept is not None and kept.is_file():
             return kept.read_bytes()
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:

@@ -83,9 +83,13 @@ def _checked(addresses: Array, size: int, width: int, what: str) -> Array:
     offsets = addresses.astype(np.int64)
     bad = (offsets < 0) | (offsets > size - width)
     if bad.any():
-        raise Fault(FaultKind.OUT_OF_BOUNDS, f"{width} bytes at offset {int(offsets[bad][0])} of {size} bytes of {what}")
+        raise Fault(
+            FaultKind.OUT_OF_BOUNDS, f"{width} bytes at offset {int(offsets[bad][0])} of {size} bytes of {what}"
+        )
     if (offsets & width - 1).any():
-        raise Fault(FaultKind.MISALIGNED, f"{width} bytes at offset {int(offsets[(offsets & width - 1) != 0][0])} of {what}")
+        raise Fault(
+            FaultKind.MISALIGNED, f"{width} bytes at offset {int(offsets[(offsets & width - 1) != 0][0])} of {what}"
+        )
     return offsets
 
 
@@ -178,7 +182,11 @@ def _ld(instruction: Instruction, form: Form, core: Core) -> Step:
     targets = [(k, core.registers.target(item, raw)) for k, item in enumerate(items) if item is not None]
     where = bound_addresses(instruction.operands[1], core)
     load = LOADS.get(space, _load_generic)
-    if space == "param" and isinstance(instruction.operands[1], Address) and isinstance(instruction.operands[1].base, Symbol):
+    if (
+        space == "param"
+        and isinstance(instruction.operands[1], Address)
+        and isinstance(instruction.operands[1].base, Symbol)
+    ):
         return _constant(addresses_of(instruction.operands[1], core), dtype, count, targets, core)
 
     def step(active: Active) -> None:
@@ -189,9 +197,7 @@ def _ld(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _constant(
-    address: Array, dtype: np.dtype[Any], count: int, targets: list[tuple[int, Array]], core: Core
-) -> Step:
+def _constant(address: Array, dtype: np.dtype[Any], count: int, targets: list[tuple[int, Array]], core: Core) -> Step:
     """A parameter at a known place: the same for all threads."""
     row = _load_parameter(core, address, address, dtype, count)[0]
 

@@ -1,8 +1,8 @@
 """cp.async: copies that land where they are waited for.
 
-    issue: the source is read, the destination becomes poison that nobody may touch
-    commit_group: what the thread issued so far is its next group
-    wait_group n: all but the thread's n newest groups land;  wait_all: everything does
+issue: the source is read, the destination becomes poison that nobody may touch
+commit_group: what the thread issued so far is its next group
+wait_group n: all but the thread's n newest groups land;  wait_all: everything does
 """
 
 from __future__ import annotations

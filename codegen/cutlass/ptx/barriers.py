@@ -67,7 +67,9 @@ class Barriers:
         self._needed.fill(-1)
         self.waiting.clear()
 
-    def sync(self, strand: Strand, number: Array, count: Array | None, vote: Vote | None, block: int, line: int) -> None:
+    def sync(
+        self, strand: Strand, number: Array, count: Array | None, vote: Vote | None, block: int, line: int
+    ) -> None:
         """A strand comes to bar.sync or bar.red; it or parts of it are made ready when they may go on. Raises Fault."""
         active = strand.active
         warps = active.warps

@@ -39,11 +39,17 @@ def bfe(a: Array, start: Array, length: Array) -> Array:
     start, length = start & 255, length & 255
     if a.dtype.kind == "u":
         field = np.right_shift(a, np.minimum(start, bits).astype(a.dtype))
-        mask = np.where(length >= bits, ~a.dtype.type(0), (a.dtype.type(1) << np.minimum(length, bits - 1).astype(a.dtype)) - a.dtype.type(1))
+        mask = np.where(
+            length >= bits,
+            ~a.dtype.type(0),
+            (a.dtype.type(1) << np.minimum(length, bits - 1).astype(a.dtype)) - a.dtype.type(1),
+        )
         return field & mask
     top = np.minimum(start + length, bits)
     moved = np.left_shift(a, (bits - top).astype(a.dtype))
-    return np.where(length == 0, a.dtype.type(0), np.right_shift(moved, np.minimum(bits - top + start, bits - 1).astype(a.dtype)))
+    return np.where(
+        length == 0, a.dtype.type(0), np.right_shift(moved, np.minimum(bits - top + start, bits - 1).astype(a.dtype))
+    )
 
 
 def bfi(a: Array, b: Array, start: Array, length: Array) -> Array:

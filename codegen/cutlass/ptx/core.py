@@ -18,7 +18,14 @@ from codegen.cutlass.ptx.shared_memory import SharedMemory
 
 __all__ = ["WINDOWS", "Core"]
 
-WINDOWS: Final = {"global": 0, "const": 0, "shared": 1 << 56, "shared::cta": 1 << 56, "local": 1 << 57, "param": 1 << 58}
+WINDOWS: Final = {
+    "global": 0,
+    "const": 0,
+    "shared": 1 << 56,
+    "shared::cta": 1 << 56,
+    "local": 1 << 57,
+    "param": 1 << 58,
+}
 """Where each memory begins among generic addresses."""
 
 

@@ -1,7 +1,7 @@
 """What is known of a kernel's registers before it runs: reads of what nobody can have written, and missing wgmma fences.
 
-    undefined   registers that an instruction reads and that no path from the entry writes before
-    unfenced    wgmma whose registers something else may have written since the last wgmma.fence
+undefined   registers that an instruction reads and that no path from the entry writes before
+unfenced    wgmma whose registers something else may have written since the last wgmma.fence
 """
 
 from __future__ import annotations

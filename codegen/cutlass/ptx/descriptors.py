@@ -38,7 +38,9 @@ class Descriptor:
     def decode(bits: int) -> Descriptor:
         """Raises Fault for a base offset, which the executor lacks."""
         if bits >> 49 & 7:
-            raise Fault(FaultKind.INVALID, f"descriptor {bits:#x} has a base offset: matrices are aligned to 1024 bytes here")
+            raise Fault(
+                FaultKind.INVALID, f"descriptor {bits:#x} has a base offset: matrices are aligned to 1024 bytes here"
+            )
         return Descriptor((bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 62)
 
 

@@ -102,7 +102,9 @@ TABLE: Final = (
     Elementwise("mad.hi", INTEGERS, lambda a, b, c: mul_hi(a, b) + c, ". . ."),
     Elementwise("mad.wide", "u16 s16 u32 s32", lambda a, b, c: multiply_wide(a, b) + c, ". . wide", "wide"),
     Elementwise("fma", FLOATS, fma, ". . .", hints="rn ftz"),
-    Elementwise("fma.relu", "f16 f16x2", lambda a, b, c: np.fmax(fma(a, b, c), a.dtype.type(0)), ". . .", hints="rn ftz"),
+    Elementwise(
+        "fma.relu", "f16 f16x2", lambda a, b, c: np.fmax(fma(a, b, c), a.dtype.type(0)), ". . .", hints="rn ftz"
+    ),
     Elementwise("mad", "f32 f64", fma, ". . .", hints="rn ftz"),
     Elementwise("div", INTEGERS, divide),
     Elementwise("div", "f32 f64", np.divide, hints="rn ftz full approx"),

@@ -35,7 +35,9 @@ class PtxError(Exception):
         self.reason = message
         self.kernel = kernel
         self.line = line
-        where = ", ".join(part for part in (f"kernel {kernel}" if kernel else "", f"line {line}" if line else "") if part)
+        where = ", ".join(
+            part for part in (f"kernel {kernel}" if kernel else "", f"line {line}" if line else "") if part
+        )
         super().__init__(f"{where}: {message}" if where else message)
 
 

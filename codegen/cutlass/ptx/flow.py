@@ -55,9 +55,7 @@ def blocks_of(kernel: Kernel) -> tuple[Block, ...]:
         successors = _successors(last, after, labels, tables, kernel.name)
         found.append(Block(number, tuple(piece[:-1]), last, successors))
     meets = _post_dominators([block.successors for block in found])
-    return tuple(
-        Block(block.number, block.steps, block.end, block.successors, meets[block.number]) for block in found
-    )
+    return tuple(Block(block.number, block.steps, block.end, block.successors, meets[block.number]) for block in found)
 
 
 def _pieces(kernel: Kernel) -> tuple[list[list[Instruction]], dict[str, int]]:
@@ -95,7 +93,7 @@ def _successors(
             return tuple(place(target) for target in tables[name].targets)
         case "ret" | "exit", ():
             return (EXIT, after) if last.guard else (EXIT,)
-        case ("bar" | "barrier"), _:
+        case (("bar" | "barrier"), _):
             return (after,)
     raise Unsupported(f"{last.opcode} is not executed with these operands", kernel=kernel, line=last.line)
 

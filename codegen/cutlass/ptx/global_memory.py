@@ -53,7 +53,9 @@ class GlobalMemory:
         data = None if isinstance(what, int) else np.ascontiguousarray(what).reshape(-1).view(np.uint8)
         size = what if isinstance(what, int) else int(what.nbytes)
         if size < 0 or self._used + size > self._limits.max_global_bytes:
-            raise PtxError(f"{size} bytes more than {self._used} of {self._limits.max_global_bytes} bytes of global memory")
+            raise PtxError(
+                f"{size} bytes more than {self._used} of {self._limits.max_global_bytes} bytes of global memory"
+            )
         start = self._used
         gap = min(max(size, LEAST_GAP), MOST_GAP)  # so that a stride too far seldom meets the next allocation
         room = (-(-max(size, 1) // GRANULE) + -(-gap // GRANULE)) * GRANULE

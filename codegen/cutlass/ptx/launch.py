@@ -99,7 +99,9 @@ def _check(kernel: Kernel, geometry: Geometry, params: bytes, limits: Limits) ->
         raise PtxError(f"a launch of {geometry.grid} blocks of {geometry.block} threads", kernel=kernel.name)
     most = min(limits.max_threads_per_block, kernel.max_threads or limits.max_threads_per_block)
     if geometry.threads > most:
-        raise PtxError(f"launched with {geometry.threads} threads a block, at most {most} are possible", kernel=kernel.name)
+        raise PtxError(
+            f"launched with {geometry.threads} threads a block, at most {most} are possible", kernel=kernel.name
+        )
     if geometry.ctas > limits.max_blocks:
         raise PtxError(f"launched with {geometry.ctas} blocks, at most {limits.max_blocks} are run", kernel=kernel.name)
     if len(params) != kernel.parameter_bytes:
@@ -110,7 +112,13 @@ def _batch(kernel: Kernel, geometry: Geometry, layout: Layout, limits: Limits) -
     """CTAs at once: about so many threads, and no more than the bound on memory allows."""
     threads = geometry.warps * WARP
     cells = layout.shared_bytes // cell_bytes(kernel)
-    each = threads * (8 * len(kernel.registers) + layout.local_bytes) + layout.shared_bytes + cells * (9 + 4 * geometry.warps)
+    each = (
+        threads * (8 * len(kernel.registers) + layout.local_bytes)
+        + layout.shared_bytes
+        + cells * (9 + 4 * geometry.warps)
+    )
     if each > limits.batch_bytes:
-        raise PtxError(f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name)
+        raise PtxError(
+            f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name
+        )
     return max(1, min(limits.batch_threads // threads, limits.batch_bytes // max(each, 1)))

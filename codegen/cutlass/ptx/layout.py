@@ -43,7 +43,9 @@ def layout_of(module: Module, kernel: Kernel, memory: GlobalMemory, dynamic_byte
     local, offsets = _place((v for v in kernel.variables if v.space == "local"), 0)
     symbols |= offsets
     if local > limits.max_local_bytes:
-        raise PtxError(f"needs {local} bytes of local memory a thread, has {limits.max_local_bytes}", kernel=kernel.name)
+        raise PtxError(
+            f"needs {local} bytes of local memory a thread, has {limits.max_local_bytes}", kernel=kernel.name
+        )
     for variable in module.variables:
         if variable.space in ("global", "const") and variable.name in used and variable.size_bytes is not None:
             symbols[variable.name] = memory.variable(module, variable.name, _initial(variable))

@@ -108,9 +108,13 @@ class Machine:
                 with self._place(line.line):
                     step = decode(line, self._core)
                 if (block.number, k) in unwritten:
-                    step = _fails(FaultKind.UNINITIALISED, f"reads {unwritten[block.number, k]}, which nothing has written")
+                    step = _fails(
+                        FaultKind.UNINITIALISED, f"reads {unwritten[block.number, k]}, which nothing has written"
+                    )
                 if (block.number, k) in bare:
-                    step = _fails(FaultKind.FENCE, "registers of a matrix product were written since the last wgmma.fence")
+                    step = _fails(
+                        FaultKind.FENCE, "registers of a matrix product were written since the last wgmma.fence"
+                    )
                 steps.append(step)
             code.append(_Code(block, tuple(steps), lines))
             if block.end is not None and block.end.parts[0] in ("bar", "barrier"):

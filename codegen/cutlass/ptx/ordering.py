@@ -5,6 +5,7 @@ did. A read of a cell needs its last write to be seen, a write also all reads; e
 as the kernel's smallest access, so neighbours do not disturb each other.
 
     stamp[cell], writer[cell]   last write      reads[cell, warp]   each warp's last read
+    last_read[cell]             the CTA's time then: no warp's read is later, so that most writes need look no further
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ class Ordering:
             self._examine(cells, warps, late, "reads", unwritten=False)
         now = self._epoch[warps][:, None]
         self._reads.reshape(-1)[cells * self._warps + self._local[warps][:, None]] = now
-        self._last_read[cells] = now
+        self._last_read[cells] = self._time[warps // self._warps][:, None]
 
     def write(self, cells: Array, warps: Array, *, flight: bool = False) -> None:
         """Raises Fault for what is in flight, or written or read unseen. `flight`: until `land`, nobody may touch it."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "writes", unwritten=True)
-        if (self._last_read[cells] > self._floor[warps][:, None]).any():
+        if self._written_before_fence.size or (self._last_read[cells] > self._floor[warps][:, None]).any():
             self._examine_reads(cells, warps)
         self._stamp[cells] = IN_FLIGHT if flight else self._epoch[warps][:, None]
         self._writer[cells] = self._local[warps][:, None]
@@ -91,7 +92,10 @@ class Ordering:
         if unseen.any():
             i, j, other = (int(index[0]) for index in np.nonzero(unseen))
             if self._reads[cells[i, j], other] == IN_FLIGHT:
-                raise Fault(FaultKind.IN_FLIGHT, f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous matrix product still reads")
+                raise Fault(
+                    FaultKind.IN_FLIGHT,
+                    f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous matrix product still reads",
+                )
             raise self._race(warps[i], "writes", cells[i, j], other, "read")
 
     def land(self, cells: Array, warps: Array) -> None:
@@ -107,17 +111,18 @@ class Ordering:
         unfenced = self._written_before_fence[cells] >= self._fences[writers]
         if unfenced.any():
             i, j = (int(index[0]) for index in np.nonzero(unfenced))
-            raise Fault(FaultKind.FENCE, f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an asynchronous matrix product without fence.proxy.async in between")
+            raise Fault(
+                FaultKind.FENCE,
+                f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an asynchronous matrix product without fence.proxy.async in between",
+            )
         self.keep(cells, warps)
 
     def keep(self, cells: Array, warps: Array) -> None:
         """A matrix product still reads these."""
-        self._last_read[cells] = IN_FLIGHT
         self._reads[cells, self._local[warps][:, None]] = IN_FLIGHT
 
     def release(self, cells: Array, warps: Array) -> None:
         """The matrix product that read these is complete."""
-        self._last_read[cells] = self._epoch[warps][:, None]
         self._reads[cells, self._local[warps][:, None]] = self._epoch[warps][:, None]
 
     def fence(self, warps: Array) -> None:
@@ -131,11 +136,17 @@ class Ordering:
         flight = stamp == IN_FLIGHT
         if flight.any():
             k = int(np.flatnonzero(flight)[0])
-            raise Fault(FaultKind.IN_FLIGHT, f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, where a cp.async of warp {writer[k]} lands only at its wait")
+            raise Fault(
+                FaultKind.IN_FLIGHT,
+                f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, where a cp.async of warp {writer[k]} lands only at its wait",
+            )
         never = stamp == NEVER
         if never.any() and not unwritten:
             k = int(np.flatnonzero(never)[0])
-            raise Fault(FaultKind.UNINITIALISED, f"warp {self._local[warp[k]]} reads {self._place(cell[k])}, which nobody has written")
+            raise Fault(
+                FaultKind.UNINITIALISED,
+                f"warp {self._local[warp[k]]} reads {self._place(cell[k])}, which nobody has written",
+            )
         bad = ~never & (writer != self._local[warp]) & (self._seen[warp, writer] < stamp)
         if bad.any():
             k = int(np.flatnonzero(bad)[0])

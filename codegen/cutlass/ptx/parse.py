@@ -200,7 +200,9 @@ class _Parser:
             data = self._initial(SIZES[element], name.line) if self._take("=") else b""
             align = alignment or SIZES[element] * count
             if align < 1 or align & (align - 1) or align > 1 << 20:
-                raise PtxError(f"variable {name.text}: an alignment of {align} bytes is not a power of two", line=name.line)
+                raise PtxError(
+                    f"variable {name.text}: an alignment of {align} bytes is not a power of two", line=name.line
+                )
             if size is None and data:
                 size = len(data)
             if size is not None and (size < 0 or size > self._limits.max_static_bytes or len(data) > size):
@@ -265,9 +267,7 @@ class _Parser:
                 raise PtxError(f"more than {self._limits.max_instructions} instructions", kernel=name.text)
             if len(self._registers) > self._limits.max_registers:
                 raise PtxError(f"more than {self._limits.max_registers} registers are used", kernel=name.text)
-        return Kernel(
-            name.text, parameters, tuple(variables), dict(self._registers), tuple(body), name.line, threads
-        )
+        return Kernel(name.text, parameters, tuple(variables), dict(self._registers), tuple(body), name.line, threads)
 
     def _parameters(self) -> tuple[Parameter, ...]:
         found: list[Parameter] = []
@@ -292,7 +292,9 @@ class _Parser:
             found.append(Parameter(token.text, offset, size, alignment))
             offset += size
             if offset > self._limits.max_parameter_bytes or size < 0:
-                raise PtxError(f"parameters need {offset} bytes, {self._limits.max_parameter_bytes} is the most", line=token.line)
+                raise PtxError(
+                    f"parameters need {offset} bytes, {self._limits.max_parameter_bytes} is the most", line=token.line
+                )
             self._take(",")
         return tuple(found)
 
@@ -457,4 +459,8 @@ class _Parser:
 
 
 def _number(text: str) -> int:
-    return int(text.rstrip("U"), 0) if not (len(text) > 1 and text[0] == "0" and text[1].isdigit()) else int(text.rstrip("U"), 8)
+    return (
+        int(text.rstrip("U"), 0)
+        if not (len(text) > 1 and text[0] == "0" and text[1].isdigit())
+        else int(text.rstrip("U"), 8)
+    )

@@ -46,7 +46,9 @@ class Registers:
             case Register(name, "sreg"):
                 if name not in self._special:
                     raise Unsupported(f"special register {name} is not known")
-                return self._view(self._special[name], "b32", kind)  # the array itself: its values change with the batch
+                return self._view(
+                    self._special[name], "b32", kind
+                )  # the array itself: its values change with the batch
             case Register(name, declared, negated):
                 if negated:
                     raise Unsupported("a negated predicate as this operand is not executed")

@@ -63,7 +63,11 @@ def constant(operand: Immediate, kind: str) -> Array:
     if kind in ("f32", "f64"):
         if operand.form == "int":
             raise PtxError(f"the integer {value} where type {kind} is needed")
-        return np.array([value], np.uint32).view(np.float32) if kind == "f32" == operand.form else np.array([number], dtype)
+        return (
+            np.array([value], np.uint32).view(np.float32)
+            if kind == "f32" == operand.form
+            else np.array([number], dtype)
+        )
     if kind == "pred":
         return np.array([value != 0])
     size = 8 * dtype.itemsize

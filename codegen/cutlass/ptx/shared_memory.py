@@ -52,7 +52,8 @@ class SharedMemory:
         if bad.any():
             worst = int(offsets[bad].reshape(-1)[0])
             raise Fault(
-                FaultKind.OUT_OF_BOUNDS, f"{act} {width} bytes at offset {worst} of {self.size_bytes} bytes of shared memory"
+                FaultKind.OUT_OF_BOUNDS,
+                f"{act} {width} bytes at offset {worst} of {self.size_bytes} bytes of shared memory",
             )
         if int(np.bitwise_or.reduce(offsets, axis=None, initial=0)) & width - 1:
             worst = int(offsets[(offsets & width - 1) != 0].reshape(-1)[0])

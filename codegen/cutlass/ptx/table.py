@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["OPCODES", "decode"]
 
 OPCODES: Final[dict[str, Row]] = {
-    row.head: row
-    for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *WARPS, *MATRIX, *WGMMA, *FENCES)
+    row.head: row for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *WARPS, *MATRIX, *WGMMA, *FENCES)
 }
 
 

@@ -178,6 +178,7 @@ def _elect(instruction: Instruction, form: Form, core: Core) -> Step:
 
     return step
 
+
 WARPS: Final = (
     Row("shfl", _shfl, frozenset({"sync", "idx", "up", "down", "bfly"}), types=frozenset({"b32"})),
     Row("vote", _vote, frozenset({"sync", "any", "all", "uni", "ballot"})),

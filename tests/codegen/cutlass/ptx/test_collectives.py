@@ -87,7 +87,9 @@ def test_one_is_elected_and_masks_say_who_is_here() -> None:
     np.testing.assert_array_equal(found, LANE == 0)
     body = "mov.u32 %r21, 0; setp.lt.u32 %p1, %r3, 9; @%p1 bra $a; activemask.b32 %r21; $a: add.s32 %r21, %r21, 0;"
     found = on_words(body)
-    np.testing.assert_array_equal(found, np.where(np.arange(64) < 9, 0, np.where(np.arange(64) < 32, 0xFFFFFE00, 0xFFFFFFFF)))
+    np.testing.assert_array_equal(
+        found, np.where(np.arange(64) < 9, 0, np.where(np.arange(64) < 32, 0xFFFFFE00, 0xFFFFFFFF))
+    )
 
 
 def test_a_vote_at_a_barrier() -> None:
@@ -96,7 +98,10 @@ def test_a_vote_at_a_barrier() -> None:
         assert (on_words(body) == expected).all()
     assert (on_words("setp.lt.u32 %p1, %r3, 40; bar.red.popc.u32 %r21, 0, %p1;") == 40).all()
     parted = "setp.lt.u32 %p3, %r3, 32; @%p3 bra $a; mov.u32 %r20, 0; $a: setp.lt.u32 %p1, %r3, 40; "
-    body = parted + "@%p3 bra $b; bar.red.popc.u32 %r21, 3, 64, %p1; bra $c; $b: bar.red.popc.u32 %r21, 3, 64, %p1; $c: mov.u32 %r9, 0;"
+    body = (
+        parted
+        + "@%p3 bra $b; bar.red.popc.u32 %r21, 3, 64, %p1; bra $c; $b: bar.red.popc.u32 %r21, 3, 64, %p1; $c: mov.u32 %r9, 0;"
+    )
     assert (on_words(body) == 40).all()
 
 
@@ -215,7 +220,11 @@ def test_what_an_asynchronous_product_needs(gemm_ptx: str, dropped: str, kernel:
 def test_part_of_a_warp_group_and_descriptors_that_differ() -> None:
     sums = "{" + ", ".join(f"%f{k}" for k in range(4)) + "}"
     start = "".join(f"mov.f32 %f{k}, 0f00000000;" for k in range(4)) + "mov.u64 %d20, 64; mov.u64 %d21, {b};"
-    text = "wgmma.fence.sync.aligned; setp.eq.u32 %p1, %r3, %r3; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 " + sums + ", %d20, %d21, %p1, 1, 1, 0, 0;"
+    text = (
+        "wgmma.fence.sync.aligned; setp.eq.u32 %p1, %r3, %r3; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+        + sums
+        + ", %d20, %d21, %p1, 1, 1, 0, 0;"
+    )
 
     def kind(body: str, threads: int) -> FaultKind:
         with pytest.raises(Fault) as caught:

@@ -8,7 +8,18 @@ import time
 import numpy as np
 import pytest
 
-from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, Limits, Module, PtxError, Unsupported, launch, parameters, parse
+from codegen.cutlass.ptx import (
+    Fault,
+    FaultKind,
+    GlobalMemory,
+    Limits,
+    Module,
+    PtxError,
+    Unsupported,
+    launch,
+    parameters,
+    parse,
+)
 from tests.codegen.cutlass.ptx_text import kernel_text, run_text
 
 SHARED = ".shared .align 16 .b8 tile[1024];"
@@ -46,7 +57,9 @@ def line_of(body: str, word: str) -> int:
 
 def test_a_read_of_what_another_warp_wrote_needs_a_barrier() -> None:
     write = f"{PLACE} {OUT}\n st.shared.u32 [%r12], %r3;\n"
-    read = "xor.b32 %r13, %r11, 128; add.s32 %r13, %r10, %r13;\n ld.shared.u32 %r14, [%r13];\n st.global.u32 [%d11], %r14;"
+    read = (
+        "xor.b32 %r13, %r11, 128; add.s32 %r13, %r10, %r13;\n ld.shared.u32 %r14, [%r13];\n st.global.u32 [%d11], %r14;"
+    )
     found = fault(write + read)
     assert found.kind is FaultKind.RACE
     assert found.line == line_of(write + read, "ld.shared")
@@ -60,7 +73,9 @@ def test_a_read_of_what_the_same_warp_wrote_needs_none() -> None:
 
 
 def test_a_write_over_what_another_warp_read_needs_a_barrier() -> None:
-    start = f"{PLACE} {OUT} st.shared.u32 [%r12], %r3; bar.sync 0; ld.shared.u32 %r14, [%r10]; st.global.u32 [%d11], %r14;"
+    start = (
+        f"{PLACE} {OUT} st.shared.u32 [%r12], %r3; bar.sync 0; ld.shared.u32 %r14, [%r10]; st.global.u32 [%d11], %r14;"
+    )
     end = "st.shared.u32 [%r12], 7;"
     found = fault(start + end)
     assert found.kind is FaultKind.RACE
@@ -70,7 +85,9 @@ def test_a_write_over_what_another_warp_read_needs_a_barrier() -> None:
 
 def test_two_warps_that_write_one_cell() -> None:
     assert fault(f"{PLACE} st.shared.u32 [%r10], %r3;").kind is FaultKind.RACE
-    works(f"{PLACE} {OUT} setp.eq.s32 %p1, %r3, 40; @%p1 st.shared.u32 [%r10], %r3; bar.sync 0; ld.shared.u32 %r4, [%r10]; st.global.u32 [%d11], %r4;")
+    works(
+        f"{PLACE} {OUT} setp.eq.s32 %p1, %r3, 40; @%p1 st.shared.u32 [%r10], %r3; bar.sync 0; ld.shared.u32 %r4, [%r10]; st.global.u32 [%d11], %r4;"
+    )
 
 
 def test_neighbours_in_a_word_do_not_race_where_halves_are_written() -> None:
@@ -115,7 +132,10 @@ def test_outside_of_an_allocation() -> None:
     assert "1024 bytes into input 0 of 1024 bytes" in str(found)
     assert fault(f"{IN} ld.global.u32 %r10, [%d12+-4];").kind is FaultKind.OUT_OF_BOUNDS
     assert fault("mov.u64 %d3, 0; ld.global.u32 %r10, [%d3];").kind is FaultKind.OUT_OF_BOUNDS
-    assert fault("ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0+1020];").kind in (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
+    assert fault("ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%d0+1020];").kind in (
+        FaultKind.OUT_OF_BOUNDS,
+        FaultKind.MISALIGNED,
+    )
 
 
 def test_misaligned() -> None:
@@ -170,7 +190,13 @@ def test_a_copy_lands_at_its_wait() -> None:
 
 @pytest.mark.parametrize(
     "between",
-    ["", "bar.sync 0;", "cp.async.commit_group;", "cp.async.wait_group 0;", "cp.async.commit_group; cp.async.wait_group 1;"],
+    [
+        "",
+        "bar.sync 0;",
+        "cp.async.commit_group;",
+        "cp.async.wait_group 0;",
+        "cp.async.commit_group; cp.async.wait_group 1;",
+    ],
 )
 def test_a_copy_that_is_not_waited_for(between: str) -> None:
     found = fault(f"{COPY} {between} {READ}")
@@ -183,11 +209,15 @@ def test_a_copy_is_seen_by_other_warps_after_a_barrier_only() -> None:
     other = "xor.b32 %r13, %r11, 128; add.s32 %r13, %r10, %r13; ld.shared.u32 %r14, [%r13]; st.global.u32 [%d11], %r14;"
     assert fault(f"{COPY} cp.async.wait_all; {other}").kind is FaultKind.RACE
     assert fault(f"{COPY} bar.sync 0; cp.async.wait_all; {other}").kind is FaultKind.RACE
-    np.testing.assert_array_equal(works(f"{COPY} cp.async.wait_all; bar.sync 0; {other}"), WORDS[:64].reshape(2, 32)[::-1].reshape(-1))
+    np.testing.assert_array_equal(
+        works(f"{COPY} cp.async.wait_all; bar.sync 0; {other}"), WORDS[:64].reshape(2, 32)[::-1].reshape(-1)
+    )
 
 
 def test_a_copy_fills_up_with_zeros_and_reads_no_more_than_asked_for() -> None:
-    body = f"{PLACE} {OUT} shl.b32 %r20, %r3, 4; add.s32 %r20, %r20, %r10; and.b32 %r21, %r3, 1; shl.b32 %r21, %r21, 3; cp.async.cg.shared.global [%r20], [%d0+1008], 16, %r21; cp.async.wait_all; ld.shared.v4.u32 {{%r22, %r23, %r24, %r25}}, [%r20]; add.s32 %r22, %r22, %r23; add.s32 %r22, %r22, %r24; st.global.u32 [%d11], %r22;".replace("{{", "{").replace("}}", "}")
+    body = f"{PLACE} {OUT} shl.b32 %r20, %r3, 4; add.s32 %r20, %r20, %r10; and.b32 %r21, %r3, 1; shl.b32 %r21, %r21, 3; cp.async.cg.shared.global [%r20], [%d0+1008], 16, %r21; cp.async.wait_all; ld.shared.v4.u32 {{%r22, %r23, %r24, %r25}}, [%r20]; add.s32 %r22, %r22, %r23; add.s32 %r22, %r22, %r24; st.global.u32 [%d11], %r22;".replace(
+        "{{", "{"
+    ).replace("}}", "}")
     np.testing.assert_array_equal(works(body), np.tile([0, 252 + 253], 32))
     beyond = body.replace("[%d0+1008]", "[%d0+1024]")
     assert fault(beyond).kind is FaultKind.OUT_OF_BOUNDS
@@ -232,11 +262,16 @@ def test_finished_threads_do_not_hold_up_a_barrier() -> None:
 def test_an_arrival_without_waiting_does_not_order_what_comes_after() -> None:
     write = f"{PLACE} {OUT} setp.ge.u32 %p1, %r3, 32; @%p1 bra $consumer;"
     producer = "{before} bar.arrive 1, 64; {after} bra $end;"
-    consumer = "$consumer: bar.sync 1, 64; ld.shared.u32 %r13, [%r12+-128]; st.global.u32 [%d11], %r13; $end: mov.u32 %r9, 0;"
+    consumer = (
+        "$consumer: bar.sync 1, 64; ld.shared.u32 %r13, [%r12+-128]; st.global.u32 [%d11], %r13; $end: mov.u32 %r9, 0;"
+    )
     store = "st.shared.u32 [%r12], %r3;"
     good = works(write + producer.format(before=store, after="") + consumer)
     np.testing.assert_array_equal(good[32:], np.arange(32))
-    assert fault(write + producer.format(before="", after=store) + consumer).kind in (FaultKind.RACE, FaultKind.UNINITIALISED)
+    assert fault(write + producer.format(before="", after=store) + consumer).kind in (
+        FaultKind.RACE,
+        FaultKind.UNINITIALISED,
+    )
     assert fault(write + producer.format(before=store, after=store) + consumer).kind is FaultKind.RACE
 
 
@@ -321,7 +356,10 @@ def test_launches_that_cannot_be(simple: Module) -> None:
         (".visible .entry k(.param .b8 p[99999]) { ret; }", "parameters need 99999 bytes"),
         (".visible .entry k() " + "{" * 80, "nested more than 64 deep"),
         (".visible .entry k() { .reg .b128 %q<2>; mov.b128 %q1, %q1; ret; }", "registers of 128 bits"),
-        (".visible .entry k() { .reg .b32 %r<3>; add.s32 %r3, %r1, %r2; }", "special register %r3|a result of this form"),
+        (
+            ".visible .entry k() { .reg .b32 %r<3>; add.s32 %r3, %r1, %r2; }",
+            "special register %r3|a result of this form",
+        ),
     ],
 )
 def test_text_that_is_not_ptx(text: str, said: str) -> None:
@@ -343,7 +381,14 @@ def test_bounds_on_what_text_may_ask_for() -> None:
     with pytest.raises(PtxError, match="global memory"):
         GlobalMemory(Limits(max_global_bytes=1 << 20)).allocate(1 << 21)
     with pytest.raises(Unsupported, match="local memory|registers of"):
-        launch(parse(".visible .entry k() { .reg .b128 %q; mov.b128 %q, %q; }"), "k", (1, 1, 1), (32, 1, 1), b"", GlobalMemory())
+        launch(
+            parse(".visible .entry k() { .reg .b128 %q; mov.b128 %q, %q; }"),
+            "k",
+            (1, 1, 1),
+            (32, 1, 1),
+            b"",
+            GlobalMemory(),
+        )
     own = ".visible .entry k() { .local .b8 own[100000]; ret; }"
     with pytest.raises(PtxError, match="needs 100000 bytes of local memory a thread"):
         launch(parse(own), "k", (1, 1, 1), (32, 1, 1), b"", GlobalMemory())

@@ -38,7 +38,9 @@ def test_a_result_that_is_too_small_is_noticed(conv2d: Conv2d) -> None:
         params = params.replace((mark << 48).to_bytes(8, "little"), memory.allocate(array).to_bytes(8, "little"))
     small = memory.allocate(2 * case.exact.size - 16, "result")
     params = params.replace((0x4444 << 48).to_bytes(8, "little"), small.to_bytes(8, "little"))
-    with pytest.raises(Fault, match=r"kernel conv2d, line \d+: out of bounds: writes .* bytes into result of") as caught:
+    with pytest.raises(
+        Fault, match=r"kernel conv2d, line \d+: out of bounds: writes .* bytes into result of"
+    ) as caught:
         launch(conv2d.module, "conv2d", grid, (threads, 1, 1), params, memory, shared_bytes=shared)
     assert caught.value.kind is FaultKind.OUT_OF_BOUNDS
 

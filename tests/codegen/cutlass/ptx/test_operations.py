@@ -51,7 +51,9 @@ def execute(operation: str, result: str, kinds: tuple[str, ...], values: tuple[A
     target = f"%{PREFIX[size]}20"
     lines += [operation.replace("$0", target), f"mul.wide.u32 %d40, %r0, {size};"]
     lines += [f"add.s64 %d40, %d40, %d{len(kinds)};", f"st.global.b{8 * size} [%d40], {target};"]
-    done, _ = run_text("\n".join(lines), values, (np.dtype(NUMPY[result]).str, (count,)), threads=96, blocks=-(-count // 96))
+    done, _ = run_text(
+        "\n".join(lines), values, (np.dtype(NUMPY[result]).str, (count,)), threads=96, blocks=-(-count // 96)
+    )
     return done
 
 
@@ -128,7 +130,12 @@ for _kind in ("u16", "s16", "u32", "s32", "u64", "s64"):
 for _kind in ("u32", "s32", "u64", "s64"):
     _width = 8 * np.dtype(NUMPY[_kind]).itemsize
     WHOLE += [
-        (f"mad.hi.{_kind} $0, $1, $2, $3;", _kind, f"{_kind} {_kind} {_kind}", lambda a, b, c, w=_width: (a * b >> w) + c),
+        (
+            f"mad.hi.{_kind} $0, $1, $2, $3;",
+            _kind,
+            f"{_kind} {_kind} {_kind}",
+            lambda a, b, c, w=_width: (a * b >> w) + c,
+        ),
         (f"bfe.{_kind} $0, $1, $2, $3;", _kind, f"{_kind} u32 u32", lambda a, b, c, k=_kind: field(a, b, c, k)),
         (f"bfind.{_kind} $0, $1;", "u32", _kind, lambda a: (a if a >= 0 else ~a).bit_length() - 1),
     ]
@@ -153,7 +160,12 @@ for _kind in ("b16", "b32", "b64"):
 for _kind in ("b32", "b64"):
     _width = 8 * np.dtype(NUMPY[_kind]).itemsize
     WHOLE += [
-        (f"bfi.{_kind} $0, $1, $2, $3, $4;", _kind, f"{_kind} {_kind} u32 u32", lambda a, b, c, d, w=_width: inserted(a, b, c, d, w)),
+        (
+            f"bfi.{_kind} $0, $1, $2, $3, $4;",
+            _kind,
+            f"{_kind} {_kind} u32 u32",
+            lambda a, b, c, d, w=_width: inserted(a, b, c, d, w),
+        ),
         (f"popc.{_kind} $0, $1;", "u32", _kind, lambda a: a.bit_count()),
         (f"clz.{_kind} $0, $1;", "u32", _kind, lambda a, w=_width: w - a.bit_length()),
         (f"brev.{_kind} $0, $1;", _kind, _kind, lambda a, w=_width: int(f"{a:0{w}b}"[::-1], 2)),
@@ -303,7 +315,15 @@ def test_infinities_and_nan_become_integers_as_on_the_hardware() -> None:
 def test_comparisons_with_nan() -> None:
     values = np.array([1.0, math.nan, 2.0, math.nan], np.float32)
     other = np.array([1.0, 1.0, 1.0, math.nan], np.float32)
-    for word, expected in {"eq": "1000", "ne": "0010", "neu": "0111", "lt": "0000", "ltu": "0101", "nan": "0101", "geu": "1111"}.items():
+    for word, expected in {
+        "eq": "1000",
+        "ne": "0010",
+        "neu": "0111",
+        "lt": "0000",
+        "ltu": "0101",
+        "nan": "0101",
+        "geu": "1111",
+    }.items():
         text = f"setp.{word}.f32 %p1, $1, $2; selp.u32 $0, 1, 0, %p1;"
         found = execute(text, "u32", ("f32", "f32"), (values, other))
         assert "".join(map(str, found)) == expected, word
