@@ -111,31 +111,55 @@ def _unbounded(found: re.Match[str]) -> str:
     return f"setp.{'eq' if found['w'][0] == 'l' else 'ne'}.{found['t']} {found['p']}, {found['x']}, {found['x']};"
 
 
+SWIZZLE: Final = r"^(?P<a>\s*)xor\.b32\s+(?P<d>%r\d+), (?P<s>%r\d+),"
+
 MUTATIONS: Final = (
     Mutation("barrier dropped", r"^\s*bar\.(sync|arrive)\b.*;"),
     Mutation("wait dropped", r"^\s*cp\.async\.wait_(group|all)\b.*;"),
-    Mutation("wait too weak", r"^(?P<a>\s*cp\.async\.wait_group\s+)(?P<n>\d+);", lambda m: f"{m['a']}{int(m['n']) + 1};"),
+    Mutation(
+        "wait too weak", r"^(?P<a>\s*cp\.async\.wait_group\s+)(?P<n>\d+);", lambda m: f"{m['a']}{int(m['n']) + 1};"
+    ),
     Mutation("commit dropped", r"^\s*cp\.async\.commit_group;"),
     Mutation("copy dropped", r"^\s*(@%p\d+\s+)?cp\.async\.c[ag]\..*;"),
     Mutation("copy unbounded", r"^(?P<a>\s*cp\.async\.c[ag]\..*), %r\d+;", lambda m: f"{m['a']};"),
-    Mutation("copy to a neighbour", r"^(?P<a>\s*cp\.async\.c[ag]\.[^\[]*\[%r\d+)\]", lambda m: f"{m['a']}+16]" + m.string[m.end() :]),
+    Mutation(
+        "copy to a neighbour",
+        r"^(?P<a>\s*cp\.async\.c[ag]\.[^\[]*\[%r\d+)\]",
+        lambda m: f"{m['a']}+16]" + m.string[m.end() :],
+    ),
     Mutation("fragment exchanged", rf"^\s*ldmatrix\..*?{FRAGMENT}", lambda m: _exchanged(m, 0, 1)),
     Mutation("fragment turned", r"^\s*ldmatrix\..*x4", _turned),
     Mutation("fragment moved", r"^(?P<a>\s*ldmatrix\..*\[%r\d+)\]", lambda m: f"{m['a']}+16]" + m.string[m.end() :]),
     Mutation("operand exchanged", rf"^\s*mma\.sync\.[^}}]*\}},\s*{FRAGMENT}", lambda m: _exchanged(m, 1, 2)),
     Mutation("product dropped", r"^\s*mma\.sync\..*;"),
-    Mutation("swizzle dropped", r"^(?P<a>\s*)xor\.b32\s+(?P<d>%r\d+), (?P<s>%r\d+),", lambda m: f"{m['a']}mov.b32 {m['d']}, {m['s']};"),
+    Mutation("swizzle dropped", SWIZZLE, lambda m: f"{m['a']}mov.b32 {m['d']}, {m['s']};"),
     Mutation("bound moved", BOUND, lambda m: m.string.replace(f"setp.{m['w']}.", f"setp.{STRICT[m['w']]}."), _at_bound),
     Mutation("bound dropped", BOUND, _unbounded, _outside),
     Mutation("matrix fence dropped", r"^.*wgmma\.fence\.sync\.aligned;"),
     Mutation("proxy fence dropped", r"^.*fence\.proxy\.async[.\w:]*;"),
     Mutation("matrix wait dropped", r"^.*wgmma\.wait_group\.sync\.aligned \d+;"),
     Mutation("matrix commit dropped", r"^.*wgmma\.commit_group\.sync\.aligned;"),
-    Mutation("matrix layout changed", r"^(?P<a>.*wgmma\.mma_async.*, 1, 1, (\d, )?)(?P<t>[01])(?P<b>;.*)$", lambda m: f"{m['a']}{1 - int(m['t'])}{m['b']}"),
-    Mutation("descriptor changed", r"^(?P<a>\s*or\.b64\s+%rd\d+, %rd\d+, )(?P<n>-?\d+);", lambda m: f"{m['a']}{int(m['n']) ^ 1 << 62};"),
-    Mutation("store moved", r"^(?P<a>\s*st\.shared\.\S+\s+\[%r\d+)(\+(?P<n>\d+))?\]", lambda m: f"{m['a']}+{int(m['n'] or 0) + 16}]" + m.string[m.end() :]),
-    Mutation("shuffle changed", r"^(?P<a>\s*shfl\.sync\.(bfly|down)\.b32\s+\S+, \S+, )(?P<n>%r\d+|\d+), ", lambda m: f"{m['a']}0, " + m.string[m.end() :]),
-)  # fmt: skip
+    Mutation(
+        "matrix layout changed",
+        (r"^(?P<a>.*wgmma\.mma_async.*, 1, 1, (\d, )?)(?P<t>[01])(?P<b>;.*)$"),
+        lambda m: f"{m['a']}{1 - int(m['t'])}{m['b']}",
+    ),
+    Mutation(
+        "descriptor changed",
+        r"^(?P<a>\s*or\.b64\s+%rd\d+, %rd\d+, )(?P<n>-?\d+);",
+        lambda m: f"{m['a']}{int(m['n']) ^ 1 << 62};",
+    ),
+    Mutation(
+        "store moved",
+        r"^(?P<a>\s*st\.shared\.\S+\s+\[%r\d+)(\+(?P<n>\d+))?\]",
+        lambda m: f"{m['a']}+{int(m['n'] or 0) + 16}]" + m.string[m.end() :],
+    ),
+    Mutation(
+        "shuffle changed",
+        (r"^(?P<a>\s*shfl\.sync\.(bfly|down)\.b32\s+\S+, \S+, )(?P<n>%r\d+|\d+), "),
+        lambda m: f"{m['a']}0, " + m.string[m.end() :],
+    ),
+)
 MOVED: Final = "barrier moved"
 
 COPIES: Final = frozenset(
@@ -152,7 +176,8 @@ FRAGMENTS: Final = frozenset(
     }
 )
 GROUPS: Final = frozenset({
-    "matrix fence dropped", "proxy fence dropped", "matrix wait dropped", "matrix commit dropped", "matrix layout changed", "descriptor changed",
+    "matrix fence dropped", "proxy fence dropped", "matrix wait dropped", "matrix commit dropped",
+    "matrix layout changed", "descriptor changed",
 })  # fmt: skip
 
 EDGE: Final = "numbers beyond the edge of K meet zeros of the other operand, rows beyond M or N are not stored"

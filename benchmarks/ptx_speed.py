@@ -89,7 +89,8 @@ def main() -> int:
     figures = {"conv2d": measure(convolution, options.repeat), "gemm_kk": measure(multiply, options.repeat)}
     for name, row in figures.items():
         print(
-            f"{name:8} {row['macs'] / 1e6:7.1f} million MACs, {row['cpu_s']:6.2f} s, {row['macs_per_s'] / 1e6:6.1f} million a second"
+            f"{name:8} {row['macs'] / 1e6:7.1f} million MACs, {row['cpu_s']:6.2f} s, "
+            f"{row['macs_per_s'] / 1e6:6.1f} million a second"
         )
     keep(options, figures)
     return 0

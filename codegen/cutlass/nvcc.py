@@ -1,8 +1,8 @@
 """Finds nvcc and CUTLASS's headers, and compiles CUDA source to PTX, to cubins and to small programs of the host.
 
-nvcc comes as wheels (extra `gpu`); one on PATH or under CUDA_HOME does too. Results are kept in a folder of the caller's,
-by a hash of source, options and nvcc's version; equal input gives equal bytes, since nvcc runs in a folder of its own
-and sees relative names only.
+nvcc comes as wheels (extra `gpu`); one on PATH or under CUDA_HOME does too. Results are kept in a folder of the
+caller's, by a hash of source, options and nvcc's version. Equal input gives equal bytes: nvcc runs in a folder of its
+own and sees relative names only, and the numbers that it draws for names of internal things are replaced.
 """
 
 from __future__ import annotations

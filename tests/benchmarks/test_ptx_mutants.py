@@ -39,7 +39,7 @@ def test_lists_that_are_wrong_fail(
     monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (case,) = (case for case in ptx_mutants.cases(cache) if case.name == "softmax")
-    monkeypatch.setattr(ptx_mutants, "cases", lambda folder: iter((case,)))
+    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((case,)))
     name = "softmax: barrier dropped 1"
     monkeypatch.setattr(
         ptx_mutants, "MUTATIONS", tuple(m for m in ptx_mutants.MUTATIONS if m.name == "barrier dropped")
@@ -51,7 +51,7 @@ def test_lists_that_are_wrong_fail(
     harmless = ptx_mutants.Mutation("comment added", r"bar\.sync.*;", lambda found: f"{found.string} // nothing")
     monkeypatch.setattr(ptx_mutants, "MUTATIONS", (harmless,))
     changed = ptx_mutants.Case(case.name, case.kernel, case.text, case.error, frozenset({"comment added"}))
-    monkeypatch.setattr(ptx_mutants, "cases", lambda folder: iter((changed,)))
+    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((changed,)))
     assert run(monkeypatch, cache, "softmax", tmp_path) == 1
     assert "softmax: comment added 1, line" in capsys.readouterr().out
 

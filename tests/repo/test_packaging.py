@@ -57,8 +57,8 @@ def test_the_tests_run_with_what_is_installed() -> None:
 
 def test_the_tests_have_what_the_extra_gpu_has() -> None:
     tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    (extras,) = (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "extras_require")
-    lists = ast.literal_eval(extras)
+    keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    (lists,) = (ast.literal_eval(word.value) for word in keywords if word.arg == "extras_require")
     assert {Requirement(line).name for line in lists["gpu"]} == set(GPU)
     assert set(lists["gpu"]) <= set(lists["test"])
 
@@ -66,7 +66,8 @@ def test_the_tests_have_what_the_extra_gpu_has() -> None:
 def test_cutlass_is_installed_without_what_it_asks_for() -> None:
     """The version is the lock's; what the sentence for users and setup.py name is the same."""
     pinned = f"nvidia-cutlass=={locked()['nvidia-cutlass']}"
-    assert "--no-deps --constraint requirements.lock nvidia-cutlass\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "--no-deps --constraint requirements.lock nvidia-cutlass\n" in makefile
     for path in ("setup.py", "codegen/cutlass/nvcc.py"):
         assert f"--no-deps {pinned}" in (ROOT / path).read_text(encoding="utf-8"), path
     assert version("nvidia-cutlass") == locked()["nvidia-cutlass"]

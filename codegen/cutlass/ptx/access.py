@@ -289,15 +289,21 @@ def _copied(core: Core, addresses: Array, sizes: Array, width: int) -> Array:
     return rows
 
 
+def nothing(active: Active) -> None:
+    """A step that does nothing."""
+    del active
+
+
 def _nothing(instruction: Instruction, form: Form, core: Core) -> Step:
     """Hints to caches: read over, whatever they point to."""
     del instruction, form, core
-    return lambda active: None
+    return nothing
 
 
 MEMORIES: Final = frozenset({"global", "shared", "shared::cta", "local", "param", "const"})
 HINTS: Final = frozenset({
-    "nc", "volatile", "relaxed", "weak", "acquire", "release", "gpu", "sys", "cta", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "*",
+    "nc", "volatile", "relaxed", "weak", "acquire", "release", "gpu", "sys", "cta",
+    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "*",
 })  # fmt: skip
 ASYNC: Final = frozenset({
     "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",

@@ -75,7 +75,7 @@ class Barriers:
         warps = active.warps
         numbers = self._numbers(number, warps)
         if vote is not None:
-            votes = np.broadcast_to(vote.predicate, active.mask.size) != vote.negated
+            votes = np.broadcast_to(vote.predicate ^ vote.negated, active.mask.size)
             np.copyto(self._ballots, votes, where=active.mask)
         if self._all_here(active, warps, numbers, count):
             ctas = np.unique(warps // self._warps)
@@ -159,11 +159,11 @@ class Barriers:
 
     def _complete(self, touched: set[tuple[int, int]]) -> None:
         """Lets go whom complete barriers among these held."""
-        running = self._strands.live.reshape(self._here.shape[0], self._warps, WARP).any(axis=2)
+        running: Array = self._strands.live.reshape(self._here.shape[0], self._warps, WARP).any(axis=2)
         done = []
         for cta, number in sorted(touched):
             here, needed = self._here[cta, number], int(self._needed[cta, number])
-            if needed == 0 and (here | ~running[cta]).all():
+            if needed == 0 and not (running[cta] & ~here).any():
                 done.append((cta, number))
             elif needed and int(here.sum()) * WARP >= needed:
                 if int(here.sum()) * WARP > needed:

@@ -14,7 +14,7 @@ def mul_hi(a: Array, b: Array) -> Array:
     bits = 8 * a.dtype.itemsize
     if bits < 64:
         wide = np.dtype(f"{a.dtype.kind}8")
-        return (a.astype(wide) * b.astype(wide) >> wide.type(bits)).astype(a.dtype)
+        return np.asarray((a.astype(wide) * b.astype(wide) >> wide.type(bits)).astype(a.dtype))
     x, y = np.broadcast_arrays(a.view(np.uint64), b.view(np.uint64))
     low, half = np.uint64(0xFFFF_FFFF), np.uint64(32)
     x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
@@ -23,7 +23,7 @@ def mul_hi(a: Array, b: Array) -> Array:
     if a.dtype.kind == "i":
         zero = np.uint64(0)
         high = high - np.where(a < 0, y, zero) - np.where(b < 0, x, zero)
-    return high.view(a.dtype)
+    return np.asarray(high.view(a.dtype))
 
 
 def shf(low: Array, high: Array, count: Array, *, left: bool) -> Array:
@@ -44,12 +44,13 @@ def bfe(a: Array, start: Array, length: Array) -> Array:
             ~a.dtype.type(0),
             (a.dtype.type(1) << np.minimum(length, bits - 1).astype(a.dtype)) - a.dtype.type(1),
         )
-        return field & mask
+        return np.asarray(field & mask)
     top = np.minimum(start + length, bits)
     moved = np.left_shift(a, (bits - top).astype(a.dtype))
-    return np.where(
+    found: Array = np.where(
         length == 0, a.dtype.type(0), np.right_shift(moved, np.minimum(bits - top + start, bits - 1).astype(a.dtype))
     )
+    return found
 
 
 def bfi(a: Array, b: Array, start: Array, length: Array) -> Array:
@@ -60,7 +61,7 @@ def bfi(a: Array, b: Array, start: Array, length: Array) -> Array:
     ones = np.where(length >= bits, ~a.dtype.type(0), (one << np.minimum(length, bits - 1).astype(a.dtype)) - one)
     shift = np.minimum(start, bits).astype(a.dtype)
     mask = np.left_shift(ones, shift)
-    return (b & ~mask) | (np.left_shift(a, shift) & mask)
+    return np.asarray((b & ~mask) | (np.left_shift(a, shift) & mask))
 
 
 def popc(a: Array) -> Array:

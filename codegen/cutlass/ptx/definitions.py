@@ -1,4 +1,4 @@
-"""What is known of a kernel's registers before it runs: reads of what nobody can have written, and missing wgmma fences.
+"""What is known of registers before a kernel runs: reads of what nobody can have written, missing wgmma fences.
 
 undefined   registers that an instruction reads and that no path from the entry writes before
 unfenced    wgmma whose registers something else may have written since the last wgmma.fence
@@ -18,7 +18,8 @@ Place: TypeAlias = tuple[int, int]
 """A block's number and the instruction's place in it; the block's end comes after its steps."""
 
 NO_RESULT: Final = frozenset({
-    "st", "stmatrix", "cp", "bra", "brx", "ret", "exit", "fence", "membar", "prefetch", "prefetchu", "trap", "nanosleep",
+    "st", "stmatrix", "cp", "bra", "brx", "ret", "exit", "fence", "membar", "prefetch", "prefetchu", "trap",
+    "nanosleep",
 })  # fmt: skip
 
 

@@ -58,4 +58,5 @@ def units(descriptor: Descriptor, rows: int, *, k_major: bool) -> Array:
             far, down = down, far
         offsets = unit % wide * 16 + unit // wide * far + k % 8 * 16 * wide + k // 8 * down
     addresses: Array = descriptor.start + offsets
-    return addresses ^ (addresses >> 7 & wide - 1) << 4
+    swizzled: Array = addresses ^ (addresses >> 7 & wide - 1) << 4
+    return swizzled

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.bits import bfe, bfind, bfi, brev, clz, lop3, mul_hi, popc, prmt, shf
+from codegen.cutlass.ptx.bits import bfe, bfi, bfind, brev, clz, lop3, mul_hi, popc, prmt, shf
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.module import Instruction
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
@@ -30,7 +30,7 @@ FLOATS: Final = "f16 f16x2 f32 f64"
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """`name`: head and the modifiers that change the meaning. `sources`: type of each; a dot stands for the own type."""
+    """`name`: head and the modifiers that change the meaning. `sources`: each one's type; a dot is the own type."""
 
     name: str
     types: str
@@ -50,37 +50,37 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 def multiply_wide(a: Array, b: Array) -> Array:
     """The whole product, twice as wide."""
     wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
-    return np.multiply(a.astype(wide), b.astype(wide))
+    return np.asarray(np.multiply(a.astype(wide), b.astype(wide)))
 
 
 def divide(a: Array, b: Array) -> Array:
     """Towards zero; by zero anything may come out."""
     if a.dtype.kind == "u":
         return np.floor_divide(a, b)
-    return np.floor_divide(a - np.fmod(a, b), b)
+    return np.asarray(np.floor_divide(a - np.fmod(a, b), b))
 
 
 def saturate(value: Array) -> Array:
     """Between 0 and 1, NaN becoming 0."""
-    return np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1))
+    return np.asarray(np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1)))
 
 
 def shift_left(a: Array, count: Array) -> Array:
     """Counts beyond the width give 0."""
-    return np.left_shift(a, np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype))
+    return np.asarray(np.left_shift(a, np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)))
 
 
 def shift_right(a: Array, count: Array) -> Array:
     """Counts beyond the width give 0, or the sign."""
-    return np.right_shift(a, np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype))
+    return np.asarray(np.right_shift(a, np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)))
 
 
 def _reciprocal(a: Array) -> Array:
-    return np.divide(a.dtype.type(1), a)
+    return np.asarray(np.divide(a.dtype.type(1), a))
 
 
 def _inverse_root(a: Array) -> Array:
-    return np.divide(a.dtype.type(1), np.sqrt(a))
+    return np.asarray(np.divide(a.dtype.type(1), np.sqrt(a)))
 
 
 def _add_saturated(a: Array, b: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from codegen.cutlass.ptx.access import nothing
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.elementwise import store
 from codegen.cutlass.ptx.errors import Fault, FaultKind
@@ -24,14 +25,14 @@ __all__ = ["FENCES"]
 
 def _fence(instruction: Instruction, form: Form, core: Core) -> Step:
     if "proxy" not in form.modifiers:
-        return lambda active: None
+        return nothing
     need("async" in form.modifiers, instruction)
     return lambda active: core.shared.order.fence(np.unique(active.lanes >> 5))
 
 
 def _nothing(instruction: Instruction, form: Form, core: Core) -> Step:
     del instruction, form, core
-    return lambda active: None
+    return nothing
 
 
 def _trap(instruction: Instruction, form: Form, core: Core) -> Step:

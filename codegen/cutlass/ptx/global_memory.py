@@ -109,7 +109,8 @@ class GlobalMemory:
         """(n, count) elements at n addresses (uint64). Raises Fault."""
         offsets = self._offsets(addresses, dtype.itemsize * count, "reads")
         rows: Array = self._arena.view(dtype).reshape(-1, count)
-        return rows[offsets // (dtype.itemsize * count)]
+        found: Array = rows[offsets // (dtype.itemsize * count)]
+        return found
 
     def scatter(self, addresses: Array, rows: Array) -> None:
         """Writes (n, count) elements at n addresses. Raises Fault."""

@@ -52,7 +52,7 @@ def layout_of(module: Module, kernel: Kernel, memory: GlobalMemory, dynamic_byte
     return Layout(symbols, total, dynamic_bytes, local)
 
 
-class _initial:  # noqa: N801
+class _initial:
     """Makes the first contents of a variable: its data, then zeros."""
 
     def __init__(self, variable: Variable) -> None:

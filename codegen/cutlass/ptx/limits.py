@@ -9,7 +9,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, each once for all its threads."""
+    """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its threads."""
 
     max_text_bytes: int = 64 << 20
     max_instructions: int = 400_000

@@ -71,7 +71,7 @@ class Ordering:
         self._last_read[cells] = self._time[warps // self._warps][:, None]
 
     def write(self, cells: Array, warps: Array, *, flight: bool = False) -> None:
-        """Raises Fault for what is in flight, or written or read unseen. `flight`: until `land`, nobody may touch it."""
+        """Raises Fault for what is in flight, or written or read unseen. `flight`: nobody may touch it until `land`."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "writes", unwritten=True)
@@ -94,7 +94,10 @@ class Ordering:
             if self._reads[cells[i, j], other] == IN_FLIGHT:
                 raise Fault(
                     FaultKind.IN_FLIGHT,
-                    f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous matrix product still reads",
+                    (
+                        f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous "
+                        f"matrix product still reads"
+                    ),
                 )
             raise self._race(warps[i], "writes", cells[i, j], other, "read")
 
@@ -113,7 +116,10 @@ class Ordering:
             i, j = (int(index[0]) for index in np.nonzero(unfenced))
             raise Fault(
                 FaultKind.FENCE,
-                f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an asynchronous matrix product without fence.proxy.async in between",
+                (
+                    f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an "
+                    f"asynchronous matrix product without fence.proxy.async in between"
+                ),
             )
         self.keep(cells, warps)
 
@@ -138,7 +144,10 @@ class Ordering:
             k = int(np.flatnonzero(flight)[0])
             raise Fault(
                 FaultKind.IN_FLIGHT,
-                f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, where a cp.async of warp {writer[k]} lands only at its wait",
+                (
+                    f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, where a cp.async of warp "
+                    f"{writer[k]} lands only at its wait"
+                ),
             )
         never = stamp == NEVER
         if never.any() and not unwritten:

@@ -3,8 +3,8 @@
     Strand   active threads at a block, on their way to a join
     Join     the block at which the threads of a divergent branch meet; it goes on when all of them are there
 
-Warps of one strand run in lockstep only because that is fast: where some warps wait at a barrier for others that wait at
-the join, `free` lets those go on that are complete.
+Warps of one strand run in lockstep only because that is fast: where some warps wait at a barrier for others that wait
+at the join, `free` lets those go on that are complete.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ def kernel_text(body: str, pointers: int, *, variables: str = "", target: str = 
     """A kernel `k` with so many pointers, which the body finds in %d0, %d1, ...; %r0 is the thread of the grid."""
     names = ", ".join(f".param .u64 p{k}" for k in range(pointers))
     loads = "\n".join(f"    ld.param.u64 %d{k}, [p{k}];" for k in range(pointers))
-    start = "    mov.u32 %r1, %ctaid.x;\n    mov.u32 %r2, %ntid.x;\n    mov.u32 %r3, %tid.x;\n    mad.lo.s32 %r0, %r1, %r2, %r3;"
+    start = (
+        "    mov.u32 %r1, %ctaid.x;\n    mov.u32 %r2, %ntid.x;\n    mov.u32 %r3, %tid.x;\n    "
+        "mad.lo.s32 %r0, %r1, %r2, %r3;"
+    )
     return (
         f".version 8.0\n.target {target}\n.address_size 64\n{variables}\n"
         f".visible .entry k({names})\n{{{REGISTERS}{loads}\n{start}\n{body}\n    ret;\n}}\n"

@@ -6,7 +6,6 @@ import importlib.util
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,11 @@ SOURCE = """
 namespace { __device__ int hidden[4]; }
 extern "C" __global__ void add(int* x) { x[threadIdx.x] += hidden[threadIdx.x % 4]++; }
 """
+
+
+def nowhere(name: str) -> None:
+    """No module is found."""
+    del name
 
 
 def test_equal_input_gives_equal_bytes_kept_or_not(compiler: Compiler, tmp_path: Path) -> None:
@@ -61,16 +65,13 @@ def test_errors_in_the_source_are_shown(compiler: Compiler) -> None:
 def test_what_cannot_be_asked_for(compiler: Compiler) -> None:
     with pytest.raises(NvccError, match="architecture 20 is not known; these are: 80, 86"):
         compiler.ptx(SOURCE, "20")
-    with pytest.raises(NvccError, match="the source has .* characters, at most"):
+    with pytest.raises(NvccError, match=r"the source has .* characters, at most"):
         compiler.ptx(" " * (nvcc.MAX_SOURCE_BYTES + 1), "80")
     with pytest.raises(NvccError, match=r"slow: nvcc was not done after 0.001 s"):
         replace(compiler, cache=None, timeout_s=0.001).ptx(SOURCE, "80", name="slow")
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
-    def nowhere(name: str) -> Any:
-        del name
-
     monkeypatch.setattr(importlib.util, "find_spec", nowhere)
     monkeypatch.setenv("PATH", "/nowhere")
     for variable in ("CUDA_HOME", "CUDA_PATH"):
@@ -84,7 +85,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, compiler: Com
 
 
 def test_a_toolkit_of_the_environment_is_found(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", nowhere)
     monkeypatch.setenv("CUDA_HOME", str(compiler.path.parents[1]))
     assert find_nvcc().path == compiler.path
     monkeypatch.delenv("CUDA_HOME")
@@ -97,7 +98,7 @@ def test_an_nvcc_that_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvcc").write_text("#!/bin/sh\necho broken\n")
     (tmp_path / "bin" / "nvcc").chmod(0o755)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", nowhere)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with pytest.raises(NvccError, match="--version says nothing of use"):
         find_nvcc()

@@ -1,4 +1,4 @@
-"""Everything undefined that the executor catches, by name, with kernel and line; and its neighbours that are allowed."""
+"""Everything undefined that the executor catches, by name, with kernel and line; and neighbours that are allowed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def test_a_read_of_what_another_warp_wrote_needs_a_barrier() -> None:
 
 
 def test_a_read_of_what_the_same_warp_wrote_needs_none() -> None:
-    body = f"{PLACE} {OUT} st.shared.u32 [%r12], %r3; xor.b32 %r13, %r11, 4; add.s32 %r13, %r10, %r13; ld.shared.u32 %r14, [%r13]; st.global.u32 [%d11], %r14;"
+    body = (
+        f"{PLACE} {OUT} st.shared.u32 [%r12], %r3; xor.b32 %r13, %r11, 4; add.s32 %r13, %r10, %r13; "
+        f"ld.shared.u32 %r14, [%r13]; st.global.u32 [%d11], %r14;"
+    )
     np.testing.assert_array_equal(works(body), np.arange(64) ^ 1)
 
 
@@ -86,12 +89,16 @@ def test_a_write_over_what_another_warp_read_needs_a_barrier() -> None:
 def test_two_warps_that_write_one_cell() -> None:
     assert fault(f"{PLACE} st.shared.u32 [%r10], %r3;").kind is FaultKind.RACE
     works(
-        f"{PLACE} {OUT} setp.eq.s32 %p1, %r3, 40; @%p1 st.shared.u32 [%r10], %r3; bar.sync 0; ld.shared.u32 %r4, [%r10]; st.global.u32 [%d11], %r4;"
+        f"{PLACE} {OUT} setp.eq.s32 %p1, %r3, 40; @%p1 st.shared.u32 [%r10], %r3; bar.sync 0; "
+        f"ld.shared.u32 %r4, [%r10]; st.global.u32 [%d11], %r4;"
     )
 
 
 def test_neighbours_in_a_word_do_not_race_where_halves_are_written() -> None:
-    body = "mov.u32 %r10, tile; shl.b32 %r11, %r3, 6; and.b32 %r11, %r11, 2047; shr.u32 %r12, %r3, 5; shl.b32 %r12, %r12, 1;"
+    body = (
+        "mov.u32 %r10, tile; shl.b32 %r11, %r3, 6; and.b32 %r11, %r11, 2047; shr.u32 %r12, %r3, 5; "
+        "shl.b32 %r12, %r12, 1;"
+    )
     body += f"and.b32 %r13, %r3, 31; shl.b32 %r13, %r13, 2; add.s32 %r13, %r13, %r12; add.s32 %r13, %r13, %r10; {OUT}"
     body += "cvt.u16.u32 %h1, %r3; st.shared.u16 [%r13], %h1; ld.shared.u16 %r14, [%r13]; st.global.u32 [%d11], %r14;"
     np.testing.assert_array_equal(works(body), np.arange(64))
@@ -99,7 +106,10 @@ def test_neighbours_in_a_word_do_not_race_where_halves_are_written() -> None:
 
 def test_a_barrier_of_some_warps_orders_only_those() -> None:
     write = f"{PLACE} {OUT} setp.lt.u32 %p1, %r3, 32; @%p1 st.shared.u32 [%r12], %r3;"
-    read = "setp.ge.u32 %p2, %r3, {first}; and.b32 %r13, %r11, 124; add.s32 %r13, %r13, %r10; @%p2 ld.shared.u32 %r14, [%r13]; @!%p2 mov.u32 %r14, 9; st.global.u32 [%d11], %r14;"
+    read = (
+        "setp.ge.u32 %p2, %r3, {first}; and.b32 %r13, %r11, 124; add.s32 %r13, %r13, %r10; @%p2 "
+        "ld.shared.u32 %r14, [%r13]; @!%p2 mov.u32 %r14, 9; st.global.u32 [%d11], %r14;"
+    )
     pair = "setp.lt.u32 %p3, %r3, 64; @!%p3 bra $skip; bar.sync 1, 64; $skip: "
     ordered = write + pair + read.replace("{first}", "32") + ""
     found = fault(ordered, threads=96)
@@ -153,13 +163,20 @@ def test_what_nobody_wrote_to_global_memory_is_nan() -> None:
 
 
 def test_generic_addresses_reach_every_memory() -> None:
-    body = f"{PLACE} {OUT} cvta.global.u64 %d20, %d11; cvt.u64.u32 %d21, %r12; cvta.shared.u64 %d22, %d21; st.u32 [%d22], %r3; ld.u32 %r13, [%d22]; add.s32 %r13, %r13, 1; st.u32 [%d20], %r13; cvta.to.shared.u64 %d23, %d22; ld.shared.u32 %r14, [%d23];"
+    body = (
+        f"{PLACE} {OUT} cvta.global.u64 %d20, %d11; cvt.u64.u32 %d21, %r12; cvta.shared.u64 %d22, "
+        f"%d21; st.u32 [%d22], %r3; ld.u32 %r13, [%d22]; add.s32 %r13, %r13, 1; st.u32 [%d20], %r13;"
+        f" cvta.to.shared.u64 %d23, %d22; ld.shared.u32 %r14, [%d23];"
+    )
     np.testing.assert_array_equal(works(body), np.arange(1, 65))
     assert fault("mov.u64 %d3, 0xF00000000000000; ld.u32 %r10, [%d3];").kind is FaultKind.OUT_OF_BOUNDS
 
 
 def test_local_memory_is_each_threads_own() -> None:
-    body = f"{OUT} .local .align 8 .b8 own[16]; mov.u64 %d20, own; st.local.u32 [%d20+4], %r3; cvta.local.u64 %d21, %d20; ld.u32 %r13, [%d21+4]; st.global.u32 [%d11], %r13;"
+    body = (
+        f"{OUT} .local .align 8 .b8 own[16]; mov.u64 %d20, own; st.local.u32 [%d20+4], %r3; "
+        f"cvta.local.u64 %d21, %d20; ld.u32 %r13, [%d21+4]; st.global.u32 [%d11], %r13;"
+    )
     np.testing.assert_array_equal(works(body), np.arange(64))
     assert fault(body.replace("own+4", "own").replace("[%d20+4]", "[%d20+16]")).kind is FaultKind.OUT_OF_BOUNDS
 
@@ -215,9 +232,16 @@ def test_a_copy_is_seen_by_other_warps_after_a_barrier_only() -> None:
 
 
 def test_a_copy_fills_up_with_zeros_and_reads_no_more_than_asked_for() -> None:
-    body = f"{PLACE} {OUT} shl.b32 %r20, %r3, 4; add.s32 %r20, %r20, %r10; and.b32 %r21, %r3, 1; shl.b32 %r21, %r21, 3; cp.async.cg.shared.global [%r20], [%d0+1008], 16, %r21; cp.async.wait_all; ld.shared.v4.u32 {{%r22, %r23, %r24, %r25}}, [%r20]; add.s32 %r22, %r22, %r23; add.s32 %r22, %r22, %r24; st.global.u32 [%d11], %r22;".replace(
-        "{{", "{"
-    ).replace("}}", "}")
+    body = (
+        (
+            f"{PLACE} {OUT} shl.b32 %r20, %r3, 4; add.s32 %r20, %r20, %r10; and.b32 %r21, %r3, 1; "
+            f"shl.b32 %r21, %r21, 3; cp.async.cg.shared.global [%r20], [%d0+1008], 16, %r21; "
+            f"cp.async.wait_all; ld.shared.v4.u32 {{%r22, %r23, %r24, %r25}}, [%r20]; add.s32 %r22, "
+            f"%r22, %r23; add.s32 %r22, %r22, %r24; st.global.u32 [%d11], %r22;"
+        )
+        .replace("{{", "{")
+        .replace("}}", "}")
+    )
     np.testing.assert_array_equal(works(body), np.tile([0, 252 + 253], 32))
     beyond = body.replace("[%d0+1008]", "[%d0+1024]")
     assert fault(beyond).kind is FaultKind.OUT_OF_BOUNDS
@@ -380,7 +404,7 @@ def test_bounds_on_what_text_may_ask_for() -> None:
         parse(wide)
     with pytest.raises(PtxError, match="global memory"):
         GlobalMemory(Limits(max_global_bytes=1 << 20)).allocate(1 << 21)
-    with pytest.raises(Unsupported, match="local memory|registers of"):
+    with pytest.raises(Unsupported, match=r"local memory|registers of"):
         launch(
             parse(".visible .entry k() { .reg .b128 %q; mov.b128 %q, %q; }"),
             "k",
