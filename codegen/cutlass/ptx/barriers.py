@@ -159,7 +159,7 @@ class Barriers:
 
     def _complete(self, touched: set[tuple[int, int]]) -> None:
         """Lets go whom complete barriers among these held."""
-        running: Array = self._strands.live.reshape(self._here.shape[0], self._warps, WARP).any(axis=2)
+        running = np.asarray(self._strands.live.reshape(self._here.shape[0], self._warps, WARP).any(axis=2))
         done = []
         for cta, number in sorted(touched):
             here, needed = self._here[cta, number], int(self._needed[cta, number])

@@ -6,6 +6,7 @@ others (a barrier). Threads that part at a branch run on by themselves until its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.cutlass.ptx.errors import PtxError, Unsupported
@@ -82,20 +83,30 @@ def _successors(
     last: Instruction, after: int, labels: dict[str, int], tables: dict[str, Mark], kernel: str
 ) -> tuple[int, ...]:
     def place(name: str) -> int:
-        if name not in labels:
-            raise PtxError(f"label {name} is nowhere", kernel=kernel, line=last.line)
-        return labels[name]
+        known = _visible(name, labels)
+        if known is None:
+            raise PtxError(f"label {name.split('@')[0]} is nowhere", kernel=kernel, line=last.line)
+        return labels[known]
 
     match last.parts[0], last.operands:
         case "bra", (Symbol(name),):
             return (place(name), after) if last.guard else (place(name),)
-        case "brx", (Register(), Symbol(name)) if last.guard is None and name in tables:
-            return tuple(place(target) for target in tables[name].targets)
+        case "brx", (Register(), Symbol(name)) if last.guard is None and (known := _visible(name, tables)) is not None:
+            return tuple(place(target) for target in tables[known].targets)
         case "ret" | "exit", ():
             return (EXIT, after) if last.guard else (EXIT,)
         case (("bar" | "barrier"), _):
             return (after,)
     raise Unsupported(f"{last.opcode} is not executed with these operands", kernel=kernel, line=last.line)
+
+
+def _visible(name: str, known: Mapping[str, object]) -> str | None:
+    """The name in the innermost scope that has it: `x@1@4`, then `x@1`, then `x`."""
+    while name not in known:
+        name, at, _ = name.rpartition("@")
+        if not at:
+            return None
+    return name
 
 
 def _post_dominators(successors: list[tuple[int, ...]]) -> list[int]:

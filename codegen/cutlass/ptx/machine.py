@@ -248,11 +248,18 @@ class Machine:
                 case "ret" | "exit":
                     self._finish(strand)
                     return None
-            wait = self._waits[block.number]
+        except Fault as fault:
+            raise fault.at(self.kernel.name, end.line, end.opcode) from None
+        self._sync(end, block, strand)
+        return None
+
+    def _sync(self, end: Instruction, block: Block, strand: Strand) -> None:
+        """The threads of a strand come to a barrier."""
+        wait = self._waits[block.number]
+        try:
             self._barriers.sync(strand, wait.number, wait.count, wait.vote, block.successors[-1], end.line)
         except Fault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
-        return None
 
     def _part(
         self, end: Instruction, block: Block, strand: Strand, chosen: Active, rest: Active
@@ -265,8 +272,11 @@ class Machine:
             case "ret" | "exit":
                 self._live[chosen.mask] = False
                 return Active(rest.mask, self._live), block.successors[-1]
-        self._strands.part(strand, [(rest.mask, block.successors[-1])], block.successors[-1])
-        raise Unsupported(f"{end.opcode} guarded differently within a batch is not executed", line=end.line)
+        after = block.successors[-1]
+        join = self._strands.meet(strand.join, after, 2)
+        self._strands.ready.append(Strand(rest, after, join))
+        self._sync(end, block, Strand(chosen, block.number, join))
+        return None
 
     def _switch(self, end: Instruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
         """brx.idx: each thread to the target of its index."""

@@ -36,6 +36,7 @@ SIZES: Final = {
 }
 LINKING: Final = frozenset({".visible", ".extern", ".weak", ".common"})
 SPACES: Final = {".global": "global", ".const": "const", ".shared": "shared", ".local": "local"}
+MOST_DIGITS: Final = 80
 TUNING: Final = frozenset({
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster",
     ".maxclusterrank", ".reqnctapercluster", ".blocksareclusters", ".pragma",
@@ -57,7 +58,6 @@ class _Scope:
     suffix: str
     names: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, str]] = field(default_factory=dict)
-    labels: set[str] = field(default_factory=set)
 
     def type_of(self, name: str) -> str | None:
         """The declared type of a register, None where this scope has none of that name."""
@@ -309,7 +309,7 @@ class _Parser:
                 self._opened += 1
                 if len(self._scopes) > 64:
                     raise PtxError("braces are nested more than 64 deep", line=token.line)
-                self._scopes.append(_Scope(f"@{self._opened}"))
+                self._scopes.append(_Scope(f"{self._scopes[-1].suffix}@{self._opened}"))
             case "}":
                 self._scopes.pop()
             case ";":
@@ -328,23 +328,18 @@ class _Parser:
                 self._at += 1
                 if self._peek() in (".branchtargets",):
                     self._at += 1
-                    targets = [self._next().text]
+                    targets = [self._next().text + self._scopes[-1].suffix]
                     while self._take(","):
-                        targets.append(self._next().text)
+                        targets.append(self._next().text + self._scopes[-1].suffix)
                     self._expect(";")
-                    body.append(Mark(self._label(token.text), token.line, tuple(targets)))
+                    body.append(Mark(token.text + self._scopes[-1].suffix, token.line, tuple(targets)))
                 elif self._peek().startswith(".call"):
                     self._skip_statement()
                 else:
-                    body.append(Mark(self._label(token.text), token.line))
+                    body.append(Mark(token.text + self._scopes[-1].suffix, token.line))
             case _:
                 self._at -= 1
                 body.append(self._instruction())
-
-    def _label(self, name: str) -> str:
-        scope = self._scopes[-1]
-        scope.labels.add(name)
-        return name + scope.suffix
 
     def _declare(self) -> None:
         """`.b32 %r<10>, %x;` after `.reg`."""
@@ -384,6 +379,9 @@ class _Parser:
             if not self._take(","):
                 self._expect(";")
                 break
+        if opcode.text.startswith(("bra", "brx")):  # labels carry their scope, the innermost one with the name counts
+            suffix = self._scopes[-1].suffix
+            operands = [Symbol(one.name + suffix) if isinstance(one, Symbol) else one for one in operands]
         return Instruction(opcode.text, tuple(operands), opcode.line, guard)
 
     def _operand(self) -> Operand:
@@ -436,15 +434,9 @@ class _Parser:
             case "word":
                 register = self._register(token)
                 if register is None:
-                    return Symbol(self._visible_label(token.text))
+                    return Symbol(token.text)
                 return Register(register.name, register.type, negated)
         raise PtxError(f"{token.text!r} is no operand", line=token.line)
-
-    def _visible_label(self, name: str) -> str:
-        for scope in reversed(self._scopes):
-            if scope.suffix and name in scope.labels:
-                return name + scope.suffix
-        return name
 
     def _register(self, token: Token) -> Register | None:
         for scope in reversed(self._scopes):
@@ -459,8 +451,8 @@ class _Parser:
 
 
 def _number(text: str) -> int:
-    return (
-        int(text.rstrip("U"), 0)
-        if not (len(text) > 1 and text[0] == "0" and text[1].isdigit())
-        else int(text.rstrip("U"), 8)
-    )
+    digits = text.rstrip("U")
+    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    if len(digits) > MOST_DIGITS or (octal and not set(digits) <= set("01234567")):
+        raise PtxError(f"{text[:MOST_DIGITS]} is no number")
+    return int(digits, 8 if octal else 0)

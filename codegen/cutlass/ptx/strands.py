@@ -61,12 +61,15 @@ class Strands:
 
     def part(self, strand: Strand, sides: list[tuple[Array, int]], meets: int) -> None:
         """The threads of `strand` go to several blocks and meet at block `meets`."""
-        join = strand.join
-        if join.block == meets:
-            join.pending += len(sides) - 1
-        else:
-            join = Join(meets, join, len(sides), np.zeros_like(self.live))
+        join = self.meet(strand.join, meets, len(sides))
         self.ready += [Strand(Active(mask, self.live), block, join) for mask, block in sides]
+
+    def meet(self, join: Join, block: int, count: int) -> Join:
+        """The join at `block` of so many strands in the place of one that was on its way to `join`."""
+        if join.block == block:
+            join.pending += count - 1
+            return join
+        return Join(block, join, count, np.zeros_like(self.live))
 
     def arrive(self, strand: Strand) -> None:
         """A strand is at its join."""
