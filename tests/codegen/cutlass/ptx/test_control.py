@@ -42,7 +42,8 @@ def test_loops_of_different_lengths_meet_before_a_shuffle(seed: int) -> None:
 
 def test_threads_that_leave_a_loop_in_the_middle_meet_the_others_behind_it() -> None:
     body = """mov.u32 %r20, 0; mov.u32 %r21, 0;
-    $loop: setp.eq.u32 %p1, %r20, %r3; @%p1 bra $early; add.s32 %r20, %r20, 3; setp.lt.u32 %p2, %r20, 50; @%p2 bra $loop;
+    $loop: setp.eq.u32 %p1, %r20, %r3; @%p1 bra $early; add.s32 %r20, %r20, 3;
+    setp.lt.u32 %p2, %r20, 50; @%p2 bra $loop;
     mov.u32 %r21, 7; bra $end; $early: mov.u32 %r21, 1; $end: shfl.sync.idx.b32 %r22, %r21, 3, 31, -1;
     add.s32 %r21, %r21, %r22;"""
     own = [1 if t % 3 == 0 and t < 50 else 7 for t in range(64)]
@@ -91,7 +92,8 @@ def test_variables_of_the_module() -> None:
 
 def test_a_variable_keeps_its_value_from_launch_to_launch() -> None:
     text = kernel_text(
-        "ld.global.u32 %r5, [count]; add.s32 %r5, %r5, 1; bar.sync 0; st.global.u32 [count], %r5; st.global.u32 [%d0], %r5;",
+        ("ld.global.u32 %r5, [count]; add.s32 %r5, %r5, 1; bar.sync 0; st.global.u32 [count], %r5; "
+"st.global.u32 [%d0], %r5;"),
         1, variables=".global .align 4 .u32 count;",
     )  # fmt: skip
     module, memory = parse(text), GlobalMemory()
@@ -113,7 +115,9 @@ def test_parameters_by_every_kind_of_address() -> None:
 
 
 def test_special_registers() -> None:
-    body = "mov.u32 %r20, %laneid; mov.u32 %r22, %warpid; mad.lo.s32 %r21, %r22, 100, %r20; mov.u32 %r23, %nctaid.x; mad.lo.s32 %r21, %r23, 10000, %r21; mov.u32 %r24, %lanemask_lt; popc.b32 %r24, %r24; sub.s32 %r24, %r24, %r20; add.s32 %r21, %r21, %r24;"  # fmt: skip
+    body = ("mov.u32 %r20, %laneid; mov.u32 %r22, %warpid; mad.lo.s32 %r21, %r22, 100, %r20; mov.u32 "
+"%r23, %nctaid.x; mad.lo.s32 %r21, %r23, 10000, %r21; mov.u32 %r24, %lanemask_lt; popc.b32 "
+"%r24, %r24; sub.s32 %r24, %r24, %r20; add.s32 %r21, %r21, %r24;")  # fmt: skip
     assert words(body, 64, blocks=2) == [20_000 + t % 64 // 32 * 100 + t % 32 for t in range(128)]
 
 
@@ -122,7 +126,8 @@ def test_a_grid_of_three_dimensions() -> None:
         """mov.u32 %r5, %ctaid.z; mov.u32 %r6, %nctaid.y; mov.u32 %r7, %ctaid.y; mad.lo.s32 %r8, %r5, %r6, %r7;
         mov.u32 %r9, %nctaid.x; mad.lo.s32 %r8, %r8, %r9, %r1; mov.u32 %r10, %tid.z; mov.u32 %r11, %ntid.y;
         mov.u32 %r12, %tid.y; mad.lo.s32 %r13, %r10, %r11, %r12; mad.lo.s32 %r13, %r13, %r2, %r3;
-        mad.lo.s32 %r14, %r8, 40, %r13; mul.wide.u32 %d10, %r14, 4; add.s64 %d11, %d0, %d10; st.global.u32 [%d11], %r14;""",
+        mad.lo.s32 %r14, %r8, 40, %r13; mul.wide.u32 %d10, %r14, 4;
+        add.s64 %d11, %d0, %d10; st.global.u32 [%d11], %r14;""",
         1,
     )
     module, memory = parse(text), GlobalMemory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 
@@ -10,6 +11,7 @@ import pytest
 
 from codegen.cutlass.ptx import GlobalMemory, Limits, PtxError, launch, parse
 
+EMPTY = ("", "//")
 PIECES = re.compile(r"[%$.\w:]+|[^\w\s]")
 LIMITS = Limits(max_steps=3000, max_global_bytes=1 << 24, max_static_bytes=1 << 20, batch_bytes=1 << 26)
 
@@ -21,7 +23,8 @@ def changed(text: str, choices: random.Random) -> str:
         start, end = choices.choice(pieces)
         other_start, other_end = choices.choice(pieces)
         word = choices.choice((
-            "", text[start:end] * 2, text[other_start:other_end], "-1", "{}", "0", "99999999999999999999", ".v4", "%r1", "09",
+            "", text[start:end] * 2, text[other_start:other_end], "-1", "{}", "0",
+            "99999999999999999999", ".v4", "%r1", "09",
         ))  # fmt: skip
         text = text[:start] + word + text[end:]
         pieces = [(found.start(), found.end()) for found in PIECES.finditer(text)]
@@ -63,7 +66,5 @@ def test_changed_text_never_crashes(simple_ptx: str, gemm_ptx: str, kernel: str)
     "text", ["", "}", "{", ".visible .entry", ".entry k(", "//", "/*", '"', ".global .b8 x = {{{{", "@", "k:"]
 )
 def test_torn_text(text: str) -> None:
-    try:
+    with pytest.raises(PtxError) if text not in EMPTY else contextlib.nullcontext():
         assert parse(text).kernels == {}
-    except PtxError as error:
-        assert str(error)
