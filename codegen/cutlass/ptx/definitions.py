@@ -6,9 +6,11 @@ unfenced    wgmma whose registers something else may have written since the last
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from codegen.cutlass.ptx.errors import PtxError
 from codegen.cutlass.ptx.flow import EXIT, Block
 from codegen.cutlass.ptx.module import Address, Instruction, Operand, Register, Vector
 
@@ -17,6 +19,10 @@ __all__ = ["Place", "undefined", "unfenced"]
 Place: TypeAlias = tuple[int, int]
 """A block's number and the instruction's place in it; the block's end comes after its steps."""
 
+MOST_FACTS: Final = 1_000_000_000
+"""Blocks times registers: 125 MB of bits."""
+MOST_VISITS: Final = 64
+"""Of a block, on average."""
 NO_RESULT: Final = frozenset({
     "st", "stmatrix", "cp", "bra", "brx", "ret", "exit", "fence", "membar", "prefetch", "prefetchu", "trap",
     "nanosleep",
@@ -61,29 +67,50 @@ def _lines(block: Block) -> tuple[Instruction, ...]:
     return block.steps if block.end is None else (*block.steps, block.end)
 
 
-def undefined(blocks: tuple[Block, ...]) -> Mapping[Place, str]:
-    """By place, the first register read there that nothing can have written."""
-    into: dict[int, frozenset[str]] = {0: frozenset()}
-    written = {block.number: frozenset(n for line in _lines(block) for n in results(line)) for block in blocks}
-    work = [0]
+def _bits(names: Iterable[str], numbers: dict[str, int]) -> int:
+    """Registers as a set of bits; `numbers` grows."""
+    found = 0
+    for name in names:
+        found |= 1 << numbers.setdefault(name, len(numbers))
+    return found
+
+
+def _forward(blocks: tuple[Block, ...], start: int, after: Callable[[Block, int], int]) -> dict[int, int]:
+    """What may hold where each block begins: the union over all ways there. Raises PtxError for ways without end."""
+    into: dict[int, int] = {0: start}
+    work, steps = deque((0,)), 0
     while work:
-        number = work.pop()
-        out = into[number] | written[number]
+        number = work.popleft()
+        out = after(blocks[number], into[number])
+        steps += 1
+        if steps > MOST_VISITS * len(blocks):
+            raise PtxError(f"the ways between its {len(blocks)} blocks are too tangled to be followed")
         for successor in blocks[number].successors:
-            if successor == EXIT:
-                continue
-            known = into.get(successor)
-            if known is None or not out <= known:
-                into[successor] = out if known is None else known | out
+            if successor != EXIT and (successor not in into or out & ~into[successor]):
+                into[successor] = into.get(successor, 0) | out
                 work.append(successor)
+    return into
+
+
+def undefined(blocks: tuple[Block, ...]) -> Mapping[Place, str]:
+    """By place, the first register read there that nothing can have written. Moves may copy anything.
+
+    Raises PtxError for kernels that are too large or too tangled.
+    """
+    numbers: dict[str, int] = {}
+    written = {block.number: _bits((n for line in _lines(block) for n in results(line)), numbers) for block in blocks}
+    if len(blocks) * len(numbers) > MOST_FACTS:
+        raise PtxError(f"{len(blocks)} blocks with {len(numbers)} registers are too many")
+    into = _forward(blocks, 0, lambda block, known: known | written[block.number])
     found: dict[Place, str] = {}
     for number, known in into.items():
-        have = set(known)
         for k, line in enumerate(_lines(blocks[number])):
-            missing = next((name for name in sources(line) if name not in have), None)
-            if missing is not None and line.parts[0] != "mov":
-                found[number, k] = missing
-            have.update(results(line))
+            if line.parts[0] != "mov":
+                absent = (n for n in sources(line) if n not in numbers or not known >> numbers[n] & 1)
+                missing = next(absent, None)
+                if missing is not None:
+                    found[number, k] = missing
+            known |= _bits(results(line), numbers)
     return found
 
 
@@ -98,34 +125,30 @@ def _touched(line: Instruction) -> tuple[str, ...]:
 
 
 def unfenced(blocks: tuple[Block, ...]) -> frozenset[Place]:
-    """Places of products that are not fenced on every path."""
-    products = {name for block in blocks for line in block.steps if _is_product(line) for name in _touched(line)}
+    """Places of products that are not fenced on every path. Raises PtxError for kernels that are too tangled."""
+    numbers: dict[str, int] = {}
+    products = 0
+    for block in blocks:
+        for line in block.steps:
+            if _is_product(line) and len(line.operands) > 1:
+                products |= _bits(_touched(line), numbers)
     if not products:
         return frozenset()
-    into: dict[int, frozenset[str]] = {0: frozenset(products)}
-    work = [0]
-    while work:
-        number = work.pop()
-        out = into[number]
-        for line in _lines(blocks[number]):
-            out = _after(line, out, products)
-        for successor in blocks[number].successors:
-            known = into.get(successor)
-            if successor != EXIT and (known is None or not out <= known):
-                into[successor] = out | (known or frozenset())
-                work.append(successor)
-    found = set()
-    for number, dirty in into.items():
-        for k, line in enumerate(_lines(blocks[number])):
-            if _is_product(line) and dirty.intersection(_touched(line)):
-                found.add((number, k))
-            dirty = _after(line, dirty, products)
-    return frozenset(found)
 
+    def after(line: Instruction, dirty: int) -> int:
+        if line.parts[:2] == ("wgmma", "fence"):
+            return 0
+        return dirty if _is_product(line) else dirty | _bits((n for n in results(line) if n in numbers), numbers)
 
-def _after(line: Instruction, dirty: frozenset[str], products: set[str]) -> frozenset[str]:
-    if line.parts[:2] == ("wgmma", "fence"):
-        return frozenset()
-    if _is_product(line):
+    def through(block: Block, dirty: int) -> int:
+        for line in _lines(block):
+            dirty = after(line, dirty)
         return dirty
-    return dirty | products.intersection(results(line))
+
+    found = set()
+    for number, dirty in _forward(blocks, products, through).items():
+        for k, line in enumerate(_lines(blocks[number])):
+            if _is_product(line) and dirty & _bits(_touched(line), numbers):
+                found.add((number, k))
+            dirty = after(line, dirty)
+    return frozenset(found)

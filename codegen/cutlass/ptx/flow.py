@@ -18,6 +18,7 @@ EXIT = -1
 """The block number of the end of every thread."""
 
 ENDS = frozenset({"bra", "brx", "ret", "exit"})
+MOST_PASSES = 64
 WAITS = frozenset({"bar", "barrier"})
 
 
@@ -114,9 +115,11 @@ def _post_dominators(successors: list[tuple[int, ...]]) -> list[int]:
     order = _leaving_order(successors)
     place = {block: k for k, block in enumerate(order)}
     immediate: dict[int, int] = {EXIT: EXIT}
-    changed = True
+    changed, passes = True, 0
     while changed:
-        changed = False
+        changed, passes = False, passes + 1
+        if passes > MOST_PASSES:
+            raise PtxError(f"the ways between its {len(successors)} blocks are too tangled to be followed")
         for block in order:
             known = [s for s in successors[block] if s in immediate]
             if not known:

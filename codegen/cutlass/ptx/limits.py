@@ -11,7 +11,7 @@ __all__ = ["Limits"]
 class Limits:
     """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its threads."""
 
-    max_text_bytes: int = 64 << 20
+    max_text_bytes: int = 8 << 20
     max_instructions: int = 400_000
     max_registers: int = 200_000
     max_vector: int = 256

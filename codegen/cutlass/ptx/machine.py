@@ -29,7 +29,7 @@ from codegen.cutlass.ptx.scalars import POISON, Array
 from codegen.cutlass.ptx.shared_memory import SharedMemory
 from codegen.cutlass.ptx.special import Geometry, Special
 from codegen.cutlass.ptx.strands import Strand, Strands
-from codegen.cutlass.ptx.table import decode
+from codegen.cutlass.ptx.table import decode, guarded
 
 __all__ = ["Machine"]
 
@@ -79,8 +79,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         threads = self.ctas * self.geometry.warps * WARP
-        blocks = blocks_of(self.kernel)
         with self._place(0):
+            blocks = blocks_of(self.kernel)
             self._special = Special(self.geometry, self.ctas, self.layout)
             registers = Registers(self.kernel.registers, threads, self._special.registers)
         proxies = any(line.parts[0] == "wgmma" for block in blocks for line in block.steps)
@@ -99,7 +99,8 @@ class Machine:
         self._decode(blocks)
 
     def _decode(self, blocks: tuple[Block, ...]) -> None:
-        unwritten, bare = undefined(blocks), unfenced(blocks)
+        with self._place(0):
+            unwritten, bare = undefined(blocks), unfenced(blocks)
         code = []
         for block in blocks:
             lines = block.steps if block.end is None else (*block.steps, block.end)
@@ -107,14 +108,16 @@ class Machine:
             for k, line in enumerate(block.steps):
                 with self._place(line.line):
                     step = decode(line, self._core)
+                wrong = None
                 if (block.number, k) in unwritten:
-                    step = _fails(
-                        FaultKind.UNINITIALISED, f"reads {unwritten[block.number, k]}, which nothing has written"
-                    )
-                if (block.number, k) in bare:
-                    step = _fails(
-                        FaultKind.FENCE, "registers of a matrix product were written since the last wgmma.fence"
-                    )
+                    name = unwritten[block.number, k]
+                    wrong = Fault(FaultKind.UNINITIALISED, f"reads {name}, which nothing has written")
+                elif (block.number, k) in bare:
+                    wrong = Fault(FaultKind.FENCE, "a product's registers were written since the last wgmma.fence")
+                if wrong is not None:
+                    guard = line.guard
+                    own = guard is not None and guard.name == unwritten.get((block.number, k))
+                    step = _fails(wrong) if own else guarded(line, _fails(wrong), self._core)
                 steps.append(step)
             code.append(_Code(block, tuple(steps), lines))
             if block.end is not None and block.end.parts[0] in ("bar", "barrier"):
@@ -297,9 +300,9 @@ class Machine:
         self._strands.leave(strand.join)
 
 
-def _fails(kind: FaultKind, message: str) -> Step:
+def _fails(fault: Fault) -> Step:
     def step(active: Active) -> None:
         del active
-        raise Fault(kind, message)
+        raise fault
 
     return step

@@ -20,7 +20,7 @@ from codegen.cutlass.ptx.wgmma import WGMMA
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["OPCODES", "decode"]
+__all__ = ["OPCODES", "decode", "guarded"]
 
 OPCODES: Final[dict[str, Row]] = {
     row.head: row for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *WARPS, *MATRIX, *WGMMA, *FENCES)
@@ -33,16 +33,20 @@ def decode(instruction: Instruction, core: Core) -> Step:
     try:
         if row is None:
             raise Unsupported(f"opcode {instruction.opcode} is not executed")
-        step = row.build(instruction, split(instruction.opcode, row), core)
-        if instruction.guard is None:
-            return step
-        predicate, negated = core.registers.predicate(instruction.guard)
+        return guarded(instruction, row.build(instruction, split(instruction.opcode, row), core), core)
     except PtxError as error:
         raise type(error)(error.reason, line=instruction.line) if not error.line else error from None
 
-    def guarded(active: Active) -> None:
-        chosen = active.where(predicate, negated)
-        if chosen.mask.any():
-            step(chosen)
 
-    return guarded
+def guarded(instruction: Instruction, step: Step, core: Core) -> Step:
+    """The step for those threads that the instruction's guard lets through."""
+    if instruction.guard is None:
+        return step
+    predicate, negated = core.registers.predicate(instruction.guard)
+
+    def chosen(active: Active) -> None:
+        some = active.where(predicate, negated)
+        if some.mask.any():
+            step(some)
+
+    return chosen

@@ -189,6 +189,8 @@ def test_a_register_that_nothing_wrote() -> None:
     assert found.kind is FaultKind.UNINITIALISED
     assert "reads %r51, which nothing has written" in str(found)
     works("setp.eq.s32 %p1, %r3, 3; @%p1 bra $a; mov.u32 %r51, 1; $a: add.s32 %r50, %r51, 1;")
+    works("setp.eq.s32 %p1, %r3, 500; @%p1 add.s32 %r50, %r51, 1;")
+    assert fault("@%p1 add.s32 %r50, %r3, 1;").kind is FaultKind.UNINITIALISED
 
 
 # --- asynchronous copies
