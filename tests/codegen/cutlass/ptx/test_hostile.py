@@ -63,6 +63,22 @@ def test_changed_text_never_crashes(simple_ptx: str, gemm_ptx: str, kernel: str)
     assert ended > 10
 
 
+def test_tangled_kernels_end_soon() -> None:
+    """Blocks that lead anywhere, each with registers of its own."""
+    choices = random.Random(3)
+    count = 2000
+    body = "".join(
+        f"$b{k}: mov.u32 %r{k}, 1; setp.eq.u32 %p{k}, %r{k}, 1; @%p{k} bra $b{choices.randrange(count)};"
+        f"@!%p{k} bra $b{choices.randrange(count)};\n"
+        for k in range(count)
+    )
+    text = f".visible .entry k() {{ .reg .b32 %r<{count}>; .reg .pred %p<{count}>; {body} ret; }}"
+    start = time.process_time()
+    with pytest.raises(PtxError, match=r"endless|tangled"):
+        run(text)
+    assert time.process_time() - start < 20
+
+
 @pytest.mark.parametrize(
     "text", ["", "}", "{", ".visible .entry", ".entry k(", "//", "/*", '"', ".global .b8 x = {{{{", "@", "k:"]
 )
