@@ -16,6 +16,7 @@ $(VENV)/.installed: setup.py pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed, this is %s (set PYTHON=python3.12, say)" % sys.version.split()[0]'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[test]'
+	$(RUN)/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock nvidia-cutlass
 	touch $@
 
 demo: setup

@@ -41,6 +41,16 @@ setup(
         "xdsl>=0.70,<0.75",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
     ],
     extras_require={
+        # Exact: nvcc's parts must be of one release, and kernels are compared by their bytes. Headers of CUTLASS come
+        # beside it by `pip install --no-deps nvidia-cutlass==4.2.0.0`: its own requirements, 300 MB, are not ours.
+        "gpu": [
+            "cuda-bindings==13.0.3",
+            "nvidia-cuda-nvcc==13.0.88",
+            "nvidia-nvvm==13.0.88",
+            "nvidia-cuda-crt==13.0.88",
+            "nvidia-cuda-runtime==13.0.96",
+            "nvidia-cuda-cccl==13.0.85",
+        ],
         "cluster": ["distributed>=2026.1"],  # searches on a Dask cluster
         "test": [
             "pytest>=9,<10",
@@ -49,6 +59,13 @@ setup(
             "ruff==0.17.5",  # a formatter's versions differ in what they write
             "mypy==2.4.1",  # a checker's in what they find
             "distributed>=2026.1",  # a Dask cluster of one machine, for the test of the executor
+            # those of "gpu": kernels are compiled and executed from their PTX in the ordinary tests
+            "cuda-bindings==13.0.3",
+            "nvidia-cuda-nvcc==13.0.88",
+            "nvidia-nvvm==13.0.88",
+            "nvidia-cuda-crt==13.0.88",
+            "nvidia-cuda-runtime==13.0.96",
+            "nvidia-cuda-cccl==13.0.85",
         ],
     },
     entry_points={"console_scripts": ["dsa-sched=dsa_sched.cli:main"]},

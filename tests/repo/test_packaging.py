@@ -12,6 +12,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+GPU = (
+    "cuda-bindings",
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-crt",
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-runtime",
+    "nvidia-nvvm",
+)
+"""The extra `gpu`: parts of one CUDA release."""
 
 
 def locked() -> dict[str, str]:
@@ -36,11 +45,29 @@ def asked() -> Iterator[Requirement]:
 def test_the_lock_file_pins_what_setup_admits(requirement: Requirement) -> None:
     pinned = locked()[canonicalize_name(requirement.name)]
     assert pinned in requirement.specifier
-    exact = requirement.name in ("apache-tvm", "apache-tvm-ffi", "ruff", "mypy")
-    assert (str(requirement.specifier)[:2] == "==") == exact, "only TVM and the tools of `make lint` are exact"
+    exact = requirement.name in ("apache-tvm", "apache-tvm-ffi", "ruff", "mypy") or requirement.name in GPU
+    assert (str(requirement.specifier)[:2] == "==") == exact, "only TVM, nvcc and the tools of `make lint` are exact"
 
 
 def test_the_tests_run_with_what_is_installed() -> None:
     """Not with what is pinned, necessarily: but within what setup.py admits."""
     for requirement in asked():
         assert version(requirement.name) in requirement.specifier, requirement
+
+
+def test_the_tests_have_what_the_extra_gpu_has() -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
+    (lists,) = (ast.literal_eval(word.value) for word in keywords if word.arg == "extras_require")
+    assert {Requirement(line).name for line in lists["gpu"]} == set(GPU)
+    assert set(lists["gpu"]) <= set(lists["test"])
+
+
+def test_cutlass_is_installed_without_what_it_asks_for() -> None:
+    """The version is the lock's; what the sentence for users and setup.py name is the same."""
+    pinned = f"nvidia-cutlass=={locked()['nvidia-cutlass']}"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "--no-deps --constraint requirements.lock nvidia-cutlass\n" in makefile
+    for path in ("setup.py", "codegen/cutlass/nvcc.py"):
+        assert f"--no-deps {pinned}" in (ROOT / path).read_text(encoding="utf-8"), path
+    assert version("nvidia-cutlass") == locked()["nvidia-cutlass"]

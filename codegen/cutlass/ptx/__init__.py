@@ -1,0 +1,29 @@
+"""An executor of PTX text in numpy: the instruction-set simulator of the GPU back end.
+
+    parse(text) -> Module;  launch(module, kernel, grid, block, params, memory, seed)
+
+It runs all threads of several CTAs at once and treats as errors what a GPU leaves undefined: accesses outside of
+allocations, races in shared memory, copies that were not waited for, collectives of divergent warps.
+"""
+
+from codegen.cutlass.ptx.errors import Fault, FaultKind, PtxError, Unsupported
+from codegen.cutlass.ptx.global_memory import GlobalMemory
+from codegen.cutlass.ptx.launch import Statistics, launch, parameters
+from codegen.cutlass.ptx.limits import Limits
+from codegen.cutlass.ptx.module import Kernel, Module
+from codegen.cutlass.ptx.parse import parse
+
+__all__ = [
+    "Fault",
+    "FaultKind",
+    "GlobalMemory",
+    "Kernel",
+    "Limits",
+    "Module",
+    "PtxError",
+    "Statistics",
+    "Unsupported",
+    "launch",
+    "parameters",
+    "parse",
+]

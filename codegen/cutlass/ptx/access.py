@@ -1,0 +1,319 @@
+"""Loads, stores and cp.async: to global, shared, local and parameter memory, by name or by generic address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
+from codegen.cutlass.ptx.module import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array
+
+if TYPE_CHECKING:
+    from codegen.cutlass.ptx.core import Core
+
+__all__ = ["ACCESS", "addresses_of", "take"]
+
+Load: TypeAlias = "Callable[[Core, Array, Array, np.dtype[Any], int], Array]"
+Store: TypeAlias = "Callable[[Core, Array, Array, Array], None]"
+
+
+def take(values: Array, active: Active) -> Array:
+    """A source of the active threads: one a thread, or a constant for all."""
+    if values.size == 1:
+        return np.broadcast_to(values, active.lanes.size)
+    return active.pick(values)
+
+
+def addresses_of(operand: Operand, core: Core) -> Array:
+    """The addresses that `[...]` means as uint64: one a thread, or one for all."""
+    match operand:
+        case Address(Register() as base, 0):
+            return core.registers.source(base, "u64" if _is_wide(base) else "u32")
+        case Address(Symbol(name), offset):
+            return np.array([core.address_of(name, offset)], np.uint64)
+        case Address(Immediate(value), offset):
+            return np.array([value + offset & (1 << 64) - 1], np.uint64)
+    raise Unsupported("an address of this form is not executed")
+
+
+def _is_wide(base: Register) -> bool:
+    return base.type.endswith("64")
+
+
+def bound_addresses(operand: Operand, core: Core) -> Callable[[Active], Array]:
+    """Like `addresses_of`, as a function of the active threads, offsets added."""
+    if isinstance(operand, Address) and isinstance(operand.base, Register) and operand.offset_bytes:
+        wide = _is_wide(operand.base)
+        base = core.registers.source(operand.base, "u64" if wide else "u32")
+        bits = 64 if wide else 32
+        offset = base.dtype.type(operand.offset_bytes & (1 << bits) - 1)
+        return lambda active: active.pick(base) + offset
+    fixed = addresses_of(operand, core)
+    return lambda active: take(fixed, active)
+
+
+# --- one memory each: (n,) addresses and threads to and from (n, count) elements
+
+
+def _load_global(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+    del lanes
+    return core.memory.gather(addresses.astype(np.uint64, copy=False), dtype, count)
+
+
+def _store_global(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+    del lanes
+    core.memory.scatter(addresses.astype(np.uint64, copy=False), rows)
+
+
+def _load_shared(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+    return core.shared.gather_lanes(addresses, lanes, dtype, count)
+
+
+def _store_shared(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+    core.shared.scatter_lanes(addresses, lanes, rows)
+
+
+def _checked(addresses: Array, size: int, width: int, what: str) -> Array:
+    offsets = addresses.astype(np.int64)
+    bad = (offsets < 0) | (offsets > size - width)
+    if bad.any():
+        raise Fault(
+            FaultKind.OUT_OF_BOUNDS, f"{width} bytes at offset {int(offsets[bad][0])} of {size} bytes of {what}"
+        )
+    if (offsets & width - 1).any():
+        raise Fault(
+            FaultKind.MISALIGNED, f"{width} bytes at offset {int(offsets[(offsets & width - 1) != 0][0])} of {what}"
+        )
+    return offsets
+
+
+def _load_local(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+    width = dtype.itemsize * count
+    offsets = _checked(addresses, core.local_bytes, width, "a thread's local memory") + lanes * core.local.shape[1]
+    rows: Array = core.local.reshape(-1).view(dtype).reshape(-1, count)[offsets // width]
+    return rows
+
+
+def _store_local(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+    width = rows.dtype.itemsize * rows.shape[1]
+    offsets = _checked(addresses, core.local_bytes, width, "a thread's local memory") + lanes * core.local.shape[1]
+    core.local.reshape(-1).view(rows.dtype).reshape(-1, rows.shape[1])[offsets // width] = rows
+
+
+def _load_parameter(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+    del lanes
+    width = dtype.itemsize * count
+    size = core.parameters.size
+    offsets = _checked(addresses, size, width, "parameters")
+    padded = np.zeros(-(-size // width) * width, np.uint8)
+    padded[:size] = core.parameters
+    rows: Array = padded.view(dtype).reshape(-1, count)[offsets // width]
+    return rows
+
+
+LOADS: Final[dict[str, Load]] = {
+    "global": _load_global,
+    "const": _load_global,
+    "shared": _load_shared,
+    "local": _load_local,
+    "param": _load_parameter,
+}
+STORES: Final[dict[str, Store]] = {"global": _store_global, "shared": _store_shared, "local": _store_local}
+GENERIC: Final = ((0, "global"), (1 << 56, "shared"), (1 << 57, "local"), (1 << 58, "param"))
+
+
+def _spaces(addresses: Array) -> list[tuple[str, int, Array]]:
+    """Generic addresses by memory: its name, where it begins, and which of them lie there."""
+    top = addresses >> np.uint64(56)
+    found = []
+    for base, name in GENERIC:
+        chosen = np.flatnonzero(top == np.uint64(base >> 56))
+        if chosen.size:
+            found.append((name, base, chosen))
+    if sum(chosen.size for _, _, chosen in found) != addresses.size:
+        wild = int(addresses[~np.isin(top, [base >> 56 for base, _ in GENERIC])][0])
+        raise Fault(FaultKind.OUT_OF_BOUNDS, f"address {wild:#x} lies in no memory")
+    return found
+
+
+def _load_generic(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+    rows = np.empty((addresses.size, count), dtype)
+    for name, base, chosen in _spaces(addresses):
+        rows[chosen] = LOADS[name](core, addresses[chosen] - np.uint64(base), lanes[chosen], dtype, count)
+    return rows
+
+
+def _store_generic(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+    for name, base, chosen in _spaces(addresses):
+        if name not in STORES:
+            raise Fault(FaultKind.OUT_OF_BOUNDS, f"a store to {name} memory")
+        STORES[name](core, addresses[chosen] - np.uint64(base), lanes[chosen], rows[chosen])
+
+
+# --- instructions
+
+
+def _shape(instruction: Instruction, form: Form) -> tuple[str, str, int]:
+    """Memory (empty: generic), element type and number of elements."""
+    spaces = [word.removesuffix("::cta") for word in form.modifiers if word.removesuffix("::cta") in (*LOADS, "const")]
+    counts = [int(word[1]) for word in form.modifiers if word in ("v2", "v4")]
+    need(len(form.types) == 1 and form.types[0] != "pred" and len(spaces) < 2 and len(counts) < 2, instruction)
+    return spaces[0] if spaces else "", form.types[0], counts[0] if counts else 1
+
+
+def _registers(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:
+    items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
+    need(len(items) == count, instruction)
+    return items
+
+
+def _ld(instruction: Instruction, form: Form, core: Core) -> Step:
+    space, kind, count = _shape(instruction, form)
+    need(len(instruction.operands) in (2, 3), instruction)
+    raw = kind if kind[0] == "s" else f"b{8 * BYTES[kind]}"
+    dtype = DTYPES[raw]
+    items = _registers(instruction.operands[0], count, instruction)
+    targets = [(k, core.registers.target(item, raw)) for k, item in enumerate(items) if item is not None]
+    where = bound_addresses(instruction.operands[1], core)
+    load = LOADS.get(space, _load_generic)
+    if (
+        space == "param"
+        and isinstance(instruction.operands[1], Address)
+        and isinstance(instruction.operands[1].base, Symbol)
+    ):
+        return _constant(addresses_of(instruction.operands[1], core), dtype, count, targets, core)
+
+    def step(active: Active) -> None:
+        rows = load(core, where(active), active.lanes, dtype, count)
+        for k, target in targets:
+            active.put(target, rows[:, k])
+
+    return step
+
+
+def _constant(address: Array, dtype: np.dtype[Any], count: int, targets: list[tuple[int, Array]], core: Core) -> Step:
+    """A parameter at a known place: the same for all threads."""
+    row = _load_parameter(core, address, address, dtype, count)[0]
+
+    def step(active: Active) -> None:
+        for k, target in targets:
+            np.copyto(target, row[k], casting="unsafe", where=True if active.whole else active.mask)
+
+    return step
+
+
+def _st(instruction: Instruction, form: Form, core: Core) -> Step:
+    space, kind, count = _shape(instruction, form)
+    need(len(instruction.operands) in (2, 3) and (space in STORES or not space), instruction)
+    raw = f"b{8 * BYTES[kind]}"
+    items = _registers(instruction.operands[1], count, instruction)
+    sources = [core.registers.source(item, kind if isinstance(item, Immediate) else raw) for item in items]
+    where = bound_addresses(instruction.operands[0], core)
+    put = STORES.get(space, _store_generic)
+
+    def step(active: Active) -> None:
+        rows = np.empty((active.lanes.size, count), DTYPES[raw])
+        for k, source in enumerate(sources):
+            rows[:, k] = take(source, active).view(DTYPES[raw])
+        put(core, where(active), active.lanes, rows)
+
+    return step
+
+
+def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
+    """cp.async and its groups."""
+    words, operands = form.modifiers, instruction.operands
+    need(bool(words) and words[0] == "async", instruction)
+    match words[1:]:
+        case ("commit_group",):
+            return core.copies.commit
+        case ("wait_all",):
+            return partial(core.copies.wait, newest=None)
+        case ("wait_group",):
+            need(len(operands) == 1 and isinstance(operands[0], Immediate) and operands[0].value >= 0, instruction)
+            assert isinstance(operands[0], Immediate)
+            return partial(core.copies.wait, newest=operands[0].value)
+        case ("ca" | "cg", "shared" | "shared::cta", "global"):
+            need(len(operands) in (3, 4) and isinstance(operands[2], Immediate), instruction)
+            return _issue(instruction, words[1], core)
+    raise Unsupported(f"{instruction.opcode} is not executed")
+
+
+def _issue(instruction: Instruction, cache: str, core: Core) -> Step:
+    to, origin = (bound_addresses(operand, core) for operand in instruction.operands[:2])
+    size = instruction.operands[2]
+    assert isinstance(size, Immediate)
+    width = size.value
+    need(width == 16 or (cache == "ca" and width in (4, 8)), instruction)
+    fill: Array | None = None
+    skip: tuple[Array, bool] | None = None
+    if len(instruction.operands) == 4:
+        last = instruction.operands[3]
+        if isinstance(last, Register) and last.type == "pred":
+            skip = core.registers.predicate(last)
+        else:
+            fill = core.registers.source(last, "u32")
+
+    def step(active: Active) -> None:
+        lanes = active.lanes
+        sizes = np.full(lanes.size, width, np.int64) if fill is None else take(fill, active).astype(np.int64)
+        if skip is not None:
+            sizes = np.where(take(skip[0], active) != skip[1], 0, sizes)
+        if (sizes > width).any():
+            raise Fault(FaultKind.INVALID, f"a copy of {width} bytes reads {int(sizes.max())}")
+        core.copies.issue(to(active), lanes, _copied(core, origin(active), sizes, width))
+
+    return step
+
+
+def _copied(core: Core, addresses: Array, sizes: Array, width: int) -> Array:
+    """(n, width) bytes: as many as asked for, zeros behind them."""
+    if (addresses & np.uint64(width - 1))[sizes > 0].any():
+        raise Fault(FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it")
+    if bool((sizes == width).all()):
+        return core.memory.gather(addresses, DTYPES["b32"], width // 4).view(np.uint8)
+    rows = np.zeros((sizes.size, width), np.uint8)
+    for size in np.unique(sizes[sizes > 0]):
+        chosen = np.flatnonzero(sizes == size)
+        if size == width:
+            rows[chosen] = core.memory.gather(addresses[chosen], DTYPES["b32"], width // 4).view(np.uint8)
+            continue
+        for byte in range(int(size)):
+            rows[chosen, byte] = core.memory.gather(addresses[chosen] + np.uint64(byte), DTYPES["b8"], 1)[:, 0]
+    return rows
+
+
+def nothing(active: Active) -> None:
+    """A step that does nothing."""
+    del active
+
+
+def _nothing(instruction: Instruction, form: Form, core: Core) -> Step:
+    """Hints to caches: read over, whatever they point to."""
+    del instruction, form, core
+    return nothing
+
+
+MEMORIES: Final = frozenset({"global", "shared", "shared::cta", "local", "param", "const"})
+HINTS: Final = frozenset({
+    "nc", "volatile", "relaxed", "weak", "acquire", "release", "gpu", "sys", "cta",
+    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "*",
+})  # fmt: skip
+ASYNC: Final = frozenset({
+    "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
+})  # fmt: skip
+
+ACCESS: Final = (
+    Row("ld", _ld, MEMORIES | {"v2", "v4"}, HINTS),
+    Row("ldu", _ld, MEMORIES | {"v2", "v4"}, HINTS),
+    Row("st", _st, MEMORIES | {"v2", "v4"}, HINTS),
+    Row("cp", _cp, ASYNC, frozenset({"*"})),
+    Row("prefetch", _nothing, frozenset({"global", "L1", "L2"}), frozenset({"*"})),
+    Row("prefetchu", _nothing, frozenset({"L1"})),
+)

@@ -1,0 +1,82 @@
+"""cp.async: copies that land where they are waited for.
+
+issue: the source is read, the destination becomes poison that nobody may touch
+commit_group: what the thread issued so far is its next group
+wait_group n: all but the thread's n newest groups land;  wait_all: everything does
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.scalars import POISON, Array
+from codegen.cutlass.ptx.shared_memory import SharedMemory
+
+__all__ = ["AsyncCopies"]
+
+
+@dataclass(slots=True)
+class _Flight:
+    """Copies of one instruction: threads, places in shared memory, bytes (n, width), and each one's group."""
+
+    lanes: Array
+    places: Array
+    rows: Array
+    groups: Array
+
+
+class AsyncCopies:
+    """The copies in flight of `threads` threads."""
+
+    def __init__(self, threads: int, shared: SharedMemory) -> None:
+        self._shared = shared
+        self._committed = np.zeros(threads, np.int64)
+        self._flights: list[_Flight] = []
+
+    def clear(self) -> None:
+        """For the next batch of CTAs."""
+        self._committed.fill(0)
+        self._flights.clear()
+
+    def issue(self, addresses: Array, lanes: Array, rows: Array) -> None:
+        """`rows` (n, width) of uint8 on their way to n shared addresses. Raises Fault."""
+        width = rows.shape[1]
+        places = self._shared.places(addresses, lanes, width, "copies")
+        self._shared.order.write(self._shared.cells(places, width), lanes >> 5, flight=True)
+        self._shared.data.reshape(-1, width)[places // width] = POISON
+        self._flights.append(_Flight(lanes, places, rows, self._committed[lanes]))
+
+    def commit(self, active: Active) -> None:
+        """Closes the group of each active thread."""
+        self._committed[active.mask] += 1
+
+    def wait(self, active: Active, newest: int | None) -> None:
+        """Lands all but the `newest` groups of each active thread; None: also what is in no group yet."""
+        left: list[_Flight] = []
+        for flight in self._flights:
+            due = active.mask[flight.lanes]
+            if newest is not None:
+                due &= flight.groups < self._committed[flight.lanes] - newest
+            if not due.any():
+                left.append(flight)
+                continue
+            if due.all():
+                self._land(flight)
+                continue
+            self._land(_part(flight, due))
+            left.append(_part(flight, ~due))
+        self._flights = left
+
+    def _land(self, flight: _Flight) -> None:
+        width = flight.rows.shape[1]
+        words = np.dtype(f"u{min(width, 8)}")
+        target = self._shared.data.view(words).reshape(-1, width // words.itemsize)
+        target[flight.places // width] = np.ascontiguousarray(flight.rows).view(words)
+        self._shared.order.land(self._shared.cells(flight.places, width), flight.lanes >> 5)
+
+
+def _part(flight: _Flight, chosen: Array) -> _Flight:
+    return _Flight(flight.lanes[chosen], flight.places[chosen], flight.rows[chosen], flight.groups[chosen])

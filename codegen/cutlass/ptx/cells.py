@@ -1,0 +1,31 @@
+"""How finely a kernel uses shared memory: the smallest access decides the cell in which races are looked for."""
+
+from __future__ import annotations
+
+from codegen.cutlass.ptx.module import Immediate, Instruction, Kernel
+from codegen.cutlass.ptx.scalars import BYTES
+
+__all__ = ["cell_bytes"]
+
+LARGEST = 16
+
+
+def cell_bytes(kernel: Kernel) -> int:
+    """1 to 16: every access of the kernel is a multiple of it."""
+    widths = [_width(item) for item in kernel.body if isinstance(item, Instruction)]
+    return min([LARGEST, *(width for width in widths if width)])
+
+
+def _width(instruction: Instruction) -> int:
+    """Bytes of shared memory that it may access at once; 0 where none."""
+    parts = instruction.parts
+    if parts[0] == "cp" and "shared" in {part.removesuffix("::cta") for part in parts}:
+        size = instruction.operands[2] if len(instruction.operands) > 2 else None
+        return size.value if isinstance(size, Immediate) and size.value in (4, 8, 16) else 0
+    if parts[0] not in ("ld", "ldu", "st"):
+        return 0
+    spaces = {part.removesuffix("::cta") for part in parts} & {"global", "shared", "local", "param", "const"}
+    if spaces and "shared" not in spaces:
+        return 0
+    count = next((int(part[1]) for part in parts if part in ("v2", "v4")), 1)
+    return BYTES.get(parts[-1], 1) * count

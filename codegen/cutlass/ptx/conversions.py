@@ -1,0 +1,95 @@
+"""cvt: between integers and floats of all widths. Floats to integers saturate, as on the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.elementwise import saturate, store
+from codegen.cutlass.ptx.errors import Unsupported
+from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.scalars import DTYPES, Array, is_float
+
+if TYPE_CHECKING:
+    from codegen.cutlass.ptx.core import Core
+
+__all__ = ["CONVERSIONS"]
+
+TO_WHOLE: Final[dict[str, Callable[[Array], Array]]] = {
+    "rni": np.rint,
+    "rzi": np.trunc,
+    "rmi": np.floor,
+    "rpi": np.ceil,
+}
+
+
+def _to_integer(value: Array, kind: str) -> Array:
+    """Whole numbers of float64 into the range of `kind`; NaN becomes 0."""
+    dtype = DTYPES[kind]
+    limits = np.iinfo(dtype)
+    clipped = np.where(np.isnan(value), 0.0, value)
+    low, high = clipped <= float(limits.min), clipped >= float(limits.max)
+    inside = np.where(low | high, 0.0, clipped).astype(dtype)
+    return np.where(low, dtype.type(limits.min), np.where(high, dtype.type(limits.max), inside))
+
+
+def _convert(instruction: Instruction, form: Form, core: Core) -> Step:
+    need(len(form.types) == 2, instruction)
+    to, origin = form.types
+    if to == "f16x2":
+        return _pair(instruction, form, core)
+    need(len(instruction.operands) == 2, instruction)
+    source = core.registers.source(instruction.operands[1], origin)
+    target = core.registers.target(instruction.operands[0], to)
+    words = set(form.modifiers)
+    saturated = "sat" in words
+    relu = "relu" in words
+    whole = next((TO_WHOLE[word] for word in words if word in TO_WHOLE), None)
+    narrowing = is_float(to) and (not is_float(origin) or DTYPES[to].itemsize < DTYPES[origin].itemsize)
+    if narrowing and not words <= {"rn", "sat", "relu"}:
+        raise Unsupported(f"{instruction.opcode} is not executed: floats are rounded to nearest only")
+    if is_float(origin) and not is_float(to) and whole is None:
+        raise Unsupported(f"{instruction.opcode} does not say how to round")
+
+    def step(active: Active) -> None:
+        if is_float(to):
+            value = (whole(source) if whole else source).astype(DTYPES[to])
+            value = saturate(value) if saturated else value
+            value = np.fmax(value, DTYPES[to].type(0)) if relu else value
+        elif is_float(origin):
+            assert whole is not None
+            value = _to_integer(whole(source.astype(np.float64)), to)
+        elif saturated:
+            limits = np.iinfo(DTYPES[to])
+            own = np.iinfo(source.dtype)
+            low, high = max(int(limits.min), int(own.min)), min(int(limits.max), int(own.max))
+            value = np.clip(source, low, high).astype(DTYPES[to])
+        else:
+            value = source.astype(DTYPES[to])
+        store(target, value, active)
+
+    return step
+
+
+def _pair(instruction: Instruction, form: Form, core: Core) -> Step:
+    """Two f32 to one f16x2: the first becomes the upper half."""
+    need(len(instruction.operands) == 3 and form.types[1] == "f32", instruction)
+    need(set(form.modifiers) <= {"rn", "relu"} and "rn" in form.modifiers, instruction)
+    high, low = (core.registers.source(operand, "f32") for operand in instruction.operands[1:])
+    target = core.registers.target(instruction.operands[0], "b32").view(np.float16).reshape(-1, 2)
+    relu = "relu" in form.modifiers
+
+    def step(active: Active) -> None:
+        where = True if active.whole else active.mask
+        for k, source in enumerate((low, high)):
+            value = source.astype(np.float16)
+            np.copyto(target[:, k], np.fmax(value, np.float16(0)) if relu else value, where=where)
+
+    return step
+
+
+CONVERSIONS: Final = (Row("cvt", _convert, frozenset({"rn", "sat", "relu", *TO_WHOLE}), frozenset({"ftz"})),)

@@ -1,0 +1,84 @@
+"""Fences and other instructions that move no data. Memory is coherent here, so most fences have nothing to do.
+
+`fence.proxy.async` makes a warp's own writes visible to matrix products that read shared memory asynchronously.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from codegen.cutlass.ptx.access import nothing
+from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.elementwise import store
+from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.warp import members
+
+if TYPE_CHECKING:
+    from codegen.cutlass.ptx.core import Core
+
+__all__ = ["FENCES"]
+
+
+def _fence(instruction: Instruction, form: Form, core: Core) -> Step:
+    if "proxy" not in form.modifiers:
+        return nothing
+    need("async" in form.modifiers, instruction)
+    return lambda active: core.shared.order.fence(np.unique(active.lanes >> 5))
+
+
+def _nothing(instruction: Instruction, form: Form, core: Core) -> Step:
+    del instruction, form, core
+    return nothing
+
+
+def _trap(instruction: Instruction, form: Form, core: Core) -> Step:
+    del form, core
+
+    def step(active: Active) -> None:
+        raise Fault(FaultKind.TRAP, f"thread {int(active.lanes[0])} of the batch executes {instruction.opcode}")
+
+    return step
+
+
+def _policy(instruction: Instruction, form: Form, core: Core) -> Step:
+    """A cache policy: a number that only hints."""
+    del form
+    target = core.registers.target(instruction.operands[0], "b64")
+    return lambda active: store(target, np.zeros(1, np.uint64), active)
+
+
+def _arrive(instruction: Instruction, form: Form, core: Core) -> Step:
+    """bar.arrive and bar.warp.sync: the barriers at which nobody waits for other warps."""
+    words, operands = form.modifiers, instruction.operands
+    if "warp" in words:
+        need(len(operands) == 1, instruction)
+        mask = core.registers.source(operands[0], "u32")
+
+        def together(active: Active) -> None:
+            members(active, mask)
+
+        return together
+    need("arrive" in words and len(operands) == 2, instruction)
+    number, count = (core.registers.source(operand, "u32") for operand in operands)
+    return lambda active: core.barriers.arrive(active, number, count)
+
+
+FENCE_WORDS: Final = frozenset({"proxy", "async", "shared", "shared::cta"})
+FENCE_HINTS: Final = frozenset({"acq_rel", "sc", "acquire", "release", "cta", "gpu", "sys", "cluster"})
+
+FENCES: Final = (
+    Row("fence", _fence, FENCE_WORDS, FENCE_HINTS),
+    Row("membar", _fence, frozenset(), frozenset({"cta", "gl", "sys"})),
+    Row("bar", _arrive, frozenset({"arrive", "warp", "sync", "cta"})),
+    Row("barrier", _arrive, frozenset({"arrive", "cta", "aligned"})),
+    Row("trap", _trap),
+    Row("brkpt", _trap),
+    Row("nanosleep", _nothing),
+    Row("griddepcontrol", _nothing, frozenset({"wait", "launch_dependents"})),
+    Row("setmaxnreg", _nothing, frozenset({"inc", "dec", "sync", "aligned"})),
+    Row("createpolicy", _policy, frozenset(), frozenset({"fractional", "*"})),
+)

@@ -1,0 +1,124 @@
+"""Runs kernels: `launch(module, kernel, grid, block, params, memory)`.
+
+    module = parse(text);  memory = GlobalMemory();  x = memory.allocate(array);  y = memory.allocate(size_bytes)
+    launch(module, "name", grid, block, parameters(kernel, x, y, 100), memory, seed=1)
+    memory.load(y, np.float16, shape)
+
+CTAs run in batches, in an order drawn from `seed`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import WARP
+from codegen.cutlass.ptx.cells import cell_bytes
+from codegen.cutlass.ptx.errors import PtxError
+from codegen.cutlass.ptx.global_memory import GlobalMemory
+from codegen.cutlass.ptx.layout import Layout, layout_of
+from codegen.cutlass.ptx.limits import Limits
+from codegen.cutlass.ptx.machine import Machine
+from codegen.cutlass.ptx.module import Kernel, Module
+from codegen.cutlass.ptx.special import Geometry
+
+__all__ = ["Statistics", "launch", "parameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """`steps`: instructions, each once a batch. `macs`: of matrix instructions. `lines`: of the text, executed ones."""
+
+    batches: int
+    steps: int
+    macs: int
+    lines: frozenset[int]
+
+
+def parameters(kernel: Kernel, *values: int | float | bytes) -> bytes:
+    """The parameter block from one value a parameter. Raises PtxError where one does not fit."""
+    if len(values) != len(kernel.parameters):
+        raise PtxError(f"has {len(kernel.parameters)} parameters, {len(values)} are given", kernel=kernel.name)
+    block = bytearray(kernel.parameter_bytes)
+    for parameter, value in zip(kernel.parameters, values, strict=True):
+        size = parameter.size_bytes
+        match value:
+            case bytes():
+                data = value
+            case float():
+                data = struct.pack("<f" if size == 4 else "<d", value)
+            case _:
+                data = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+        if len(data) != size:
+            raise PtxError(f"parameter {parameter.name} has {size} bytes, {len(data)} are given", kernel=kernel.name)
+        block[parameter.offset_bytes : parameter.offset_bytes + size] = data
+    return bytes(block)
+
+
+def launch(
+    module: Module,
+    kernel: str,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    params: bytes,
+    memory: GlobalMemory,
+    seed: int = 0,
+    *,
+    shared_bytes: int = 0,
+    limits: Limits | None = None,
+) -> Statistics:
+    """Runs all CTAs of a launch on `memory`. `shared_bytes`: dynamic shared memory of a CTA.
+
+    Raises PtxError for a launch that cannot be, Unsupported for an opcode that the executor lacks, Fault for undefined
+    behaviour; each names the kernel, and the line where there is one.
+    """
+    limits = limits or Limits()
+    if kernel not in module.kernels:
+        raise PtxError(f"the module has no kernel {kernel}; it has {', '.join(sorted(module.kernels)) or 'none'}")
+    entry = module.kernels[kernel]
+    geometry = Geometry(grid, block)
+    _check(entry, geometry, params, limits)
+    layout = layout_of(module, entry, memory, shared_bytes, limits)
+    order = np.random.default_rng(seed)
+    numbers = order.permutation(geometry.ctas)
+    size = min(_batch(entry, geometry, layout, limits), geometry.ctas)
+    counts: Counter[str] = Counter()
+    machine = Machine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order, counts)
+    batches = 0
+    for first in range(0, geometry.ctas, size):
+        machine.run(numbers[first : first + size].tolist())
+        batches += 1
+    return Statistics(batches, counts["steps"], counts["macs"], machine.lines())
+
+
+def _check(kernel: Kernel, geometry: Geometry, params: bytes, limits: Limits) -> None:
+    if min(*geometry.grid, *geometry.block) < 1:
+        raise PtxError(f"a launch of {geometry.grid} blocks of {geometry.block} threads", kernel=kernel.name)
+    most = min(limits.max_threads_per_block, kernel.max_threads or limits.max_threads_per_block)
+    if geometry.threads > most:
+        raise PtxError(
+            f"launched with {geometry.threads} threads a block, at most {most} are possible", kernel=kernel.name
+        )
+    if geometry.ctas > limits.max_blocks:
+        raise PtxError(f"launched with {geometry.ctas} blocks, at most {limits.max_blocks} are run", kernel=kernel.name)
+    if len(params) != kernel.parameter_bytes:
+        raise PtxError(f"needs {kernel.parameter_bytes} bytes of parameters, has {len(params)}", kernel=kernel.name)
+
+
+def _batch(kernel: Kernel, geometry: Geometry, layout: Layout, limits: Limits) -> int:
+    """CTAs at once: about so many threads, and no more than the bound on memory allows."""
+    threads = geometry.warps * WARP
+    cells = layout.shared_bytes // cell_bytes(kernel)
+    each = (
+        threads * (8 * len(kernel.registers) + layout.local_bytes)
+        + layout.shared_bytes
+        + cells * (9 + 4 * geometry.warps)
+    )
+    if each > limits.batch_bytes:
+        raise PtxError(
+            f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name
+        )
+    return max(1, min(limits.batch_threads // threads, limits.batch_bytes // max(each, 1)))

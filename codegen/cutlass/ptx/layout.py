@@ -1,0 +1,86 @@
+"""Where a kernel's names lie: shared and local variables one after the other, parameters, variables of the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.cutlass.ptx.errors import PtxError
+from codegen.cutlass.ptx.global_memory import GlobalMemory
+from codegen.cutlass.ptx.limits import Limits
+from codegen.cutlass.ptx.module import Kernel, Module, Variable
+from codegen.cutlass.ptx.scalars import Array
+from codegen.cutlass.ptx.shared_memory import SHARED_BASE
+
+__all__ = ["Layout", "layout_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`symbols`: the address of each name in its own memory. Sizes are of one CTA or one thread."""
+
+    symbols: Mapping[str, int]
+    shared_bytes: int
+    dynamic_bytes: int
+    local_bytes: int
+
+
+def layout_of(module: Module, kernel: Kernel, memory: GlobalMemory, dynamic_bytes: int, limits: Limits) -> Layout:
+    """Dynamic shared memory comes after the static one. Raises PtxError where something is too large."""
+    symbols = {parameter.name: parameter.offset_bytes for parameter in kernel.parameters}
+    used = _names(kernel)
+    shared = [v for v in (*module.variables, *kernel.variables) if v.space == "shared"]
+    static, placed = _place((v for v in shared if v.size_bytes is not None), 0)
+    symbols |= {name: SHARED_BASE + offset for name, offset in placed.items()}
+    alignment = max((v.alignment_bytes for v in shared if v.size_bytes is None), default=16)
+    start = -(-static // max(alignment, 16)) * max(alignment, 16)
+    symbols |= {v.name: SHARED_BASE + start for v in shared if v.size_bytes is None}
+    total = start + dynamic_bytes if dynamic_bytes else static
+    if dynamic_bytes < 0 or total > limits.max_shared_bytes:
+        raise PtxError(f"needs {total} bytes of shared memory, has {limits.max_shared_bytes}", kernel=kernel.name)
+    local, offsets = _place((v for v in kernel.variables if v.space == "local"), 0)
+    symbols |= offsets
+    if local > limits.max_local_bytes:
+        raise PtxError(
+            f"needs {local} bytes of local memory a thread, has {limits.max_local_bytes}", kernel=kernel.name
+        )
+    for variable in module.variables:
+        if variable.space in ("global", "const") and variable.name in used and variable.size_bytes is not None:
+            symbols[variable.name] = memory.variable(module, variable.name, _initial(variable))
+    return Layout(symbols, total, dynamic_bytes, local)
+
+
+class _initial:
+    """Makes the first contents of a variable: its data, then zeros."""
+
+    def __init__(self, variable: Variable) -> None:
+        self._variable = variable
+
+    def __call__(self) -> Array:
+        data = np.zeros(self._variable.size_bytes or 0, np.uint8)
+        data[: len(self._variable.data)] = np.frombuffer(self._variable.data, np.uint8)
+        return data
+
+
+def _names(kernel: Kernel) -> frozenset[str]:
+    """Names of variables that its instructions may mean."""
+    found = set()
+    for item in kernel.body:
+        for operand in getattr(item, "operands", ()):
+            base = getattr(operand, "base", operand)
+            name = getattr(base, "name", None)
+            if isinstance(name, str):
+                found.add(name)
+    return frozenset(found)
+
+
+def _place(variables: Iterable[Variable], start: int) -> tuple[int, dict[str, int]]:
+    """One after the other, each aligned: where they end, and where each begins."""
+    end, placed = start, {}
+    for variable in variables:
+        end = -(-end // variable.alignment_bytes) * variable.alignment_bytes
+        placed[variable.name] = end
+        end += variable.size_bytes or 0
+    return end, placed

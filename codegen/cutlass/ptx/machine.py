@@ -1,0 +1,308 @@
+"""Executes one batch of CTAs: decodes a kernel's blocks once for a batch size, then runs strand after strand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import WARP, Active
+from codegen.cutlass.ptx.async_copies import AsyncCopies
+from codegen.cutlass.ptx.barriers import Barriers, Vote
+from codegen.cutlass.ptx.cells import cell_bytes
+from codegen.cutlass.ptx.core import Core
+from codegen.cutlass.ptx.definitions import undefined, unfenced
+from codegen.cutlass.ptx.errors import Fault, FaultKind, PtxError, Unsupported
+from codegen.cutlass.ptx.flow import EXIT, Block, blocks_of
+from codegen.cutlass.ptx.global_memory import GlobalMemory
+from codegen.cutlass.ptx.layout import Layout
+from codegen.cutlass.ptx.limits import Limits
+from codegen.cutlass.ptx.matrix_groups import MatrixGroups
+from codegen.cutlass.ptx.module import Instruction, Kernel, Vector
+from codegen.cutlass.ptx.registers import Registers
+from codegen.cutlass.ptx.rows import Step
+from codegen.cutlass.ptx.scalars import POISON, Array
+from codegen.cutlass.ptx.shared_memory import SharedMemory
+from codegen.cutlass.ptx.special import Geometry, Special
+from codegen.cutlass.ptx.strands import Strand, Strands
+from codegen.cutlass.ptx.table import decode, guarded
+
+__all__ = ["Machine"]
+
+BARRIER_WORDS: Final = frozenset({"sync", "red", "aligned", "cta", "and", "or", "popc", "pred", "u32"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A block ready to run; `lines` are its instructions, the end included."""
+
+    block: Block
+    steps: tuple[Step, ...]
+    lines: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """The operands of a barrier."""
+
+    number: Array
+    count: Array | None
+    vote: Vote | None
+
+
+@dataclass(slots=True)
+class Machine:
+    """`ctas` CTAs of `geometry` at once. `run` may be called many times; only the CTAs' numbers change."""
+
+    kernel: Kernel
+    geometry: Geometry
+    ctas: int
+    layout: Layout
+    parameters: Array
+    memory: GlobalMemory
+    limits: Limits
+    choices: np.random.Generator
+    counts: Counter[str] = field(default_factory=Counter)
+    _run: set[int] = field(default_factory=set)
+    _code: tuple[_Code, ...] = ()
+    _waits: dict[int, _Wait] = field(default_factory=dict)
+    _core: Core = field(init=False)
+    _special: Special = field(init=False)
+    _shared: SharedMemory = field(init=False)
+    _strands: Strands = field(init=False)
+    _barriers: Barriers = field(init=False)
+    _live: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        threads = self.ctas * self.geometry.warps * WARP
+        with self._place(0):
+            blocks = blocks_of(self.kernel)
+            self._special = Special(self.geometry, self.ctas, self.layout)
+            registers = Registers(self.kernel.registers, threads, self._special.registers)
+        proxies = any(line.parts[0] == "wgmma" for block in blocks for line in block.steps)
+        self._shared = SharedMemory(
+            self.ctas, self.geometry.warps, self.layout.shared_bytes, cell_bytes(self.kernel), proxies=proxies
+        )
+        self._live = np.zeros(threads, np.bool_)
+        self._strands = Strands(self._live, self.choices)
+        self._barriers = Barriers(self.ctas, self.geometry.warps, self._shared.order, self._strands)
+        local = np.full((threads, -(-self.layout.local_bytes // 16) * 16), POISON, np.uint8)
+        self._core = Core(
+            threads, self.geometry.warps, registers, self.memory, self._shared, local, self.layout.local_bytes,
+            self.parameters, AsyncCopies(threads, self._shared), MatrixGroups(threads // WARP, self._shared),
+            self._barriers, self.layout.symbols, self.counts,
+        )  # fmt: skip
+        self._decode(blocks)
+
+    def _decode(self, blocks: tuple[Block, ...]) -> None:
+        with self._place(0):
+            unwritten, bare = undefined(blocks), unfenced(blocks)
+        code = []
+        for block in blocks:
+            lines = block.steps if block.end is None else (*block.steps, block.end)
+            steps = []
+            for k, line in enumerate(block.steps):
+                with self._place(line.line):
+                    step = decode(line, self._core)
+                wrong = None
+                if (block.number, k) in unwritten:
+                    name = unwritten[block.number, k]
+                    wrong = Fault(FaultKind.UNINITIALISED, f"reads {name}, which nothing has written")
+                elif (block.number, k) in bare:
+                    wrong = Fault(FaultKind.FENCE, "a product's registers were written since the last wgmma.fence")
+                if wrong is not None:
+                    guard = line.guard
+                    own = guard is not None and guard.name == unwritten.get((block.number, k))
+                    step = _fails(wrong) if own else guarded(line, _fails(wrong), self._core)
+                steps.append(step)
+            code.append(_Code(block, tuple(steps), lines))
+            if block.end is not None and block.end.parts[0] in ("bar", "barrier"):
+                with self._place(block.end.line):
+                    self._waits[block.number] = self._wait(block.end)
+        self._code = tuple(code)
+
+    def _wait(self, line: Instruction) -> _Wait:
+        """The operands of bar.sync a {, b} or bar.red p, a {, b}, q."""
+        words = set(line.parts[1:])
+        if not words <= BARRIER_WORDS or not words & {"sync", "red"}:
+            raise Unsupported(f"{line.opcode} is not executed")
+        registers, operands = self._core.registers, line.operands
+        if "red" not in words:
+            if len(operands) not in (1, 2):
+                raise Unsupported(f"{line.opcode} is not executed with these operands")
+            numbers = [registers.source(operand, "u32") for operand in operands]
+            return _Wait(numbers[0], numbers[1] if len(numbers) == 2 else None, None)
+        if len(operands) not in (3, 4) or isinstance(operands[0], Vector):
+            raise Unsupported(f"{line.opcode} is not executed with these operands")
+        operation = next(word for word in ("and", "or", "popc") if word in words)
+        target = registers.target(operands[0], "u32" if operation == "popc" else "pred")
+        predicate, negated = registers.predicate(operands[-1])
+        numbers = [registers.source(operand, "u32") for operand in operands[1:-1]]
+        vote = Vote(predicate, negated, operation, target)
+        return _Wait(numbers[0], numbers[1] if len(numbers) == 2 else None, vote)
+
+    @contextmanager
+    def _place(self, line: int) -> Iterator[None]:
+        try:
+            yield
+        except PtxError as error:
+            raise type(error)(error.reason, kernel=self.kernel.name, line=error.line or line) from None
+
+    def run(self, numbers: Sequence[int]) -> None:
+        """Executes the CTAs of these linear numbers, at most `ctas`. Raises Fault with kernel and line."""
+        core = self._core
+        core.registers.clear()
+        core.local.fill(POISON)
+        self._shared.clear()
+        core.copies.clear()
+        core.matrix.clear()
+        self._barriers.clear()
+        self._special.place(numbers, self._live)
+        self._strands.start(EXIT)
+        steps = 0
+        with np.errstate(all="ignore"):
+            while True:
+                strand = self._strands.next()
+                if strand is None:
+                    if not self._barriers.waiting:
+                        break
+                    self._barriers.recheck()
+                    held = [(waiting.mask, waiting.join) for waiting in self._barriers.waiting]
+                    if self._strands.ready or self._strands.free(held):
+                        continue
+                    raise self._deadlock()
+                steps = self._advance(strand, steps)
+        self.counts["steps"] += steps
+
+    def lines(self) -> frozenset[int]:
+        """Lines of the text in blocks that were executed."""
+        return frozenset(line.line for number in self._run for line in self._code[number].lines)
+
+    def _deadlock(self) -> Fault:
+        waiting = self._barriers.waiting[0]
+        number = int(waiting.numbers[waiting.numbers >= 0][0])
+        return Fault(
+            FaultKind.DEADLOCK,
+            f"{int(waiting.mask.sum())} threads wait at barrier {number} for others that never come",
+            kernel=self.kernel.name,
+            line=waiting.line,
+        )
+
+    def _advance(self, strand: Strand, steps: int) -> int:
+        """Runs a strand until it parts, waits, meets others or ends; the number of instructions so far."""
+        active, number = strand.active, strand.block
+        while number != strand.join.block:
+            if number == EXIT:
+                self._finish(Strand(active, number, strand.join))
+                return steps
+            code = self._code[number]
+            steps += len(code.lines)
+            if steps > self.limits.max_steps:
+                line = code.lines[-1].line if code.lines else self.kernel.line
+                raise Fault(
+                    FaultKind.ENDLESS,
+                    f"more than {self.limits.max_steps} instructions in one batch of blocks: an endless loop?",
+                    kernel=self.kernel.name,
+                    line=line,
+                )
+            self._execute(code, active)
+            end = code.block.end
+            if end is None or (end.guard is None and end.parts[0] == "bra"):
+                number = code.block.successors[0]
+                continue
+            following = self._end(code, end, Strand(active, number, strand.join))
+            if following is None:
+                return steps
+            active, number = following
+        self._strands.arrive(Strand(active, number, strand.join))
+        return steps
+
+    def _execute(self, code: _Code, active: Active) -> None:
+        k = 0
+        try:
+            for k, step in enumerate(code.steps):  # noqa: B007
+                step(active)
+        except Fault as fault:
+            line = code.lines[k]
+            raise fault.at(self.kernel.name, line.line, line.opcode) from None
+        self._run.add(code.block.number)
+
+    def _end(self, code: _Code, end: Instruction, strand: Strand) -> tuple[Active, int] | None:
+        """What a guarded branch, a return or a barrier does; the way on where the strand stays whole."""
+        active, block = strand.active, code.block
+        rest: Active | None = None
+        if end.guard is not None:
+            predicate, negated = self._core.registers.predicate(end.guard)
+            chosen, rest = active.where(predicate, negated), active.where(predicate, not negated)
+            if not chosen.mask.any():
+                return active, block.successors[-1]
+            if rest.mask.any():
+                return self._part(end, block, strand, chosen, rest)
+        try:
+            match end.parts[0]:
+                case "bra":
+                    return active, block.successors[0]
+                case "brx":
+                    return self._switch(end, block, strand)
+                case "ret" | "exit":
+                    self._finish(strand)
+                    return None
+        except Fault as fault:
+            raise fault.at(self.kernel.name, end.line, end.opcode) from None
+        self._sync(end, block, strand)
+        return None
+
+    def _sync(self, end: Instruction, block: Block, strand: Strand) -> None:
+        """The threads of a strand come to a barrier."""
+        wait = self._waits[block.number]
+        try:
+            self._barriers.sync(strand, wait.number, wait.count, wait.vote, block.successors[-1], end.line)
+        except Fault as fault:
+            raise fault.at(self.kernel.name, end.line, end.opcode) from None
+
+    def _part(
+        self, end: Instruction, block: Block, strand: Strand, chosen: Active, rest: Active
+    ) -> tuple[Active, int] | None:
+        match end.parts[0]:
+            case "bra":
+                taken, after = block.successors
+                self._strands.part(strand, [(chosen.mask, taken), (rest.mask, after)], block.meets)
+                return None
+            case "ret" | "exit":
+                self._live[chosen.mask] = False
+                return Active(rest.mask, self._live), block.successors[-1]
+        after = block.successors[-1]
+        join = self._strands.meet(strand.join, after, 2)
+        self._strands.ready.append(Strand(rest, after, join))
+        self._sync(end, block, Strand(chosen, block.number, join))
+        return None
+
+    def _switch(self, end: Instruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
+        """brx.idx: each thread to the target of its index."""
+        index = np.broadcast_to(self._core.registers.source(end.operands[0], "u32"), strand.active.mask.size)
+        sides = []
+        for value in np.unique(index[strand.active.lanes]).tolist():
+            if value >= len(block.successors):
+                raise Fault(FaultKind.INVALID, f"index {value} of {len(block.successors)} targets")
+            sides.append((strand.active.mask & (index == value), block.successors[value]))
+        if len(sides) == 1:
+            return strand.active, sides[0][1]
+        self._strands.part(strand, sides, block.meets)
+        return None
+
+    def _finish(self, strand: Strand) -> None:
+        """The threads of a strand end."""
+        self._live[strand.active.mask] = False
+        self._strands.leave(strand.join)
+
+
+def _fails(fault: Fault) -> Step:
+    def step(active: Active) -> None:
+        del active
+        raise fault
+
+    return step

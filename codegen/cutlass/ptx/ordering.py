@@ -1,0 +1,199 @@
+"""Which accesses of shared memory are ordered: a clock for each warp, a stamp for each cell.
+
+Every barrier gives the warps that pass it a new time. `seen[a, b]` is the time up to which warp a knows what warp b
+did. A read of a cell needs its last write to be seen, a write also all reads; else two warps race. Cells are as large
+as the kernel's smallest access, so neighbours do not disturb each other.
+
+    stamp[cell], writer[cell]   last write      reads[cell, warp]   each warp's last read
+    last_read[cell]             the CTA's time then: no warp's read is later, so that most writes need look no further
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.scalars import Array
+
+__all__ = ["Ordering"]
+
+IN_FLIGHT: Final = (1 << 31) - 1
+NEVER: Final = IN_FLIGHT - 1
+OWN: Final = IN_FLIGHT - 2
+BARRIERS: Final = 16
+
+
+class Ordering:
+    """Of `ctas` CTAs with `warps` warps and `cells` cells each. Warps and cells are numbered through all CTAs."""
+
+    def __init__(self, ctas: int, warps: int, cells: int, cell_bytes: int, *, proxies: bool) -> None:
+        self._warps, self._cells, self._cell_bytes = warps, cells, cell_bytes
+        self._stamp = np.empty(ctas * cells, np.int32)
+        self._writer = np.zeros(ctas * cells, np.uint8)
+        self._reads = np.zeros((ctas * cells, warps), np.int32)
+        self._last_read = np.zeros(ctas * cells, np.int32)
+        self._written_before_fence = np.zeros(ctas * cells if proxies else 0, np.int32)
+        self._fences = np.ones(ctas * warps, np.int32)
+        self._epoch = np.ones(ctas * warps, np.int32)
+        self._time = np.ones(ctas, np.int32)
+        self._seen = np.zeros((ctas * warps, warps), np.int32)
+        self._local = np.tile(np.arange(warps), ctas)
+        self._floor = np.zeros(ctas * warps, np.int32)
+        self._board = np.zeros((ctas, BARRIERS, warps), np.int32)
+        self.clear()
+
+    def clear(self) -> None:
+        """For the next batch of CTAs."""
+        self._stamp.fill(NEVER)
+        for one in (self._writer, self._reads, self._last_read, self._written_before_fence, self._seen, self._board):
+            one.fill(0)
+        for one in (self._fences, self._epoch, self._time):
+            one.fill(1)
+        self._settle(slice(None))
+
+    def _settle(self, warps: Array | slice) -> None:
+        """Own accesses are always seen; the floor is what is seen of every other warp."""
+        rows = np.arange(self._epoch.size)[warps]
+        self._seen[rows, self._local[rows]] = OWN
+        self._floor[rows] = self._seen[rows].min(axis=1)
+
+    # --- accesses; cells (n, k) and warps (n,)
+
+    def read(self, cells: Array, warps: Array) -> None:
+        """Raises Fault for what is unwritten, in flight, or written unseen."""
+        late = self._stamp[cells] > self._floor[warps][:, None]
+        if late.any():
+            self._examine(cells, warps, late, "reads", unwritten=False)
+        now = self._epoch[warps][:, None]
+        self._reads.reshape(-1)[cells * self._warps + self._local[warps][:, None]] = now
+        self._last_read[cells] = self._time[warps // self._warps][:, None]
+
+    def write(self, cells: Array, warps: Array, *, flight: bool = False) -> None:
+        """Raises Fault for what is in flight, or written or read unseen. `flight`: nobody may touch it until `land`."""
+        late = self._stamp[cells] > self._floor[warps][:, None]
+        if late.any():
+            self._examine(cells, warps, late, "writes", unwritten=True)
+        if self._written_before_fence.size or (self._last_read[cells] > self._floor[warps][:, None]).any():
+            self._examine_reads(cells, warps)
+        self._stamp[cells] = IN_FLIGHT if flight else self._epoch[warps][:, None]
+        self._writer[cells] = self._local[warps][:, None]
+        if self._written_before_fence.size:
+            self._written_before_fence[cells] = self._fences[warps][:, None]
+        both = self._writer[cells] != self._local[warps][:, None]
+        if both.any():
+            i, j = (int(index[0]) for index in np.nonzero(both))
+            raise self._race(warps[i], "writes", cells[i, j], int(self._writer[cells[i, j]]), "write")
+
+    def _examine_reads(self, cells: Array, warps: Array) -> None:
+        """Some of these cells were read lately: by warps whose reads are not seen?"""
+        unseen = self._reads[cells] > self._seen[warps][:, None, :]
+        if unseen.any():
+            i, j, other = (int(index[0]) for index in np.nonzero(unseen))
+            if self._reads[cells[i, j], other] == IN_FLIGHT:
+                raise Fault(
+                    FaultKind.IN_FLIGHT,
+                    (
+                        f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous "
+                        f"matrix product still reads"
+                    ),
+                )
+            raise self._race(warps[i], "writes", cells[i, j], other, "read")
+
+    def land(self, cells: Array, warps: Array) -> None:
+        """A copy in flight is there, as a write of now."""
+        self._stamp[cells] = self._epoch[warps][:, None]
+        if self._written_before_fence.size:
+            self._written_before_fence[cells] = self._fences[warps][:, None]
+
+    def read_by_matrix(self, cells: Array, warps: Array) -> None:
+        """A read through the asynchronous proxy: the writer must have fenced since. In flight until `release`."""
+        self.read(cells, warps)
+        writers = cells // self._cells * self._warps + self._writer[cells]
+        unfenced = self._written_before_fence[cells] >= self._fences[writers]
+        if unfenced.any():
+            i, j = (int(index[0]) for index in np.nonzero(unfenced))
+            raise Fault(
+                FaultKind.FENCE,
+                (
+                    f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an "
+                    f"asynchronous matrix product without fence.proxy.async in between"
+                ),
+            )
+        self.keep(cells, warps)
+
+    def keep(self, cells: Array, warps: Array) -> None:
+        """A matrix product still reads these."""
+        self._reads[cells, self._local[warps][:, None]] = IN_FLIGHT
+
+    def release(self, cells: Array, warps: Array) -> None:
+        """The matrix product that read these is complete."""
+        self._reads[cells, self._local[warps][:, None]] = self._epoch[warps][:, None]
+
+    def fence(self, warps: Array) -> None:
+        """fence.proxy.async of these warps."""
+        self._fences[warps] += 1
+
+    def _examine(self, cells: Array, warps: Array, late: Array, act: str, *, unwritten: bool) -> None:
+        i, j = np.nonzero(late)
+        cell, warp = cells[i, j], warps[i]
+        stamp, writer = self._stamp[cell], self._writer[cell]
+        flight = stamp == IN_FLIGHT
+        if flight.any():
+            k = int(np.flatnonzero(flight)[0])
+            raise Fault(
+                FaultKind.IN_FLIGHT,
+                (
+                    f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, where a cp.async of warp "
+                    f"{writer[k]} lands only at its wait"
+                ),
+            )
+        never = stamp == NEVER
+        if never.any() and not unwritten:
+            k = int(np.flatnonzero(never)[0])
+            raise Fault(
+                FaultKind.UNINITIALISED,
+                f"warp {self._local[warp[k]]} reads {self._place(cell[k])}, which nobody has written",
+            )
+        bad = ~never & (writer != self._local[warp]) & (self._seen[warp, writer] < stamp)
+        if bad.any():
+            k = int(np.flatnonzero(bad)[0])
+            raise self._race(warp[k], act, cell[k], int(writer[k]), "write")
+
+    def _place(self, cell: int) -> str:
+        return f"shared memory at offset {int(cell) % self._cells * self._cell_bytes}"
+
+    def _race(self, warp: int, act: str, cell: int, other: int, done: str) -> Fault:
+        return Fault(
+            FaultKind.RACE,
+            f"warp {self._local[warp]} {act} {self._place(cell)} with no barrier after the {done} by warp {other}",
+        )
+
+    # --- barriers
+
+    def all_meet(self, ctas: Array) -> None:
+        """All running warps of these CTAs pass a barrier together."""
+        self._time[ctas] += 1
+        warps = (ctas[:, None] * self._warps + np.arange(self._warps)).reshape(-1)
+        now = np.repeat(self._time[ctas], self._warps)
+        self._seen[warps] = (now - 1)[:, None]
+        self._epoch[warps] = now
+        self._settle(warps)
+
+    def arrive(self, cta: int, barrier: int, warps: Array) -> None:
+        """What these warps (of one CTA) did so far is known to whoever passes the barrier."""
+        known = self._seen[warps].copy()
+        known[np.arange(warps.size), self._local[warps]] = self._epoch[warps]
+        np.maximum(self._board[cta, barrier], known.max(axis=0), out=self._board[cta, barrier])
+        self._time[cta] += 1
+        self._epoch[warps] = self._time[cta]
+
+    def acquire(self, cta: int, barrier: int, warps: Array) -> None:
+        """These warps pass the barrier."""
+        self._seen[warps] = np.maximum(self._seen[warps], self._board[cta, barrier])
+        self._settle(warps)
+
+    def reset(self, cta: int, barrier: int) -> None:
+        """The barrier is complete: it begins anew."""
+        self._board[cta, barrier] = 0

@@ -1,0 +1,70 @@
+"""What a row of the opcode table is, and how an instruction finds its row.
+
+    setp.lt.and.s32  -->  head setp, modifiers (lt, and), types (s32)
+
+A row names its modifiers: one that no row names is refused, so that nothing is executed as something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.errors import Unsupported
+from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.scalars import BYTES
+
+if TYPE_CHECKING:
+    from codegen.cutlass.ptx.core import Core
+
+__all__ = ["Build", "Row", "Step", "need", "split"]
+
+Step: TypeAlias = Callable[[Active], None]
+"""An instruction ready to run: the operands are bound, only the active threads are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An opcode taken apart. `modifiers` lie between head and types, hints aside."""
+
+    head: str
+    modifiers: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+Build: TypeAlias = "Callable[[Instruction, Form, Core], Step]"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operation: `build` makes the step. `modifiers` are those that it knows, hints (read over) are `hints`."""
+
+    head: str
+    build: Build
+    modifiers: frozenset[str] = frozenset()
+    hints: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+
+def split(opcode: str, row: Row) -> Form:
+    """`opcode` by the words of `row`. Raises Unsupported for a modifier or type that the row does not name."""
+    parts = opcode.split(".")
+    modifiers, types = [], []
+    for part in parts[1:]:
+        if part in row.hints or ("*" in row.hints and "::" in part):
+            continue
+        if part in row.modifiers:
+            modifiers.append(part)
+        elif (part in BYTES or part == "pred") and (not row.types or part in row.types):
+            types.append(part)
+        else:
+            raise Unsupported(f"{opcode}: .{part} is not executed")
+    return Form(parts[0], tuple(modifiers), tuple(types))
+
+
+def need(condition: bool, instruction: Instruction) -> None:
+    """Raises Unsupported for operands of a form that is not executed."""
+    if not condition:
+        raise Unsupported(f"{instruction.opcode} is not executed with these operands", line=instruction.line)

@@ -1,0 +1,114 @@
+"""Threads that run together, and where those that part meet again.
+
+    Strand   active threads at a block, on their way to a join
+    Join     the block at which the threads of a divergent branch meet; it goes on when all of them are there
+
+Warps of one strand run in lockstep only because that is fast: where some warps wait at a barrier for others that wait
+at the join, `free` lets those go on that are complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import WARP, Active
+from codegen.cutlass.ptx.scalars import Array
+
+__all__ = ["Join", "Strand", "Strands"]
+
+
+@dataclass(slots=True, eq=False)
+class Join:
+    """`pending` counts the strands and joins on their way here; `arrived` is a mask of those that are."""
+
+    block: int
+    parent: Join | None
+    pending: int
+    arrived: Array
+
+
+@dataclass(slots=True, eq=False)
+class Strand:
+    """Threads that go on at `block`."""
+
+    active: Active
+    block: int
+    join: Join
+
+
+class Strands:
+    """The strands that can run. `live` is the mask of threads that have not finished, changed in place."""
+
+    def __init__(self, live: Array, choices: np.random.Generator) -> None:
+        self.live = live
+        self.ready: list[Strand] = []
+        self._choices = choices
+
+    def start(self, end: int) -> None:
+        """All threads at the entry."""
+        root = Join(end, None, 1, np.zeros_like(self.live))
+        self.ready = [Strand(Active(self.live.copy(), self.live), 0, root)]
+
+    def next(self) -> Strand | None:
+        """One that can run, by chance, None where there is none."""
+        if not self.ready:
+            return None
+        if len(self.ready) == 1:
+            return self.ready.pop()
+        return self.ready.pop(int(self._choices.integers(len(self.ready))))
+
+    def part(self, strand: Strand, sides: list[tuple[Array, int]], meets: int) -> None:
+        """The threads of `strand` go to several blocks and meet at block `meets`."""
+        join = self.meet(strand.join, meets, len(sides))
+        self.ready += [Strand(Active(mask, self.live), block, join) for mask, block in sides]
+
+    def meet(self, join: Join, block: int, count: int) -> Join:
+        """The join at `block` of so many strands in the place of one that was on its way to `join`."""
+        if join.block == block:
+            join.pending += count - 1
+            return join
+        return Join(block, join, count, np.zeros_like(self.live))
+
+    def arrive(self, strand: Strand) -> None:
+        """A strand is at its join."""
+        strand.join.arrived |= strand.active.mask
+        self.leave(strand.join)
+
+    def leave(self, join: Join) -> None:
+        """One of those on their way is there, or has finished."""
+        current: Join | None = join
+        while current is not None:
+            current.pending -= 1
+            if current.pending:
+                return
+            current.arrived &= self.live
+            if current.parent is not None and current.arrived.any():
+                self.ready.append(Strand(Active(current.arrived, self.live), current.block, current.parent))
+                return
+            current = current.parent
+
+    def free(self, waiting: list[tuple[Array, Join]]) -> bool:
+        """Lets complete warps go on from joins where others are missing that wait at a barrier; whether any could."""
+        below: dict[int, tuple[Join, Array]] = {}
+        for mask, join in waiting:
+            current: Join | None = join
+            held = mask
+            while current is not None:
+                _, known = below.setdefault(id(current), (current, np.zeros_like(self.live)))
+                known |= held
+                held = held | current.arrived
+                current = current.parent
+        freed = False
+        for join, missing in below.values():
+            if join.parent is None or not join.arrived.any():
+                continue
+            stays = np.repeat(missing.reshape(-1, WARP).any(axis=1), WARP)
+            going = join.arrived & ~stays
+            if going.any():
+                join.arrived = join.arrived & stays
+                join.parent.pending += 1
+                self.ready.append(Strand(Active(going, self.live), join.block, join.parent))
+                freed = True
+        return freed

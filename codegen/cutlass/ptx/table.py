@@ -1,0 +1,52 @@
+"""All opcodes that are executed, one row a head, and the step that an instruction becomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from codegen.cutlass.ptx.access import ACCESS
+from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.choices import CHOICES
+from codegen.cutlass.ptx.conversions import CONVERSIONS
+from codegen.cutlass.ptx.elementwise import ELEMENTWISE
+from codegen.cutlass.ptx.errors import PtxError, Unsupported
+from codegen.cutlass.ptx.fences import FENCES
+from codegen.cutlass.ptx.matrix import MATRIX
+from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.rows import Row, Step, split
+from codegen.cutlass.ptx.warp import WARPS
+from codegen.cutlass.ptx.wgmma import WGMMA
+
+if TYPE_CHECKING:
+    from codegen.cutlass.ptx.core import Core
+
+__all__ = ["OPCODES", "decode", "guarded"]
+
+OPCODES: Final[dict[str, Row]] = {
+    row.head: row for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *WARPS, *MATRIX, *WGMMA, *FENCES)
+}
+
+
+def decode(instruction: Instruction, core: Core) -> Step:
+    """The step of an instruction, its guard included. Raises Unsupported, with the line."""
+    row = OPCODES.get(instruction.parts[0])
+    try:
+        if row is None:
+            raise Unsupported(f"opcode {instruction.opcode} is not executed")
+        return guarded(instruction, row.build(instruction, split(instruction.opcode, row), core), core)
+    except PtxError as error:
+        raise type(error)(error.reason, line=instruction.line) if not error.line else error from None
+
+
+def guarded(instruction: Instruction, step: Step, core: Core) -> Step:
+    """The step for those threads that the instruction's guard lets through."""
+    if instruction.guard is None:
+        return step
+    predicate, negated = core.registers.predicate(instruction.guard)
+
+    def chosen(active: Active) -> None:
+        some = active.where(predicate, negated)
+        if some.mask.any():
+            step(some)
+
+    return chosen

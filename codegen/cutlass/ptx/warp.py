@@ -1,0 +1,188 @@
+"""What the threads of a warp do together: shuffles, votes, reductions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from codegen.cutlass.ptx.active import WARP, Active
+from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
+from codegen.cutlass.ptx.module import Instruction, Operand, Vector
+from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.scalars import DTYPES, Array
+
+if TYPE_CHECKING:
+    from codegen.cutlass.ptx.core import Core
+
+__all__ = ["WARPS"]
+
+LANE: Final = np.arange(WARP)
+
+
+def members(active: Active, mask: Array) -> Array:
+    """Checks a member mask: all threads that it names are here, and all name the same. Gives the active threads.
+
+    Raises Fault: a thread that the mask names runs elsewhere or not at all, or is not named itself.
+    """
+    lanes = active.lanes
+    named = np.broadcast_to(mask, active.mask.size) if mask.size == 1 else mask
+    by_warp = active.mask.reshape(-1, WARP)
+    here = (by_warp.astype(np.uint32) << LANE.astype(np.uint32)).sum(axis=1, dtype=np.uint32)
+    masks, present = named[lanes], here[lanes >> 5]
+    missing = masks & ~present
+    if missing.any():
+        k = int(np.flatnonzero(missing)[0])
+        raise Fault(
+            FaultKind.DIVERGENCE,
+            f"the mask {int(masks[k]):#010x} names threads that are not here, which are {int(present[k]):#010x}",
+        )
+    if (masks >> (lanes & 31).astype(np.uint32) & 1 == 0).any():
+        raise Fault(FaultKind.DIVERGENCE, "a thread is here that its own mask does not name")
+    return lanes
+
+
+def _sync_mask(operand: Operand, core: Core) -> Array:
+    return core.registers.source(operand, "u32")
+
+
+def _shfl(instruction: Instruction, form: Form, core: Core) -> Step:
+    operands = instruction.operands
+    need(len(operands) == 5 and len(form.modifiers) == 2 and form.modifiers[0] == "sync", instruction)
+    mode = form.modifiers[1]
+    first, second = operands[0], None
+    if isinstance(first, Vector):
+        need(first.pair, instruction)
+        first, second = first.items
+    target = core.registers.target(first, "b32") if first is not None else None
+    found = core.registers.target(second, "pred") if second is not None else None
+    value, other, clamp = (core.registers.source(operand, "u32") for operand in operands[1:4])
+    mask = _sync_mask(operands[4], core)
+
+    def step(active: Active) -> None:
+        lanes = members(active, mask)
+        lane = lanes & 31
+        b = (other if other.size == 1 else other[lanes]).astype(np.int64) & 31
+        c = (clamp if clamp.size == 1 else clamp[lanes]).astype(np.int64)
+        limit, segment = c & 31, c >> 8 & 31
+        highest = (lane & segment) | (limit & ~segment)
+        lowest = lane & segment
+        match mode:
+            case "idx":
+                source = lowest | (b & ~segment)
+                inside = source <= highest
+            case "up":
+                source = lane - b
+                inside = source >= highest
+            case "down":
+                source = lane + b
+                inside = source <= highest
+            case _:
+                source = lane ^ b
+                inside = source <= highest
+        source = np.where(inside, source, lane) + (lanes & ~31)
+        outside = ~active.mask[source]
+        if outside.any():
+            raise Fault(FaultKind.DIVERGENCE, "a shuffle reads a thread that is not here")
+        result = np.broadcast_to(value, active.mask.size)[source] if value.size == 1 else value[source]
+        if target is not None:
+            active.put(target, result)
+        if found is not None:
+            active.put(found, inside)
+
+    return step
+
+
+def _vote(instruction: Instruction, form: Form, core: Core) -> Step:
+    need(len(instruction.operands) == 3 and len(form.modifiers) == 2 and form.modifiers[0] == "sync", instruction)
+    mode = form.modifiers[1]
+    target = core.registers.target(instruction.operands[0], "b32" if mode == "ballot" else "pred")
+    predicate, negated = core.registers.predicate(instruction.operands[1])
+    mask = _sync_mask(instruction.operands[2], core)
+
+    def step(active: Active) -> None:
+        lanes = members(active, mask)
+        votes = np.zeros(active.mask.size, np.bool_)
+        votes[lanes] = (predicate if predicate.size == 1 else predicate[lanes]) != negated
+        bits = (votes.reshape(-1, WARP).astype(np.uint32) << LANE.astype(np.uint32)).sum(axis=1, dtype=np.uint32)
+        named = mask if mask.size == 1 else mask[lanes]
+        yes = bits[lanes >> 5] & named
+        match mode:
+            case "ballot":
+                active.put(target, yes)
+            case "any":
+                active.put(target, yes != 0)
+            case "all":
+                active.put(target, yes == named)
+            case _:
+                active.put(target, (yes == 0) | (yes == named))
+
+    return step
+
+
+REDUCE: Final[dict[str, Any]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def _redux(instruction: Instruction, form: Form, core: Core) -> Step:
+    need(len(instruction.operands) == 3 and len(form.modifiers) == 2 and len(form.types) == 1, instruction)
+    function = REDUCE[form.modifiers[1]]
+    kind = form.types[0]
+    target = core.registers.target(instruction.operands[0], kind)
+    source = core.registers.source(instruction.operands[1], kind)
+    mask = _sync_mask(instruction.operands[2], core)
+
+    def step(active: Active) -> None:
+        lanes = members(active, mask)
+        values = np.broadcast_to(source, active.mask.size)[lanes]
+        keys = (lanes >> 5).astype(np.uint64) << np.uint64(32) | np.broadcast_to(mask, active.mask.size)[lanes]
+        groups, member = np.unique(keys, return_inverse=True)
+        result = np.empty(groups.size, DTYPES[kind])
+        for group in range(groups.size):
+            result[group] = function.reduce(values[member == group], dtype=DTYPES[kind])
+        active.put(target, result[member])
+
+    return step
+
+
+def _activemask(instruction: Instruction, form: Form, core: Core) -> Step:
+    del form
+    target = core.registers.target(instruction.operands[0], "b32")
+
+    def step(active: Active) -> None:
+        bits = active.mask.reshape(-1, WARP).astype(np.uint32) << LANE.astype(np.uint32)
+        active.put(target, np.repeat(bits.sum(axis=1, dtype=np.uint32), WARP)[active.lanes])
+
+    return step
+
+
+def _elect(instruction: Instruction, form: Form, core: Core) -> Step:
+    """The lowest thread of the mask is elected."""
+    need(form.modifiers == ("sync",) and len(instruction.operands) == 2, instruction)
+    pair = instruction.operands[0]
+    if not isinstance(pair, Vector) or not pair.pair:
+        raise Unsupported(f"{instruction.opcode} is not executed with these operands")
+    target = core.registers.target(pair.items[0], "b32") if pair.items[0] is not None else None
+    chosen = core.registers.target(pair.items[1], "pred")
+    mask = _sync_mask(instruction.operands[1], core)
+
+    def step(active: Active) -> None:
+        lanes = members(active, mask)
+        named = np.broadcast_to(mask, active.mask.size)[lanes]
+        leader = np.bitwise_count((named & -named.astype(np.int64)) - 1).astype(np.int64)
+        if target is not None:
+            active.put(target, leader)
+        active.put(chosen, leader == (lanes & 31))
+
+    return step
+
+
+WARPS: Final = (
+    Row("shfl", _shfl, frozenset({"sync", "idx", "up", "down", "bfly"}), types=frozenset({"b32"})),
+    Row("vote", _vote, frozenset({"sync", "any", "all", "uni", "ballot"})),
+    Row("redux", _redux, frozenset({"sync", *REDUCE}), types=frozenset({"u32", "s32", "b32"})),
+    Row("activemask", _activemask, types=frozenset({"b32"})),
+    Row("elect", _elect, frozenset({"sync"})),
+)

@@ -1,0 +1,71 @@
+"""The script that changes kernels: every change is noticed or listed, and an entry too many or too few is a failure."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import ptx_mutants, ptx_speed
+from codegen.cutlass.ptx import Statistics
+
+
+@pytest.fixture(scope="module")
+def cache(request: pytest.FixtureRequest) -> Path:
+    """Where the other tests keep compiled kernels."""
+    assert request.config.cache is not None
+    return Path(request.config.cache.mkdir("nvcc"))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, cache: Path, kernel: str, tmp_path: Path) -> int:
+    arguments = ["ptx_mutants.py", "--kernel", kernel, "--cache", str(cache), "--json", str(tmp_path / "found.json")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    return ptx_mutants.main()
+
+
+def test_every_change_is_noticed_or_listed(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, cache, "softmax", tmp_path) == 0
+    said = capsys.readouterr().out
+    assert "UNNOTICED" not in said
+    assert "race" in said
+    assert "out of bounds" in said
+    assert (tmp_path / "found.json").exists()
+
+
+def test_lists_that_are_wrong_fail(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (case,) = (case for case in ptx_mutants.cases(cache) if case.name == "softmax")
+    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((case,)))
+    name = "softmax: barrier dropped 1"
+    monkeypatch.setattr(
+        ptx_mutants, "MUTATIONS", tuple(m for m in ptx_mutants.MUTATIONS if m.name == "barrier dropped")
+    )
+    monkeypatch.setitem(ptx_mutants.EQUIVALENT, name, "it is not")
+    assert run(monkeypatch, cache, "softmax", tmp_path) == 1
+    assert f"{name} is listed as equivalent and ends with: race" in capsys.readouterr().out
+    monkeypatch.delitem(ptx_mutants.EQUIVALENT, name)
+    harmless = ptx_mutants.Mutation("comment added", r"bar\.sync.*;", lambda found: f"{found.string} // nothing")
+    monkeypatch.setattr(ptx_mutants, "MUTATIONS", (harmless,))
+    changed = ptx_mutants.Case(case.name, case.kernel, case.text, case.error, frozenset({"comment added"}))
+    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((changed,)))
+    assert run(monkeypatch, cache, "softmax", tmp_path) == 1
+    assert "softmax: comment added 1, line" in capsys.readouterr().out
+
+
+def test_equivalent_ones_have_a_reason_and_a_kernel() -> None:
+    kernels = {path.stem for path in ptx_mutants.KERNELS.glob("*.cu")}
+    assert kernels == {"conv2d", "gemm_wgmma", "simple"}
+    names = {mutation.name for mutation in ptx_mutants.MUTATIONS} | {ptx_mutants.MOVED}
+    for name, reason in ptx_mutants.EQUIVALENT.items():
+        assert name.split(": ")[1].rstrip("0123456789 ") in names
+        assert len(reason) > 20
+
+
+def test_speed_is_of_the_best_run() -> None:
+    figures = ptx_speed.measure(lambda: Statistics(2, 30, 4000, frozenset()), 2)
+    assert (figures["macs"], figures["batches"], figures["steps"]) == (4000, 2, 30)
+    assert figures["macs_per_s"] > 0
