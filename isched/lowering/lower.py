@@ -26,7 +26,16 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import Box, box_size, common, full_box, holds
 from partitioner.ir.target import Load
-from partitioner.memory.memory_plan import SHARED, LayerLayout, Layout, MoveLayout, Place, Store, lay_out
+from partitioner.memory.memory_plan import (
+    SHARED,
+    LayerLayout,
+    Layout,
+    LayoutOptions,
+    MoveLayout,
+    Place,
+    Store,
+    lay_out,
+)
 from partitioner.tiling.buffer_aliasing import Fit, Residents
 from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
 from partitioner.tiling.tiling import Tiler
@@ -106,7 +115,8 @@ def lower_plan(
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
     tiler = Tiler.of(graph, target, chip)
-    layout = lay_out(plan, graph, chip, target, tiler, ahead=overlap, apart=overlap and apart)
+    options = LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart)
+    layout = lay_out(plan, graph, chip, target, tiler, options)
     placements = place_tensors(graph, chip, base_bytes, layout, keep_values or isolated, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}

@@ -21,7 +21,16 @@ from partitioner.ir.regions import Box, box_size, full_box, joined
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.fit_diagnostics import holders_at, refuse_late
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
-from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, Local, MoveLayout, Place, Store
+from partitioner.memory.memory_plan_types import (
+    SHARED,
+    LayerLayout,
+    Layout,
+    LayoutOptions,
+    Local,
+    MoveLayout,
+    Place,
+    Store,
+)
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import Residents, Room
 from partitioner.tiling.core_partition import cut_quanta
@@ -32,6 +41,7 @@ __all__ = [
     "SHARED",
     "LayerLayout",
     "Layout",
+    "LayoutOptions",
     "Local",
     "MoveLayout",
     "Place",
@@ -47,7 +57,7 @@ and the wait for the first round of a layer is short."""
 
 
 ITEMS_APART = 2
-"""With `apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
+"""With `buffers_apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
 can be begun while the layer before, and that before it, still read what they need."""
 
 ROOM_APART = 1
@@ -60,28 +70,26 @@ def lay_out(
     chip: Chip,
     target: PlanTarget,
     tiler: Tiler | None = None,
-    given: tuple[str, ...] = (),
-    ahead: bool = False,
-    apart: bool = False,
+    options: LayoutOptions = LayoutOptions(),
 ) -> Layout:
-    """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
-    `ahead`, rounds are small enough that the next one can be staged while one is worked on. With `apart`, what lives in
-    layers that follow each other has places of its own where there is room.
+    """Places for all that a plan holds.
 
     Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
     tiler = tiler or Tiler.of(graph, target, chip)
-    return _placed(walked(plan, graph, chip, target, tiler, given), tiler, ahead, apart)
+    return _placed(walked(plan, graph, chip, target, tiler, options.in_main), tiler, options)
 
 
-def walked(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, given: tuple[str, ...] = ()) -> Walk:
-    """What all steps of a plan hold where and for how long. Raises PlanError."""
+def walked(
+    plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, in_main: tuple[str, ...] = ()
+) -> Walk:
+    """What all steps of a plan hold where and for how long; `in_main` as in LayoutOptions. Raises PlanError."""
     local = local_part((layer for group in plan.groups for layer in group.layers), graph, chip, target)
     main = main_memory(chip)
     staging = staging_memory(chip, local.memory) if local.memory else main
     walk = Walk(graph, chip, target, tiler.reads, local, main, staging, plan)
-    for name in (*graph.inputs, *given):
+    for name in (*graph.inputs, *in_main):
         walk.keep_in_main(name)
     for step in plan.steps:
         walk.add(step)
@@ -98,7 +106,7 @@ def local_part(layers: Iterable[Layer], graph: Graph, chip: Chip, target: PlanTa
     return Local("", "")
 
 
-def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
+def _placed(walk: Walk, tiler: Tiler, options: LayoutOptions) -> Layout:
     """Offsets for all items, then rounds and tiles in what is left."""
     chip, graph = walk.chip, walk.graph
     pins: dict[str, str] = {}
@@ -122,11 +130,11 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
-        packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if apart else 0)
+        packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if options.buffers_apart else 0)
         refuse_late(walk, memory, items[memory], packing, capacity)
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
-        clear = ROOM_APART if apart and memory == walk.local.memory else 0
+        clear = ROOM_APART if options.buffers_apart and memory == walk.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
     places = _Places(walk, offsets, start)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
@@ -140,7 +148,7 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
             room = {(walk.local.memory, walk.local.part): (gap[0] + start, gap[1])}
             staging = gaps[walk.staging].get(entry.slot, (0, chip.memory(walk.staging).size_bytes))
             try:
-                layouts.append(_layer(walk, places, entry, room, staging, tiler, ahead))
+                layouts.append(_layer(walk, places, entry, room, staging, tiler, options.rounds_ahead))
             except DoesNotFit as error:
                 there = items.get(error.where.split(" ")[0], ())
                 raise error.held_by(holders_at(walk, there, entry.slot)) from error
@@ -149,7 +157,9 @@ def _placed(walk: Walk, tiler: Tiler, ahead: bool, apart: bool) -> Layout:
         name: (Place(walk.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
         for name, key in pins.items()
     }
-    return Layout(tuple(steps), frozenset(walk.stored), pinned, walk.local, walk.staging, peaks)
+    item_bytes = {tensor.name: tensor.item_bytes for tensor in graph.tensors}
+    stored = frozenset(walk.stored)
+    return Layout(tuple(steps), stored, pinned, walk.local, walk.staging, peaks, item_bytes, options)
 
 
 def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int]:
@@ -216,7 +226,8 @@ class _Places:
             for core in held.boxes
             if core in held.owned
         )
-        return MoveLayout(targets, sources, self.buffer(move.buffer) if move.buffer else None)
+        buffer = self.buffer(move.buffer) if move.buffer else None
+        return MoveLayout(move.step.group, move.step.instance, move.step.tensor, targets, sources, buffer)
 
 
 def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
@@ -249,6 +260,9 @@ def _layer(
             if number < len(turn.boxes) and box_size(turn.boxes[number]):
                 tiler.require(layer, turn.boxes[number], residents, room)
     return LayerLayout(
+        group=entry.step.group,
+        instance=entry.step.instance,
+        cores=ids,
         layer=layer,
         slot=entry.slot,
         boxes=entry.boxes,

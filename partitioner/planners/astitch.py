@@ -23,7 +23,7 @@ from partitioner.ir.plan import Binding, Group, Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.ir.target import PlanTarget
 from partitioner.ir.value_lifetimes import activations
-from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan import LayoutOptions, lay_out
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
@@ -210,8 +210,8 @@ class _Stitcher:
             (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
         )
         alone = Plan(graph.name, "alone", graph.hash, self.chip.hash, 1, (group,), (step,), ())
-        given = tuple(name for name in group.inputs(graph) if name not in graph.inputs)
-        layout = lay_out(alone, graph, self.chip, self.target, self.tiler, given)
+        options = LayoutOptions(in_main=tuple(name for name in group.inputs(graph) if name not in graph.inputs))
+        layout = lay_out(alone, graph, self.chip, self.target, self.tiler, options)
         inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)
         local, pieces = layout.local.memory, list(step.binding.pieces)
         reason = (

@@ -22,7 +22,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
 from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import Layout, Local, lay_out, local_part, walked
+from partitioner.memory.memory_plan import Layout, LayoutOptions, Local, lay_out, local_part, walked
 from partitioner.memory.spilling import NO_SPILLS, spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
@@ -188,8 +188,8 @@ class Workshop:
         return Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout:
-        given = group.inputs(self.graph)
-        return lay_out(self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, given)
+        options = LayoutOptions(in_main=group.inputs(self.graph))
+        return lay_out(self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, options)
 
 
 def _counts(most: int) -> Iterator[int]:
