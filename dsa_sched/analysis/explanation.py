@@ -16,7 +16,7 @@ from codegen.generic import GenericTarget
 from codegen.target import find_target
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
-from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.pipeline.driver import CompileOptions, laid_out
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -26,7 +26,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import MOVES, Plan, Step
 from partitioner.ir.regions import box_size
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import LayerLayout, Layout, lay_out
+from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import Tiler, aligned, buffer_sizes, demand_bytes, part_bytes
 
@@ -151,13 +151,14 @@ def explain_model(
     model, plan = plan_clusters(source, described, clusters, options, progress, per_pass)
     progress("laying out")
     target = find_target(described.isa) or GenericTarget(described.isa)
-    return explain_plan(plan, model.graph, described, target)
+    return explain_plan(plan, model.graph, described, target, options.schedule)
 
 
-def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Explained:
-    """Explain a plan. Raises PlanError or DoesNotFit where it cannot be laid out."""
+def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, schedule: bool = False) -> Explained:
+    """Explain a plan, with `schedule` as it is laid out for a scheduler. Raises PlanError or DoesNotFit where it cannot be
+    laid out."""
     tiler = Tiler.of(graph, target, chip)
-    layout = lay_out(plan, graph, chip, target, tiler)
+    layout = laid_out(plan, graph, chip, target, tiler, schedule)
     traffic = plan_traffic(plan, layout, graph, chip, tiler)
     groups = tuple(_groups(plan, layout, traffic, graph, chip, tiler))
     explanation = Explanation(

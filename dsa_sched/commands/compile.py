@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_command"]
 
-EARLY_STAGES = ("graph", "plan")
-"""Those that a chip without a code generator has too."""
+EARLY_STAGES = ("graph", "plan", "layout")
+"""Those that a chip without a code generator has too: the layout only of what is not scheduled, for which the cycle model
+of the programs may decide."""
 
 
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
@@ -25,8 +26,9 @@ EARLY_STAGES = ("graph", "plan")
 @click.option(
     "--print",
     "stage",
-    type=click.Choice(["graph", "plan", "program", "asm"]),
-    help="Print what one stage made: the graph, the plan, the program or the assembly.",
+    type=click.Choice(["graph", "plan", "layout", "program", "asm"]),
+    help="Print what one stage made: the graph, the plan, the layout (what lies where in the memories), the program or the "
+    "assembly.",
 )
 @schedule_option
 @click.option(
@@ -59,7 +61,8 @@ def compile_command(
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
 
-    --print graph and plan alone need no code generator for the chip: the plan then rests on the costs in the chip file.
+    --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests on
+    the costs in the chip file.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
@@ -74,7 +77,7 @@ def compile_command(
         require_place(folder)
         require_folder(folder, beside=True)
     options = CompileOptions(level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill)
-    if folder is None and stage in EARLY_STAGES:
+    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and schedule):
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
     with Steps() as steps:
@@ -93,10 +96,14 @@ def compile_command(
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
+    from codegen.generic import GenericTarget
+    from codegen.target import find_target
     from dsa_sched.frontend import load_model
     from dsa_sched.pipeline.batches import plan_clusters
+    from dsa_sched.pipeline.driver import laid_out
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
+    from partitioner.tiling.tiling import Tiler
 
     with Steps() as steps:
         described = load_chip(chip)
@@ -107,6 +114,11 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         else:
             read, plan = plan_clusters(model, described, clusters, options, steps.say, per_pass)
             text = str(read.graph if stage == "graph" else plan)
+            if stage == "layout":
+                steps.say("laying out")
+                target = find_target(described.isa) or GenericTarget(described.isa)
+                tiler = Tiler.of(read.graph, target, described)
+                text = str(laid_out(plan, read.graph, described, target, tiler))
     for warning in read.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     click.echo(text, nl=False)
@@ -118,6 +130,8 @@ def _text(done: Compilation, stage: str) -> str:
             return str(done.model.graph)
         case "plan":
             return str(done.plan)
+        case "layout":
+            return str(done.layout)
         case "program":
             return str(done.program)
     # Assembly is whatever file for readers the target emitted beside its executable.

@@ -1,6 +1,6 @@
 """The driver: one function a step, from a model file to an artifact.
 
-    load_model -> Graph -> make_plan -> Plan -> lower_plan -> Program -> emit -> Artifact
+    load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
 
 Every stage is verified as it ends. Equal input gives equal bytes.
 """
@@ -33,14 +33,18 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
+from isched.lowering.lower import lower_layout
 from isched.program.program import Placement, Program
 from isched.scheduling.schedule import scheduled_lowering
 from partitioner.cost.micro_batching import pass_count
+from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import FOR_SCHEDULING, Layout, LayoutOptions, lay_out
 from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.registry import LEVELS, make_plan, unsupported_ops
+from partitioner.tiling.tiling import Tiler
+from partitioner.verification.verify_layout import verify_layout
 
 __all__ = [
     "Compilation",
@@ -50,6 +54,7 @@ __all__ = [
     "compile_plan",
     "gather_artifact",
     "judge_of",
+    "laid_out",
     "plan_model",
     "target_of",
 ]
@@ -85,6 +90,7 @@ class Compilation:
     target: Target
     options: CompileOptions
     plan: Plan
+    layout: Layout
     program: Program
     items: int | None = None
 
@@ -213,6 +219,16 @@ def plan_model(
     return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
 
 
+def laid_out(
+    plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, schedule: bool = False
+) -> Layout:
+    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
+    PlanError."""
+    layout = lay_out(plan, graph, chip, target, tiler, FOR_SCHEDULING if schedule else LayoutOptions())
+    verify_layout(layout, plan, graph, chip, target, tiler.reads)
+    return layout
+
+
 @uncollected()
 def compile_model(
     source: str | Path,
@@ -258,15 +274,19 @@ def compile_plan(
 ) -> Compilation:
     """The steps after partitioning, for callers that choose among plans."""
 
-    def lowered(overlap: bool) -> Program:
+    layouts: dict[bool, Layout] = {}
+
+    def lowered(ahead: bool) -> Program:
         progress("lowering")
-        how = options.isolated, overlap, options.keep_values
-        found = lower_plan(plan, model.graph, model.constants, chip, target, target.data_base_bytes, *how)
+        tiler = Tiler.of(model.graph, target, chip)
+        layouts[ahead] = laid_out(plan, model.graph, chip, target, tiler, ahead)
+        how = target.data_base_bytes, options.isolated, options.keep_values, tiler
+        found = lower_layout(layouts[ahead], plan, model.graph, model.constants, chip, target, *how)
         if options.schedule:
             progress("scheduling")
         return found
 
-    program = scheduled_lowering(lowered, chip, target) if options.schedule else lowered(overlap=False)
+    program, ahead = scheduled_lowering(lowered, chip, target) if options.schedule else (lowered(False), False)
     progress("verifying the program")
     verify_program(program, chip)
-    return Compilation(model, chip, target, options, plan, program)
+    return Compilation(model, chip, target, options, plan, layouts[ahead], program)

@@ -1,4 +1,4 @@
-"""Lowering: a plan becomes one instruction stream for each core, with addresses.
+"""Lowering: a plan that is laid out becomes one instruction stream for each core, with addresses.
 
     step --> layers --> rounds --> [main -> staging] barrier [staging -> local, compute, back] barrier [staging -> main]
 
@@ -40,7 +40,7 @@ from partitioner.tiling.buffer_aliasing import Fit, Residents
 from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
 from partitioner.tiling.tiling import Tiler
 
-__all__ = ["lower_plan"]
+__all__ = ["lower_layout", "lower_plan"]
 
 NOWHERE: frozenset[tuple[str, str]] = frozenset()
 
@@ -103,10 +103,30 @@ def lower_plan(
     keep_values: bool = False,
     apart: bool = True,
 ) -> Program:
-    """The program of one cluster; tensors lie in the main memory from `base_bytes` on.
+    """Lay a plan out and lower it: for callers that need no layout. With `overlap`, addresses leave room for running
+    ahead; unless `apart` is false, what lives in layers that follow each other has places of its own then, where there
+    is room. Raises PlanError and DoesNotFit as `lay_out` and `lower_layout` do."""
+    tiler = Tiler.of(graph, target, chip)
+    options = LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart)
+    layout = lay_out(plan, graph, chip, target, tiler, options)
+    return lower_layout(layout, plan, graph, constants, chip, target, base_bytes, isolated, keep_values, tiler)
 
-    With `overlap`, addresses leave room for running ahead, for a scheduler; unless `apart` is false, what lives in
-    layers that follow each other has places of its own then, where there is room.
+
+def lower_layout(
+    layout: Layout,
+    plan: Plan,
+    graph: Graph,
+    constants: Constants,
+    chip: Chip,
+    target: LowerTarget,
+    base_bytes: int,
+    isolated: bool = False,
+    keep_values: bool = False,
+    tiler: Tiler | None = None,
+) -> Program:
+    """The program of one cluster; tensors lie in the main memory from `base_bytes` on. Where the layout stages rounds
+    ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation. `tiler` is the one
+    that laid the plan out, which remembers its tiles.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
     run; else values take turns. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to
@@ -114,9 +134,7 @@ def lower_plan(
     itself in one run. That needs a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
-    tiler = Tiler.of(graph, target, chip)
-    options = LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart)
-    layout = lay_out(plan, graph, chip, target, tiler, options)
+    tiler, overlap = tiler or Tiler.of(graph, target, chip), layout.options.rounds_ahead
     placements = place_tensors(graph, chip, base_bytes, layout, keep_values or isolated, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}

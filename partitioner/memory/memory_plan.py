@@ -22,6 +22,7 @@ from partitioner.ir.target import PlanTarget
 from partitioner.memory.fit_diagnostics import holders_at, refuse_late
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
+    FOR_SCHEDULING,
     SHARED,
     LayerLayout,
     Layout,
@@ -38,6 +39,7 @@ from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_
 from partitioner.tiling.tiling import Tiler, part_bytes, part_start, place_of
 
 __all__ = [
+    "FOR_SCHEDULING",
     "SHARED",
     "LayerLayout",
     "Layout",

@@ -15,7 +15,7 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import Room
 from partitioner.tiling.staging_rounds import Round, Stage
 
-__all__ = ["SHARED", "LayerLayout", "Layout", "LayoutOptions", "Local", "MoveLayout", "Place", "Store"]
+__all__ = ["FOR_SCHEDULING", "SHARED", "LayerLayout", "Layout", "LayoutOptions", "Local", "MoveLayout", "Place", "Store"]
 
 SHARED = -1
 """Stands for the core where a place is in a memory that all cores share."""
@@ -31,6 +31,10 @@ class LayoutOptions:
     rounds_ahead: bool = False
     buffers_apart: bool = False
     in_main: tuple[str, ...] = ()
+
+
+FOR_SCHEDULING = LayoutOptions(rounds_ahead=True, buffers_apart=True)
+"""How a program is laid out that a scheduler will put into another order."""
 
 
 @dataclass(frozen=True, slots=True)
