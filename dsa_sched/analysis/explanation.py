@@ -155,8 +155,8 @@ def explain_model(
 
 
 def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, schedule: bool = False) -> Explained:
-    """Explain a plan, with `schedule` as it is laid out for a scheduler. Raises PlanError or DoesNotFit where it cannot be
-    laid out."""
+    """Explain a plan, with `schedule` as it is laid out for a scheduler. Raises PlanError or DoesNotFit where it cannot
+    be laid out."""
     tiler = Tiler.of(graph, target, chip)
     layout = laid_out(plan, graph, chip, target, tiler, schedule)
     traffic = plan_traffic(plan, layout, graph, chip, tiler)

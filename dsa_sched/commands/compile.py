@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["compile_command"]
 
 EARLY_STAGES = ("graph", "plan", "layout")
-"""Those that a chip without a code generator has too: the layout only of what is not scheduled, for which the cycle model
-of the programs may decide."""
+"""Those that a chip without a code generator has too: the layout only of what is not scheduled, else the cycle model
+may choose between two by their programs."""
 
 
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
@@ -27,8 +27,8 @@ of the programs may decide."""
     "--print",
     "stage",
     type=click.Choice(["graph", "plan", "layout", "program", "asm"]),
-    help="Print what one stage made: the graph, the plan, the layout (what lies where in the memories), the program or the "
-    "assembly.",
+    help="Print what one stage made: the graph, the plan, the layout (what lies where in the memories), the program or "
+    "the assembly.",
 )
 @schedule_option
 @click.option(
@@ -61,8 +61,8 @@ def compile_command(
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
 
-    --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests on
-    the costs in the chip file.
+    --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests
+    on the costs in the chip file.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")

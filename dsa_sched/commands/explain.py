@@ -50,8 +50,8 @@ def explain(
       the decisions, under the operator, layer, group or value that they are about; of many that differ only in names
         and numbers, one (with --full, each)
 
-    With --schedule memories and bytes are those of a program in which work runs ahead: smaller rounds and tiles, buffers
-    apart. (Of a short program, compile --schedule takes a layout without that where it is faster.)
+    With --schedule memories and bytes are those of a program in which work runs ahead: smaller rounds, buffers apart.
+    (Of a short program, compile --schedule takes the layout without that where it is faster.)
 
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 

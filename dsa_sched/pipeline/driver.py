@@ -40,7 +40,7 @@ from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_SCHEDULING, Layout, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
 from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.registry import LEVELS, make_plan, unsupported_ops
 from partitioner.tiling.tiling import Tiler
@@ -219,12 +219,10 @@ def plan_model(
     return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
 
 
-def laid_out(
-    plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, schedule: bool = False
-) -> Layout:
+def laid_out(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, schedule: bool = False) -> Layout:
     """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
     PlanError."""
-    layout = lay_out(plan, graph, chip, target, tiler, FOR_SCHEDULING if schedule else LayoutOptions())
+    layout = lay_out(plan, graph, chip, target, tiler, FOR_SCHEDULING if schedule else PLAIN)
     verify_layout(layout, plan, graph, chip, target, tiler.reads)
     return layout
 

@@ -64,7 +64,7 @@ def _lines(layout: Layout) -> Iterator[tuple[int, str, tuple[tuple[str, object],
         if isinstance(step, MoveLayout):
             yield from _move_lines(layout, number, step)
         else:
-            first = ((("group", step[0].group), ("instance", step[0].instance)) if step else ())
+            first = (("group", step[0].group), ("instance", step[0].instance)) if step else ()
             yield 1, "step", (("number", number), *first)
             for entry in step:
                 yield from _layer_lines(layout, entry)
@@ -184,7 +184,9 @@ def parse_layout(text: str) -> Layout:
         raise TextError(who="text", needs="a layout line", has="none")
     with _Reading(1, "layout"):
         fields = header.fields
-        options = LayoutOptions(_flag(fields["rounds_ahead"]), _flag(fields["buffers_apart"]), as_names(fields["in_main"]))
+        options = LayoutOptions(
+            _flag(fields["rounds_ahead"]), _flag(fields["buffers_apart"]), as_names(fields["in_main"])
+        )
         local = Local(str(fields["local"]), str(fields["part"]))
         staging = str(fields["staging"])
     steps = tuple(_step(header, block) for block in blocks)

@@ -23,6 +23,7 @@ from partitioner.memory.fit_diagnostics import holders_at, refuse_late
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
     FOR_SCHEDULING,
+    PLAIN,
     SHARED,
     LayerLayout,
     Layout,
@@ -40,6 +41,7 @@ from partitioner.tiling.tiling import Tiler, part_bytes, part_start, place_of
 
 __all__ = [
     "FOR_SCHEDULING",
+    "PLAIN",
     "SHARED",
     "LayerLayout",
     "Layout",
@@ -72,7 +74,7 @@ def lay_out(
     chip: Chip,
     target: PlanTarget,
     tiler: Tiler | None = None,
-    options: LayoutOptions = LayoutOptions(),
+    options: LayoutOptions = PLAIN,
 ) -> Layout:
     """Places for all that a plan holds.
 

@@ -15,7 +15,18 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import Room
 from partitioner.tiling.staging_rounds import Round, Stage
 
-__all__ = ["FOR_SCHEDULING", "SHARED", "LayerLayout", "Layout", "LayoutOptions", "Local", "MoveLayout", "Place", "Store"]
+__all__ = [
+    "FOR_SCHEDULING",
+    "PLAIN",
+    "SHARED",
+    "LayerLayout",
+    "Layout",
+    "LayoutOptions",
+    "Local",
+    "MoveLayout",
+    "Place",
+    "Store",
+]
 
 SHARED = -1
 """Stands for the core where a place is in a memory that all cores share."""
@@ -32,6 +43,9 @@ class LayoutOptions:
     buffers_apart: bool = False
     in_main: tuple[str, ...] = ()
 
+
+PLAIN = LayoutOptions()
+"""How a program is laid out that runs in the order in which it is lowered."""
 
 FOR_SCHEDULING = LayoutOptions(rounds_ahead=True, buffers_apart=True)
 """How a program is laid out that a scheduler will put into another order."""
@@ -61,9 +75,9 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class LayerLayout:
     """One layer of one `instance` of a `group`: by core (`cores`, those of the binding, in its order) the box that it
-    computes and the `residents`, values in its local memory. `sources` are shared places of values that are read from there. The output goes to
-    `destination` where it does not stay local. Tile buffers lie in `room`, rounds are staged in `staging` (offset and
-    bytes)."""
+    computes and the `residents`, values in its local memory. `sources` are shared places of values that are read from
+    there. The output goes to `destination` where it does not stay local. Tile buffers lie in `room`, rounds are staged
+    in `staging` (offset and bytes)."""
 
     group: str
     instance: int
@@ -83,8 +97,8 @@ class LayerLayout:
 
 @dataclass(frozen=True, slots=True)
 class MoveLayout:
-    """A move of `tensor` for an `instance` of a `group`: (core, place to fill), from (core or SHARED, place, its part to
-    give), through `buffer` between cores."""
+    """A move of `tensor` for an `instance` of a `group`: (core, place to fill), from (core or SHARED, place, its part
+    to give), through `buffer` between cores."""
 
     group: str
     instance: int
@@ -116,7 +130,7 @@ class Layout:
     peaks: Mapping[str, int]
     """Bytes in use at once in the local memory of a core and in the staging memory, tile buffers not counted."""
     item_bytes: Mapping[str, int]
-    options: LayoutOptions = LayoutOptions()
+    options: LayoutOptions = PLAIN
 
     def size_bytes(self, tensor: str, place: Place) -> int:
         """What a place of a tensor takes."""

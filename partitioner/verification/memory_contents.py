@@ -1,4 +1,4 @@
-"""What lies in one memory while a layout is walked: runs of bytes that do not overlap, each with what was written there.
+"""What lies in one memory while a layout is walked: runs of bytes apart from each other, and what was written there.
 
     write(run, what) --> what it overwrites is gone;   find(tensor, place) --> what lies there, or who overwrote it
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from partitioner.ir.regions import Box
+from partitioner.ir.regions import Box, holds
 from partitioner.tiling.buffer_aliasing import run_offset
 
 __all__ = ["Contents", "Written"]
@@ -68,7 +68,7 @@ class Contents:
             if run.low == offset_bytes and run.box == box:
                 return run
         for run in self.by_tensor.get(tensor, ()):
-            start = run_offset(run.box, box) if run.low <= offset_bytes < run.high else None
+            start = run_offset(run.box, box) if run.low <= offset_bytes < run.high and holds(run.box, box) else None
             if start is not None and run.low + start * item_bytes == offset_bytes:
                 return run
         return None

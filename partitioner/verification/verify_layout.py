@@ -2,14 +2,13 @@
 
     Layout --write what is made, read what is wanted--> nothing, or PlanError naming layer, core, value and bytes
 
-Lifetimes are not believed but seen: whatever a layer reads must lie, written in full, where the layout says, and nothing
-else may have been put on those bytes since. Tile buffers, staged rounds, exchange buffers, stores on their way out and
-pinned constants count as writes of all the bytes that they may use. Nothing here knows how places were found.
+Lifetimes are not believed but seen: whatever a layer reads must lie, written in full, where the layout says, and
+nothing else may have been put on those bytes since. Tile buffers, staged rounds, exchange buffers, stores on their way
+out and pinned constants count as writes of all the bytes that they may use. Nothing here knows how places were found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hw_models.chip import Chip
@@ -32,8 +31,8 @@ __all__ = ["verify_layout"]
 def verify_layout(
     layout: Layout, plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, reads: Reads | None = None
 ) -> None:
-    """Raises PlanError unless the layout has an entry for each step, every place and workspace is aligned and inside its
-    part of its memory, nothing that is still read is overwritten, and all that a layer reads or hands on is there.
+    """Raises PlanError unless the layout has an entry for each step, every place and workspace is aligned and inside
+    its part of its memory, nothing that is still read is overwritten, and all that a layer reads or hands on is there.
     `reads` says what kernels load, where that was found out before. Whether tiles fit their workspace is for lowering
     to say, which cuts them.
     """
@@ -91,7 +90,9 @@ class _Walk:
                 raise PlanError("layout", needs=f"all of the output {name} in {self.main}", has="parts that stay away")
         if odd := self.written ^ self.layout.main:
             raise PlanError(
-                "layout", needs=f"the values that are stored in {self.main}", has=f"a difference: {', '.join(sorted(odd))}"
+                "layout",
+                needs=f"the values that are stored in {self.main}",
+                has=f"a difference: {', '.join(sorted(odd))}",
             )
 
     def _layer(self, entry: LayerLayout) -> None:
@@ -123,7 +124,11 @@ class _Walk:
                 self._require_inside(who, f"tile buffers at {memory}@{offset}+{size}", (offset, size), (low, high))
                 for core, box in zip(entry.cores, entry.boxes, strict=True):
                     if box_size(box):
-                        self._put(core, memory, Written(offset, offset + size, "", (), (), f"tile buffers of {who}", self.phase))
+                        self._put(
+                            core,
+                            memory,
+                            Written(offset, offset + size, "", (), (), f"tile buffers of {who}", self.phase),
+                        )
         most = max((stage.size_bytes for _, stage in entry.rounds), default=0)
         if most:
             memory, (offset, size) = self.layout.staging, entry.staging
@@ -151,6 +156,7 @@ class _Walk:
             if not holds(to.box, box):
                 raise self._lacks(who, SHARED, name, to, box, "a place for less")
         if to.memory == self.main:
+            self._whole(who, name, to)
             self.written.add(name)
             self.stored.setdefault(name, []).extend(filled)
         else:
@@ -169,14 +175,33 @@ class _Walk:
                     self._require(who, core, name, here[name], read)
                 elif name in self.layout.pinned:
                     self._require(who, SHARED, name, self.layout.pinned[name][0], read)
-                elif not self._staged(entry, name):
+                elif self._staged(entry, name):
+                    if not self.graph.by_name[name].constant:
+                        self._from_main(who, core, name, entry.sources[name], read)
+                else:
                     self._from_sources(who, core, name, entry.sources.get(name, ()), read)
+
+    def _whole(self, who: str, name: str, place: Place) -> None:
+        """In the main memory a place stands for the whole value; where that lies is not the layout's to say."""
+        if place.offset_bytes or place.box != full_box(self.graph.by_name[name].shape):
+            raise self._lacks(
+                who, SHARED, name, place, full_box(self.graph.by_name[name].shape), "a part of it or an offset"
+            )
 
     def _staged(self, entry: LayerLayout, name: str) -> bool:
         """Whether a value that is neither local nor pinned comes from the main memory, round by round."""
         if self.graph.by_name[name].constant:
             return True
         return any(place.memory == self.main for place in entry.sources.get(name, ()))
+
+    def _from_main(self, who: str, core: int, name: str, places: tuple[Place, ...], read: Box) -> None:
+        for place in places:
+            if place.memory == self.main:
+                self._whole(who, name, place)
+        if not self._is_stored(name, read):
+            raise PlanError(
+                _where(who, core), needs=f"{_text(read)} of {name} in {self.main}", has="less of it written there"
+            )
 
     def _from_sources(self, who: str, core: int, name: str, places: tuple[Place, ...], read: Box) -> None:
         parts = [(place, part) for place in places if box_size(part := common(place.box, read))]
@@ -189,13 +214,12 @@ class _Walk:
     def _rounds(self, entry: LayerLayout, who: str, inputs: tuple[str, ...]) -> None:
         """Rounds make all boxes of the cores; what they read from the main memory, and store there, is staged."""
         local = set().union(*entry.residents) if entry.residents else set()
-        staged = [name for name in inputs if name not in self.layout.pinned and name not in local and self._staged(entry, name)]
+        staged = [
+            name
+            for name in inputs
+            if name not in self.layout.pinned and name not in local and self._staged(entry, name)
+        ]
         to_main = entry.destination is not None and entry.destination.memory == self.main
-        for name in staged:
-            if not self.graph.by_name[name].constant:
-                for read in dict.fromkeys(self.reads(entry.layer, box)[name] for box in entry.boxes if box_size(box)):
-                    if not self._is_stored(name, read):
-                        raise PlanError(who, needs=f"{_text(read)} of {name} in {self.main}", has="less of it written")
         for number, (turn, stage) in enumerate(entry.rounds):
             self._require_apart(f"round {number} of {who}", stage)
             for box in dict.fromkeys(turn.boxes if turn.whole is None else (turn.whole,)):
@@ -269,7 +293,9 @@ class _Walk:
         targets = [(core, place) for core, place in move.targets if box_size(place.box)]
         if move.buffer is not None:
             given = (common(owned, move.buffer.box) for core, _, owned in move.sources if core != SHARED)
-            self._write(SHARED, name, move.buffer, tuple(box for box in given if box_size(box)), f"the buffer of the {who}")
+            self._write(
+                SHARED, name, move.buffer, tuple(box for box in given if box_size(box)), f"the buffer of the {who}"
+            )
         for core, place in targets:
             parts: list[Box] = []
             for giver, _, owned in move.sources:

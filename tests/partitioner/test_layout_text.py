@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from hw_models.errors import UserError
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.text import TextError
 from partitioner.memory.layout_text import parse_layout
-from partitioner.memory.memory_plan import FOR_SCHEDULING, Layout, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.verification.verify_layout import verify_layout
 from tests.chip_runs import small_chip
@@ -72,7 +73,7 @@ def test_layouts_are_read_back_and_verified(
     graph, constants = network
     try:
         plan = make_plan(graph, constants, chip, TARGET, level)
-        layout = lay_out(plan, graph, chip, TARGET, options=FOR_SCHEDULING if scheduled else LayoutOptions())
+        layout = lay_out(plan, graph, chip, TARGET, options=FOR_SCHEDULING if scheduled else PLAIN)
     except UserError:
         assume(False)
         raise
@@ -95,8 +96,8 @@ def test_options_are_part_of_the_text() -> None:
 
 DAMAGED = {
     "no header": ("layout rounds", "elements rounds", "line 1: needs a complete elements line"),
-    "another tag": ("  peak memory", "  peek memory", "line 4: needs layout, a step, a layer or a line of these; has peek"),
-    "a size that does not follow": ("L1@0+1280", "L1@0+1281", r"line 8: .*1281 bytes for .* of conv0\.out, which takes 1280"),
+    "another tag": ("  peak memory", "  peek memory", "line 4: needs layout, a step, a layer or .*; has peek"),
+    "a size that does not follow": ("L1@0+1280", "L1@0+1281", r"line 8: .*1281 bytes for .* of conv0.out, .* 1280"),
     "no place": ("L1@0+1280", "L1 at 0", "line 8: needs a complete here line; has .*no place"),
     "no box": ("+2048 [0:1, 0:8, 0:8, 0:16]", "+2048 [0:1, 0:8, 0:8, 0:16", "no place"),
     "a box backwards": ("0:5, 0:8", "5:0, 0:8", "ends before it begins"),
@@ -122,7 +123,5 @@ def test_a_damaged_line_is_named(there: str, damage: str, said: str) -> None:
 def test_a_text_that_is_cut_off_anywhere_is_refused_or_another_layout(number: int) -> None:
     """Nothing but TextError, and nothing that is taken for the whole."""
     short = "\n".join(TEXT.splitlines()[:number])
-    try:
+    with suppress(TextError):
         assert parse_layout(short) != chain()
-    except TextError:
-        pass
