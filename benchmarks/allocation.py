@@ -50,8 +50,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 
 from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
-from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.driver import CompileOptions, compile_plan
+from codegen.target import Target
+from dsa_sched.frontend import load_model
+from dsa_sched.pipeline.driver import CompileOptions, Planned, compile_plan
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
@@ -59,6 +60,7 @@ from hw_models.resizing import resized
 from hw_models.routes import main_memory
 from isched.lowering.main_memory_allocation import place_tensors
 from isched.timing.cycle_model import time_program
+from partitioner.context.plan_context import Context
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.plan import MOVES, Plan
 from partitioner.memory.memory_plan import lay_out, walked
@@ -67,7 +69,6 @@ from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
 from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
 from partitioner.memory.spilling import held_values
 from partitioner.planners.registry import make_plan
-from partitioner.tiling.tiling import Tiler
 
 Row = dict[str, Any]
 
@@ -168,19 +169,19 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
     groups, whole = [], []
     for network in networks:
         model = load_model(network, {}, NETWORKS[network])
-        tiler = Tiler.of(model.graph, TARGET, chip)
-        plan = make_plan(model.graph, model.constants, chip, TARGET, "O3")
+        ctx = Context(model.graph, model.constants, chip, TARGET)
+        plan = make_plan(ctx, "O3")
         for group in plan.groups:
             if len(group.layers) < 3:
                 continue
             try:
                 one = alone(plan, group.name, main_memory(chip))
-                walk = walked(one, model.graph, chip, TARGET, tiler, group.inputs(model.graph))
+                walk = walked(one, ctx, group.inputs(model.graph))
             except UserError as error:
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue
-            groups.append(tuple(held_values(walk, walk.local.memory).values()))
-        whole.append(network_values(make_plan(model.graph, model.constants, chip, TARGET, "O0"), model.graph))
+            groups.append(tuple(held_values(walk, walk.ctx.local.memory).values()))
+        whole.append(network_values(make_plan(ctx, "O0"), model.graph))
         print(f"{network}: {len(plan.groups)} groups, {len(whole[-1])} values", flush=True)
     return groups, whole
 
@@ -268,33 +269,35 @@ def measure_plans(cases: Iterable[tuple[str, int, int]]) -> Iterator[Row]:
     for network, batch, data_bytes in cases:
         model = load_model(network, {}, batch)
         chip = resized(load_chip("stcp920"), "small", {}, {("L1", "data"): data_bytes})
+        ctx = Context(model.graph, model.constants, chip, TARGET)
         timed: dict[Plan, Row] = {}
         for spill in SPILLS:
             row: Row = {"network": network, "batch_per_cluster": batch, "data_bytes": data_bytes, "spill": spill}
             try:
-                plan = make_plan(model.graph, model.constants, chip, TARGET, "O3", spill)
+                plan = make_plan(ctx, "O3", spill)
             except UserError as error:
                 yield {**row, "refusal": error.line}
                 continue
             bare = replace(plan, decisions=())
             if bare not in timed:
-                timed[bare] = plan_figures(plan, model, chip)
+                timed[bare] = plan_figures(Planned(model, ctx, plan))
             print(f"{network}, {batch} images, {spill}: {timed[bare]['scheduled_cycles']:,.0f} cycles", flush=True)
             yield {**row, "refusal": "", **timed[bare]}
 
 
-def plan_figures(plan: Plan, model: Model, chip: Chip) -> Row:
+def plan_figures(planned: Planned[Target]) -> Row:
+    plan = planned.plan
     return {
         "instances": [group.split.instances for group in plan.groups],
         "spilled": sum(exchange.scope != "" for group in plan.groups for exchange in group.exchanges),
-        "model_cycles": plan_cycles(plan, model.graph, chip, TARGET).cycles,
-        "clock_cycles": clock_cycles(plan, model, chip, CompileOptions("O3")),
-        "scheduled_cycles": clock_cycles(plan, model, chip, CompileOptions("O3", schedule=True)),
+        "model_cycles": plan_cycles(plan, planned.context).cycles,
+        "clock_cycles": clock_cycles(planned, CompileOptions("O3")),
+        "scheduled_cycles": clock_cycles(planned, CompileOptions("O3", schedule=True)),
     }
 
 
-def clock_cycles(plan: Plan, model: Model, chip: Chip, options: CompileOptions) -> float:
-    return time_program(compile_plan(plan, model, chip, TARGET, options).program, chip, TARGET).cycles
+def clock_cycles(planned: Planned[Target], options: CompileOptions) -> float:
+    return time_program(compile_plan(planned, options).program, planned.context.chip, TARGET).cycles
 
 
 def measure_main_memory(cases: Iterable[tuple[str, int, str]], chip: Chip) -> Iterator[Row]:
@@ -302,9 +305,10 @@ def measure_main_memory(cases: Iterable[tuple[str, int, str]], chip: Chip) -> It
     for network, batch, level in cases:
         model = load_model(network, {}, batch)
         graph = model.graph
-        plan = make_plan(graph, model.constants, chip, TARGET, level)
-        layout = lay_out(plan, graph, chip, TARGET, Tiler.of(graph, TARGET, chip))
-        kept, shared = (place_tensors(graph, chip, 0, layout, keep) for keep in (True, False))
+        ctx = Context(graph, model.constants, chip, TARGET)
+        plan = make_plan(ctx, level)
+        layout = lay_out(plan, ctx)
+        kept, shared = (place_tensors(ctx, 0, layout, keep) for keep in (True, False))
         yield {
             "network": network,
             "batch_per_cluster": batch,

@@ -16,12 +16,12 @@ from math import prod
 
 from hw_models.chip import Chip
 from hw_models.errors import UserError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.o3_split_search import Workshop
 from partitioner.tiling.core_regions import instance_box
 from partitioner.verification.verify_plan import verify_plan
 
@@ -47,10 +47,10 @@ class Variant:
 def hand_plans(graph: Graph, chip: Chip, target: PlanTarget) -> tuple[Variant, ...]:
     """The schedule as published, then with all waiting outputs in the shared or the main memory, then cut finer, each
     with groups that end with the stages or behind the first block of the next."""
-    workshop = Workshop.of(graph, chip, target)
+    ctx = PlanContext(graph, {}, chip, target)
     variants = []
     for ends, blocks in (("at stage ends", 0), ("behind the first block of the next stage", 1)):
-        stages = _stages(graph, tuple(group_layers(graph, target.can_trail)[0]), blocks)
+        stages = _stages(graph, ctx.layers, blocks)
         for factors in (PUBLISHED, FINER):
             for where, scopes in (
                 ("as published", ("LLB", "L1")),
@@ -58,15 +58,15 @@ def hand_plans(graph: Graph, chip: Chip, target: PlanTarget) -> tuple[Variant, .
                 ("all waiting in DDR", ("DDR", "DDR")),
             ):
                 name = f"{'/'.join(map(str, factors))} {ends}, {where}"
-                plan = _plan(workshop, stages, factors, scopes)
-                variants.append(Variant(name, plan, _refusal(plan, workshop)))
+                plan = _plan(ctx, stages, factors, scopes)
+                variants.append(Variant(name, plan, _refusal(plan, ctx)))
     return tuple(variants)
 
 
-def _refusal(plan: Plan, workshop: Workshop) -> str:
+def _refusal(plan: Plan, ctx: PlanContext) -> str:
     try:
-        verify_plan(plan, workshop.graph, workshop.chip, workshop.target)
-        lay_out(plan, workshop.graph, workshop.chip, workshop.target, workshop.tiler)
+        verify_plan(plan, ctx)
+        lay_out(plan, ctx)
     except UserError as error:
         return str(error)
     return ""
@@ -86,17 +86,17 @@ def _stages(graph: Graph, layers: tuple[Layer, ...], blocks: int) -> tuple[tuple
 
 
 def _plan(
-    workshop: Workshop, stages: Sequence[tuple[Layer, ...]], factors: Sequence[int], scopes: tuple[str, str]
+    ctx: PlanContext, stages: Sequence[tuple[Layer, ...]], factors: Sequence[int], scopes: tuple[str, str]
 ) -> Plan:
-    graph = workshop.graph
+    graph = ctx.graph
     groups: list[Group] = []
     for stage, factor in zip(stages, factors, strict=True):
-        ordered = workshop.footprints.ordered(stage)
+        ordered = ctx.footprints.ordered(stage)
         split = Split(((0, tuple(IMAGES * i // factor for i in range(factor + 1))),)) if factor > 1 else Split()
         group = Group(ordered[-1].name, ordered, split)
-        groups.append(replace(group, exchanges=tuple(_exchanges(graph, group, workshop.chip))))
-    steps = tuple(_steps(graph, workshop.chip, groups, scopes))
-    return Plan(graph.name, "hand", graph.hash, workshop.chip.hash, IMAGES, tuple(groups), steps, ())
+        groups.append(replace(group, exchanges=tuple(_exchanges(graph, group, ctx.chip))))
+    steps = tuple(_steps(graph, ctx.chip, groups, scopes))
+    return Plan(graph.name, "hand", graph.hash, ctx.chip.hash, IMAGES, tuple(groups), steps, ())
 
 
 def _pieces(graph: Graph, tensor: str, instances: int, chip: Chip) -> tuple[int, ...]:

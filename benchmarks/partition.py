@@ -61,6 +61,7 @@ from hw_models.loading import load_chip
 from hw_models.routes import main_memory, staging_memory
 from isched.lowering.lower import lower_plan
 from isched.timing.cycle_model import time_program
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.cost.roofline import binding_floor
 from partitioner.ir.graph import Graph
@@ -96,7 +97,7 @@ MIB = 1 << 20
 
 def planned(model: Model, chip: Chip, level: str) -> tuple[Plan, float]:
     start = time.perf_counter()
-    plan = make_plan(model.graph, model.constants, chip, TARGET, level)
+    plan = make_plan(PlanContext(model.graph, model.constants, chip, TARGET), level)
     return plan, time.perf_counter() - start
 
 
@@ -105,7 +106,7 @@ def level_row(name: str, model: Model, chip: Chip, level: str, batch: int) -> Ro
     row: Row = {"network": name, "chip": chip.name, "level": level, "batch_per_cluster": batch, "refusal": ""}
     try:
         plan, seconds = planned(model, chip, level)
-        found = explain_plan(plan, model.graph, chip, TARGET).explanation
+        found = explain_plan(plan, PlanContext(model.graph, {}, chip, TARGET)).explanation
     except UserError as error:
         return {**row, "refusal": str(error)}
     return {**row, **figures(found, chip), "seconds": seconds}
@@ -175,7 +176,7 @@ def bytes_if_it_fits(plan: Plan, graph: Graph) -> int:
 
 def clock_cycles(plan: Plan, model: Model, chip: Chip) -> float:
     """Cycles of the program that the plan becomes."""
-    program = lower_plan(plan, model.graph, model.constants, chip, TARGET, TARGET.data_base_bytes)
+    program = lower_plan(plan, Context(model.graph, model.constants, chip, TARGET), TARGET.data_base_bytes)
     return time_program(program, chip, TARGET).cycles
 
 
@@ -188,7 +189,7 @@ def measure_hand(chip: Chip) -> Iterator[Row]:
         row: Row = {"name": name, "refusal": refusal}
         row["main_bytes_if_it_fits"] = bytes_if_it_fits(plan, model.graph)
         if not refusal:
-            found = explain_plan(plan, model.graph, chip, TARGET).explanation
+            found = explain_plan(plan, PlanContext(model.graph, {}, chip, TARGET)).explanation
             row["main_bytes"] = found.main_bytes
             row["plan_floor_cycles"] = binding_floor(found.plan_floors).cycles
             row["serial_cycles"] = found.serial_cycles
@@ -204,7 +205,7 @@ def measure_clock(chip: Chip) -> Iterator[Row]:
             model = load_model(name, {}, batch)
             for level in CLOCKED_LEVELS:
                 plan = planned(model, chip, level)[0]
-                cost = plan_cycles(plan, model.graph, chip, TARGET)
+                cost = plan_cycles(plan, PlanContext(model.graph, {}, chip, TARGET))
                 row: Row = {"network": name, "level": level, "batch_per_cluster": batch}
                 row["serial_cycles_per_item"] = cost.serial_cycles / batch
                 row["overlapped_cycles_per_item"] = cost.overlapped_cycles / batch
@@ -221,7 +222,7 @@ def measure_scaling(sizes: Iterable[int], chip: Chip) -> Iterator[Row]:
             graph, constants = model.graph, model.constants
             for level in ("O0", "O3"):
                 start = time.perf_counter()
-                plan = make_plan(graph, constants, chip, TARGET, level)
+                plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
                 seconds = time.perf_counter() - start
                 print(f"{name} of {len(graph.ops)} operators, {level}: {seconds:.2f} s", flush=True)
                 row = {"graph": name, "operators": len(graph.ops), "level": level}

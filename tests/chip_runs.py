@@ -21,6 +21,7 @@ from hw_models.resizing import resized
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Program
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.planners.registry import make_plan
@@ -129,7 +130,9 @@ def _positions(shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
 def compile_graph(graph: Graph, constants: Constants, chip: Chip | None = None, isolated: bool = False) -> Compiled:
     """All stages up to a verified program, on the stcp920 unless told otherwise."""
     described = chip or stcp920()
-    plan = make_plan(graph, constants, described, TARGET)
-    program = lower_plan(plan, graph, constants, described, TARGET, TARGET.data_base_bytes, isolated, keep_values=True)
+    plan = make_plan(PlanContext(graph, constants, described, TARGET))
+    program = lower_plan(
+        plan, Context(graph, constants, described, TARGET), TARGET.data_base_bytes, isolated, keep_values=True
+    )
     verify_program(program, described)
     return Compiled(graph, constants, described, plan, program)

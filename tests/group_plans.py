@@ -11,6 +11,7 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan
 from partitioner.planners.registry import make_plan
@@ -32,7 +33,7 @@ def one_group(
 ) -> Plan:
     """All layers as one group, its output cut as `cuts` (axis: count) says, `pieces` for the cores of an instance;
     `spilled` names values and the memories that they go to."""
-    base = make_plan(graph, constants, chip, TARGET)
+    base = make_plan(PlanContext(graph, constants, chip, TARGET))
     layers = tuple(layer for group in base.groups for layer in group.layers)
     shape = graph.by_name[layers[-1].output].shape
     split = Split(tuple((a, tuple(shape[a] * i // n for i in range(n + 1))) for a, n in cuts.items()))
@@ -46,7 +47,7 @@ def one_group(
         for number in range(split.instances)
     )  # fmt: skip
     plan = replace(base, level="by hand", groups=(group,), steps=steps)
-    verify_plan(plan, graph, chip, TARGET)
+    verify_plan(plan, PlanContext(graph, {}, chip, TARGET))
     assert parse_plan(str(plan)) == plan
     return plan
 
@@ -55,7 +56,7 @@ def outputs_of(
     graph: Graph, constants: Constants, chip: Chip, plan: Plan, seed: int = 0, overlap: bool = False
 ) -> dict[str, bytes]:
     """Bits of the network's outputs after a run on the hostile simulator, whose cores interleave by `seed`."""
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, overlap=overlap)
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes, overlap=overlap)
     verify_program(program, chip)
     compiled = Compiled(graph, constants, chip, plan, program)
     place = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in program.placements}
@@ -66,6 +67,6 @@ def outputs_of(
 
 def check_against_o0(graph: Graph, constants: Constants, chip: Chip, *plans: Plan, overlap: bool = False) -> None:
     """Every plan leaves the bits that O0 leaves; with `overlap`, engines work at the same time."""
-    wanted = outputs_of(graph, constants, chip, make_plan(graph, constants, chip, TARGET))
+    wanted = outputs_of(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET)))
     for seed, plan in enumerate(plans, 1):
         assert outputs_of(graph, constants, chip, plan, seed, overlap) == wanted, f"plan {seed}:\n{plan}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Attribute, Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, full_box
@@ -200,7 +201,7 @@ def layers_of(name: str, chip: Chip) -> Iterator[tuple[Graph, Constants, Layer]]
     """The layers of a sample, each with its graph."""
     builder = MovementBuilder(name)
     graph, constants = builder.build(SAMPLES[name](builder))
-    for group in make_plan(graph, constants, chip, TARGET).groups:
+    for group in make_plan(PlanContext(graph, constants, chip, TARGET)).groups:
         for layer in group.layers:
             yield graph, constants, layer
 

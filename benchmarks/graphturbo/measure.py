@@ -32,16 +32,17 @@ from hw_models.chip import Chip
 from isched.bounds.lower_bounds import stream_bounds
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
+from isched.lowering.tile_code import LowerContext
 from isched.program.program import Program
 from isched.program.timed_ops import timed_streams
 from isched.scheduling.schedule import schedule_program
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_by
+from partitioner.context.plan_context import Context
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import make_plan
-from partitioner.tiling.tiling import Tiler
 
 __all__ = ["ALONE", "VARIANTS", "Compiled", "Run", "compiled", "matrix_by_stage", "on_chip", "run"]
 
@@ -92,14 +93,15 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
             continue
         start = time.process_time()
         model = load_model(configuration.network, {}, batch)
-        plan = make_plan(model.graph, model.constants, chip, TARGET, VARIANTS[variant])
-        program = _lowered(plan, model, chip, overlap=variant == "ordering")
+        ctx = Context(model.graph, model.constants, chip, TARGET)
+        plan = make_plan(ctx, VARIANTS[variant])
+        program = _lowered(plan, ctx, overlap=variant == "ordering")
         lowered = time.process_time() - start
         seconds = lowered + _rest(program, model, chip, variant in configuration.compile_seconds)
         kernels = sum(step.kind == "run" for step in plan.steps)
         launches = kernels if variant in ALONE else 1
         stages = pixel_stages(model.graph)
-        tensors = _tensors(plan, model, chip)
+        tensors = _tensors(plan, ctx)
         first = Compiled(configuration, variant, batch, program, chip, kernels, launches, stages, tensors, seconds)
         yield first
         if variant == "ordering" and "full" in batches:
@@ -108,14 +110,14 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
             seconds = lowered + time.process_time() - start
             seconds += _rest(program, model, chip, "full" in configuration.compile_seconds)
             yield Compiled(configuration, "full", batch, program, chip, kernels, 1, stages, tensors, seconds)
-            program = schedule_program(_lowered(plan, model, chip, overlap=True, apart=True), chip, TARGET)
+            program = schedule_program(_lowered(plan, ctx, overlap=True, apart=True), chip, TARGET)
             yield Compiled(configuration, BEYOND, batch, program, chip, kernels, 1, stages, tensors, 0.0)
 
 
-def _lowered(plan: Plan, model: Model, chip: Chip, overlap: bool, apart: bool = False) -> Program:
+def _lowered(plan: Plan, ctx: LowerContext, overlap: bool, apart: bool = False) -> Program:
     """Addresses by liveness alone, as published; with `apart` as this compiler gives them out by itself."""
     base = TARGET.data_base_bytes
-    return lower_plan(plan, model.graph, model.constants, chip, TARGET, base, False, overlap, apart=apart)
+    return lower_plan(plan, ctx, base, False, overlap, apart=apart)
 
 
 def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
@@ -127,9 +129,9 @@ def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
     return time.process_time() - start
 
 
-def _tensors(plan: Plan, model: Model, chip: Chip) -> tuple[int, int, int]:
+def _tensors(plan: Plan, ctx: LowerContext) -> tuple[int, int, int]:
     """Outputs of layers in DDR, LLB and L1, each instance's counted."""
-    layout = lay_out(plan, model.graph, chip, TARGET, Tiler.of(model.graph, TARGET, chip))
+    layout = lay_out(plan, ctx)
     found = tensors_by_memory(plan, layout)
     return found.get("DDR", 0), found.get("LLB", 0), found.get("L1", 0)
 

@@ -12,23 +12,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.generic import GenericTarget
-from codegen.target import find_target
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.driver import CompileOptions, laid_out
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
+from hw_models.memory_parts import aligned, part_bytes
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
 from partitioner.cost.traffic import Part, Traffic, plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import MOVES, Plan, Step
 from partitioner.ir.regions import box_size
-from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.tiling.buffer_aliasing import Residents
-from partitioner.tiling.tiling import Tiler, aligned, buffer_sizes, demand_bytes, part_bytes
+from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
 
 __all__ = [
     "Explained",
@@ -148,19 +147,18 @@ def explain_model(
     Raises ModelError, ChipError, PlanError or DoesNotFit.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    model, plan = plan_clusters(source, described, clusters, options, progress, per_pass)
+    planned = plan_clusters(source, described, clusters, options, progress, per_pass)
     progress("laying out")
-    target = find_target(described.isa) or GenericTarget(described.isa)
-    return explain_plan(plan, model.graph, described, target, options.schedule)
+    return explain_plan(planned.plan, planned.context, options.schedule)
 
 
-def explain_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, schedule: bool = False) -> Explained:
+def explain_plan(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Explained:
     """Explain a plan, with `schedule` as it is laid out for a scheduler. Raises PlanError or DoesNotFit where it cannot
     be laid out."""
-    tiler = Tiler.of(graph, target, chip)
-    layout = laid_out(plan, graph, chip, target, tiler, schedule)
-    traffic = plan_traffic(plan, layout, graph, chip, tiler)
-    groups = tuple(_groups(plan, layout, traffic, graph, chip, tiler))
+    graph, chip = ctx.graph, ctx.chip
+    layout = laid_out(plan, ctx, schedule)
+    traffic = plan_traffic(plan, layout, ctx)
+    groups = tuple(_groups(plan, layout, traffic, ctx))
     explanation = Explanation(
         model=graph.name,
         chip=chip.name,
@@ -196,10 +194,9 @@ def _capacity(layout: Layout, chip: Chip, memory: str) -> int:
     return part_bytes(chip, memory, layout.local.part if memory == layout.local.memory else "")
 
 
-def _groups(
-    plan: Plan, layout: Layout, traffic: Traffic, graph: Graph, chip: Chip, tiler: Tiler
-) -> Iterator[GroupFacts]:
+def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> Iterator[GroupFacts]:
     """Groups in the order in which they first run; views compute nothing and have no row."""
+    graph = ctx.graph
     steps: dict[str, list[tuple[Step, tuple[LayerLayout, ...]]]] = {}
     for step, laid in zip(plan.steps, layout.steps, strict=True):
         if step.kind == "run" and isinstance(laid, tuple):
@@ -221,23 +218,22 @@ def _groups(
             cores=max(len(step.binding.cores) for step, _ in runs),
             scopes=dict(Counter(step.scope for step, _ in runs)),
             exchanges=tuple(exchange.tensor for exchange in group.exchanges),
-            local=_fullest(runs, layout, graph, chip, tiler),
+            local=_fullest(runs, layout, ctx),
             moved_bytes={way_text(way): size for way, size in traffic.ways(own).items()},
             macs=sum(part.macs for part in own),
             recompute_share=traffic.recompute_of(own),
-            floors=plan_floors(traffic, chip, own),
+            floors=plan_floors(traffic, ctx.chip, own),
         )
 
 
-def _fullest(
-    runs: list[tuple[Step, tuple[LayerLayout, ...]]], layout: Layout, graph: Graph, chip: Chip, tiler: Tiler
-) -> LocalUse:
-    uses = [_use(entry, layout, graph, chip, tiler) for _, laid in runs for entry in laid]
+def _fullest(runs: list[tuple[Step, tuple[LayerLayout, ...]]], layout: Layout, ctx: PlanContext) -> LocalUse:
+    uses = [_use(entry, layout, ctx) for _, laid in runs for entry in laid]
     return max(uses, key=lambda use: use.total_bytes, default=LocalUse(0, 0, 0, ""))
 
 
-def _use(entry: LayerLayout, layout: Layout, graph: Graph, chip: Chip, tiler: Tiler) -> LocalUse:
+def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> LocalUse:
     """The core with the largest box in the first round stands for all."""
+    graph, chip = ctx.graph, ctx.chip
     memory, part = layout.local.memory, layout.local.part
     turn = entry.rounds[0][0]
     number = max(range(len(turn.boxes)), key=lambda n: box_size(turn.boxes[n]))
@@ -247,7 +243,7 @@ def _use(entry: LayerLayout, layout: Layout, graph: Graph, chip: Chip, tiler: Ti
         size = aligned(chip, memory, box_size(place.box) * graph.by_name[name].item_bytes)
         sizes[place.offset_bytes] = max(sizes.get(place.offset_bytes, 0), size)
     residents = Residents({name: place.box for name, place in here.items()}, part)
-    tiles = tiler.tiles(entry.layer, turn.boxes[number], residents, entry.room)
+    tiles = piece_tiles(ctx, entry.layer, turn.boxes[number], residents, entry.room)
     needed = demand_bytes(chip, buffer_sizes(used.spare for used in tiles.fits)).get((memory, part), 0)
     room = entry.room.get((memory, part), (0, 0))[1]
     return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name)

@@ -96,14 +96,11 @@ def compile_command(
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
-    from codegen.generic import GenericTarget
-    from codegen.target import find_target
     from dsa_sched.frontend import load_model
     from dsa_sched.pipeline.batches import plan_clusters
     from dsa_sched.pipeline.driver import laid_out
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
-    from partitioner.tiling.tiling import Tiler
 
     with Steps() as steps:
         described = load_chip(chip)
@@ -112,13 +109,11 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
             read = load_model(model, dict(options.shapes), options.batch)
             text = str(read.graph)
         else:
-            read, plan = plan_clusters(model, described, clusters, options, steps.say, per_pass)
-            text = str(read.graph if stage == "graph" else plan)
+            planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)
+            read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
             if stage == "layout":
                 steps.say("laying out")
-                target = find_target(described.isa) or GenericTarget(described.isa)
-                tiler = Tiler.of(read.graph, target, described)
-                text = str(laid_out(plan, read.graph, described, target, tiler))
+                text = str(laid_out(planned.plan, planned.context))
     for warning in read.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     click.echo(text, nl=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from codegen.generic import GenericTarget
 from codegen.target import Target, find_target
@@ -19,6 +19,7 @@ from dsa_sched.frontend.refusals import Judge
 from dsa_sched.pipeline.driver import (
     Compilation,
     CompileOptions,
+    Planned,
     compile_model,
     compile_plan,
     judge_of,
@@ -28,6 +29,7 @@ from dsa_sched.pipeline.driver import (
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
+from partitioner.context.plan_context import Context
 from partitioner.cost.cost_model import PlanCost, plan_cycles
 from partitioner.cost.micro_batching import Batching, candidate_batches, choose_batch, pass_count, shares_of
 from partitioner.ir.batch_independence import batch_problem
@@ -42,6 +44,8 @@ PerPass = int | Literal["auto"] | None
 """Items of one pass: a number, the cost model's choice, or the whole share of a cluster."""
 
 Progress = Callable[[str], None]
+
+TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 
 def compile_clusters(
@@ -64,7 +68,7 @@ def compile_clusters(
         return (compile_model(source, described, options, progress),)
     target = target_of(described)
     if per_pass == "auto":
-        return _compile_chosen(_Search(source, described, target, options, shares, progress), target)
+        return _compile_chosen(_Search(source, described, target, options, shares, progress))
     batch = per_pass or shares[0]
     _require_apart(source, options, batch, shares, judge_of(described, target), progress)
     sizes = shares if per_pass is None or pass_count(shares[0], batch) == 1 else (batch,) * clusters
@@ -82,12 +86,12 @@ def plan_clusters(
     options: CompileOptions,
     progress: Progress = lambda _step: None,
     per_pass: PerPass = None,
-) -> tuple[Model, Plan]:
+) -> Planned[PlanTarget]:
     """The plan of one pass on the cluster with the largest share. A chip without a code generator will do."""
     shares = _shares(chip, clusters, options, per_pass)
     target = find_target(chip.isa) or GenericTarget(chip.isa)
     if per_pass == "auto":
-        search = _Search(source, chip, target, options, shares, progress)
+        search: _Search[PlanTarget] = _Search(source, chip, target, options, shares, progress)
         return search.planned(search.choose())
     batch = options.batch and (per_pass or shares[0])
     if batch is not None:
@@ -138,19 +142,19 @@ def _refuse_meeting(model: Model, options: CompileOptions) -> None:
 
 
 @dataclass
-class _Search:
-    """Plans for all candidates and what they cost; of the models and plans only the best is kept."""
+class _Search(Generic[TargetT]):
+    """Plans for all candidates and what they cost; of models, plans and their contexts only the best is kept."""
 
     source: str | Path
     chip: Chip
-    target: PlanTarget
+    target: TargetT
     options: CompileOptions
     shares: tuple[int, ...]
     progress: Progress
     costs: dict[int, PlanCost | str] = field(default_factory=dict)
     errors: dict[int, PlanError] = field(default_factory=dict)
     base_cycles_per_item: float | None = None
-    kept: tuple[int, Model, Plan] | None = None
+    kept: tuple[int, Planned[TargetT]] | None = None
 
     def choose(self) -> Batching:
         """The best of what was not refused yet; raises the refusal of the smallest batch where nothing is left."""
@@ -165,14 +169,15 @@ class _Search:
         self.errors[batch] = error
         self.costs[batch] = _one_line(error)
 
-    def planned(self, batching: Batching) -> tuple[Model, Plan]:
+    def planned(self, batching: Batching) -> Planned[TargetT]:
         """Model and plan of one pass, with the decisions about the batch in front."""
         if self.kept is None or self.kept[0] != batching.batch_per_pass:
             self.progress(f"batch {batching.batch_per_pass} a pass")
             model = self._load(batching.batch_per_pass)
-            self.kept = (batching.batch_per_pass, model, self._plan(model, self.options.level))
-        _, model, plan = self.kept
-        return model, replace(plan, decisions=(*batching.decisions, *plan.decisions))
+            ctx = self._context(model)
+            self.kept = (batching.batch_per_pass, Planned(model, ctx, self._plan(ctx, self.options.level)))
+        found = self.kept[1]
+        return replace(found, plan=replace(found.plan, decisions=(*batching.decisions, *found.plan.decisions)))
 
     def _try_all(self) -> None:
         candidates = candidate_batches(self.shares[0])
@@ -186,42 +191,45 @@ class _Search:
             if batch > 1 and not checked:
                 _refuse_meeting(model, self.options)
                 checked = True
+            ctx = self._context(model)
             try:
-                plan = self._plan(model, self.options.level)
-                cost = self.costs[batch] = plan_cycles(plan, model.graph, self.chip, self.target)
+                plan = self._plan(ctx, self.options.level)
+                cost = self.costs[batch] = plan_cycles(plan, ctx)
             except PlanError as error:
                 self.refuse(batch, error)
                 continue
             if self.base_cycles_per_item is None:
-                self.base_cycles_per_item = self._base(model, cost) / batch
+                self.base_cycles_per_item = self._base(ctx, cost) / batch
             rank = (pass_count(self.shares[0], batch) * cost.cycles, -batch)
             if best is None or rank < best:
-                best, self.kept = rank, (batch, model, plan)
+                best, self.kept = rank, (batch, Planned(model, ctx, plan))
 
-    def _base(self, model: Model, cost: PlanCost) -> float:
+    def _base(self, ctx: Context[TargetT], cost: PlanCost) -> float:
         """Cycles of level O0 for the same graph."""
         if self.options.level == "O0":
             return cost.cycles
-        return plan_cycles(self._plan(model, "O0"), model.graph, self.chip, self.target).cycles
+        return plan_cycles(self._plan(ctx, "O0"), ctx).cycles
 
     def _load(self, batch: int) -> Model:
         return load_model(self.source, dict(self.options.shapes), batch, judge_of(self.chip, self.target))
 
-    def _plan(self, model: Model, level: str) -> Plan:
-        spill = self.options.spill if level == self.options.level else NO_SPILLS
-        return make_plan(model.graph, model.constants, self.chip, self.target, level, spill)
+    def _context(self, model: Model) -> Context[TargetT]:
+        return Context(model.graph, model.constants, self.chip, self.target)
+
+    def _plan(self, ctx: Context[TargetT], level: str) -> Plan:
+        return make_plan(ctx, level, self.options.spill if level == self.options.level else NO_SPILLS)
 
 
-def _compile_chosen(search: _Search, target: Target) -> tuple[Compilation, ...]:
+def _compile_chosen(search: _Search[Target]) -> tuple[Compilation, ...]:
     """The best candidate that becomes machine code: what cannot be lowered or emitted gives way to the next one."""
     while True:
         batching = search.choose()
-        model, plan = search.planned(batching)
+        planned = search.planned(batching)
         batch, shares = batching.batch_per_pass, search.shares
         sizes = shares if batching.passes == 1 else (batch,) * len(shares)
         try:
             options = replace(search.options, batch=batch)
-            made = {batch: compile_plan(plan, model, search.chip, target, options, search.progress)}
+            made = {batch: compile_plan(planned, options, search.progress)}
             for size in set(sizes) - set(made):
                 made[size] = compile_model(search.source, search.chip, replace(options, batch=size), search.progress)
             first = replace(made[batch], items=shares[0])

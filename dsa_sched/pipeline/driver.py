@@ -2,7 +2,8 @@
 
     load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
 
-Every stage is verified as it ends. Equal input gives equal bytes.
+Every stage behind the frontend is given the context of the compilation and is verified as it ends. Equal input gives
+equal bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from codegen.generic import GenericTarget
 from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
@@ -36,19 +38,19 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_layout
 from isched.program.program import Placement, Program
 from isched.scheduling.schedule import scheduled_lowering
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.micro_batching import pass_count
-from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
 from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.registry import LEVELS, make_plan, unsupported_ops
-from partitioner.tiling.tiling import Tiler
 from partitioner.verification.verify_layout import verify_layout
 
 __all__ = [
     "Compilation",
     "CompileOptions",
+    "Planned",
     "compile_graph",
     "compile_model",
     "compile_plan",
@@ -61,6 +63,8 @@ __all__ = [
 
 SAVED_AS = {"bfloat16": "float32"}
 """Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
+TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
+
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 
 
@@ -78,6 +82,15 @@ class CompileOptions:
     schedule: bool = False
     keep_values: bool = False
     spill: str = NO_SPILLS
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[TargetT]):
+    """A model with its plan, and the context in which that was made: what comes before lowering."""
+
+    model: Model
+    context: Context[TargetT]
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -206,7 +219,7 @@ def plan_model(
     chip: str | Path | Chip,
     options: CompileOptions = CompileOptions(),
     progress: Callable[[str], None] = lambda _step: None,
-) -> tuple[Model, Plan]:
+) -> Planned[PlanTarget]:
     """The first two steps alone. A chip without a code generator is planned by its costs and may lack nothing else.
 
     Raises ModelError or ChipError.
@@ -216,14 +229,15 @@ def plan_model(
     target = find_target(described.isa) or GenericTarget(described.isa)
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
-    return model, make_plan(model.graph, model.constants, described, target, options.level, options.spill)
+    ctx: Context[PlanTarget] = Context(model.graph, model.constants, described, target)
+    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
 
 
-def laid_out(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, schedule: bool = False) -> Layout:
+def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
     """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
     PlanError."""
-    layout = lay_out(plan, graph, chip, target, tiler, FOR_SCHEDULING if schedule else PLAIN)
-    verify_layout(layout, plan, graph, chip, target, tiler.reads)
+    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+    verify_layout(layout, plan, ctx)
     return layout
 
 
@@ -256,30 +270,25 @@ def compile_graph(
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Compilation:
     """The steps after the frontend, for callers that load a model once and compile it more than once."""
+    ctx = Context(model.graph, model.constants, chip, target)
     progress("partitioning")
-    plan = make_plan(model.graph, model.constants, chip, target, options.level, options.spill)
-    return compile_plan(plan, model, chip, target, options, progress)
+    return compile_plan(Planned(model, ctx, make_plan(ctx, options.level, options.spill)), options, progress)
 
 
 @uncollected()
 def compile_plan(
-    plan: Plan,
-    model: Model,
-    chip: Chip,
-    target: Target,
-    options: CompileOptions,
-    progress: Callable[[str], None] = lambda _step: None,
+    planned: Planned[Target], options: CompileOptions, progress: Callable[[str], None] = lambda _step: None
 ) -> Compilation:
     """The steps after partitioning, for callers that choose among plans."""
+    plan, ctx = planned.plan, planned.context
+    chip, target = ctx.chip, ctx.target
 
     layouts: dict[bool, Layout] = {}
 
     def lowered(ahead: bool) -> Program:
         progress("lowering")
-        tiler = Tiler.of(model.graph, target, chip)
-        layouts[ahead] = laid_out(plan, model.graph, chip, target, tiler, ahead)
-        how = target.data_base_bytes, options.isolated, options.keep_values, tiler
-        found = lower_layout(layouts[ahead], plan, model.graph, model.constants, chip, target, *how)
+        layouts[ahead] = laid_out(plan, ctx, ahead)
+        found = lower_layout(layouts[ahead], ctx, target.data_base_bytes, options.isolated, options.keep_values)
         if options.schedule:
             progress("scheduling")
         return found
@@ -287,4 +296,4 @@ def compile_plan(
     program, ahead = scheduled_lowering(lowered, chip, target) if options.schedule else (lowered(False), False)
     progress("verifying the program")
     verify_program(program, chip)
-    return Compilation(model, chip, target, options, plan, layouts[ahead], program)
+    return Compilation(planned.model, chip, target, options, plan, layouts[ahead], program)

@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from hw_models.routes import main_memory
 from isched.lowering.broadcast_merge import TileCode, together
 from isched.lowering.main_memory_allocation import place_tensors
 from isched.lowering.staging_schedule import Turn, turns_of
 from isched.lowering.strided_copies import copies, packed_copies
+from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Placement, Program, Stream
-from isched.program.target import Copy, LowerTarget
-from partitioner.ir.graph import Constants, Graph
+from isched.program.target import Copy
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, common, full_box, holds
 from partitioner.ir.target import Load
 from partitioner.memory.memory_plan import (
@@ -38,7 +36,7 @@ from partitioner.memory.memory_plan import (
 )
 from partitioner.tiling.buffer_aliasing import Fit, Residents
 from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
-from partitioner.tiling.tiling import Tiler
+from partitioner.tiling.tiling import piece_tiles
 
 __all__ = ["lower_layout", "lower_plan"]
 
@@ -52,15 +50,10 @@ MOST_INSTRUCTIONS = 1_000_000
 class _Lowering:
     """What the steps of one plan share while their instructions are collected."""
 
-    graph: Graph
-    constants: Constants
-    chip: Chip
-    target: LowerTarget
+    ctx: LowerContext
     layout: Layout
-    tiler: Tiler
     placement: dict[str, Placement]
     reads: dict[str, Placement]
-    main: str
     streams: list[list[Instr]]
     overlap: bool
     turn: Turn | None = None
@@ -74,29 +67,26 @@ class _Lowering:
     def barrier(self, source: str) -> None:
         self.leaving = []
         for stream in self.streams:
-            stream.append(self.target.synchronise(source))
+            stream.append(self.ctx.target.synchronise(source))
 
     def copies(self, wanted: list[Copy], source: str) -> tuple[Instr, ...]:
         """Instructions that move what is wanted."""
-        return self.target.copy(tuple(wanted), source, self.chip) if wanted else ()
+        return self.ctx.target.copy(tuple(wanted), source, self.ctx.chip) if wanted else ()
 
     def copy(self, core: int, wanted: list[Copy], source: str) -> None:
         self.streams[core].extend(self.copies(wanted, source))
 
     def item_bytes(self, tensor: str) -> int:
-        return self.graph.by_name[tensor].item_bytes
+        return self.ctx.graph.by_name[tensor].item_bytes
 
     def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
         """The whole of a value in the main memory."""
-        return Place(self.main, placements[tensor].offset_bytes, full_box(self.graph.by_name[tensor].shape))
+        return Place(self.ctx.main, placements[tensor].offset_bytes, full_box(self.ctx.graph.by_name[tensor].shape))
 
 
 def lower_plan(
     plan: Plan,
-    graph: Graph,
-    constants: Constants,
-    chip: Chip,
-    target: LowerTarget,
+    ctx: LowerContext,
     base_bytes: int,
     isolated: bool = False,
     overlap: bool = False,
@@ -106,27 +96,15 @@ def lower_plan(
     """Lay a plan out and lower it: for callers that need no layout. With `overlap`, addresses leave room for running
     ahead; unless `apart` is false, what lives in layers that follow each other has places of its own then, where there
     is room. Raises PlanError and DoesNotFit as `lay_out` and `lower_layout` do."""
-    tiler = Tiler.of(graph, target, chip)
-    options = LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart)
-    layout = lay_out(plan, graph, chip, target, tiler, options)
-    return lower_layout(layout, plan, graph, constants, chip, target, base_bytes, isolated, keep_values, tiler)
+    layout = lay_out(plan, ctx, LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart))
+    return lower_layout(layout, ctx, base_bytes, isolated, keep_values)
 
 
 def lower_layout(
-    layout: Layout,
-    plan: Plan,
-    graph: Graph,
-    constants: Constants,
-    chip: Chip,
-    target: LowerTarget,
-    base_bytes: int,
-    isolated: bool = False,
-    keep_values: bool = False,
-    tiler: Tiler | None = None,
+    layout: Layout, ctx: LowerContext, base_bytes: int, isolated: bool = False, keep_values: bool = False
 ) -> Program:
     """The program of one cluster; tensors lie in the main memory from `base_bytes` on. Where the layout stages rounds
-    ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation. `tiler` is the one
-    that laid the plan out, which remembers its tiles.
+    ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
     run; else values take turns. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to
@@ -134,27 +112,25 @@ def lower_layout(
     itself in one run. That needs a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
-    tiler, overlap = tiler or Tiler.of(graph, target, chip), layout.options.rounds_ahead
-    placements = place_tensors(graph, chip, base_bytes, layout, keep_values or isolated, isolated)
+    overlap = layout.options.rounds_ahead
+    placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
-    streams: list[list[Instr]] = [[] for _ in range(chip.cores_per_cluster)]
-    state = _Lowering(
-        graph, constants, chip, target, layout, tiler, by_name, reads, main_memory(chip), streams, overlap
-    )
-    for turn in turns_of(plan, layout, chip, overlap):
+    streams: list[list[Instr]] = [[] for _ in range(ctx.chip.cores_per_cluster)]
+    state = _Lowering(ctx, layout, by_name, reads, streams, overlap)
+    for turn in turns_of(layout, ctx.chip, overlap):
         if isinstance(turn, Turn):
             _lower_turn(state, turn)
         else:
-            _lower_move(state, *turn)
+            _lower_move(state, turn)
     streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
-    return Program(plan.name, chip.name, 0, target.barrier, placements, streams_of)
+    return Program(ctx.graph.name, ctx.chip.name, 0, ctx.target.barrier, placements, streams_of)
 
 
 def _lower_turn(state: _Lowering, turn: Turn) -> None:
     """What comes from the main memory is staged, all cores work on their boxes, what goes there is taken away."""
     layer, entry, stage = turn.entry.layer, turn.entry, turn.stage
-    pins = [name for name in layer.inputs(state.graph) if name in state.layout.pinned]
+    pins = [name for name in layer.inputs(state.ctx.graph) if name in state.layout.pinned]
     if turn.number == 0:
         _load_pins(state, entry, pins)
     shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
@@ -163,19 +139,19 @@ def _lower_turn(state: _Lowering, turn: Turn) -> None:
         state.barrier(layer.name)
     codes = {
         core: _lower_piece(state, turn, number)
-        for number, core in enumerate(turn.step.binding.cores)
+        for number, core in enumerate(entry.cores)
         if number < len(turn.round.boxes) and box_size(turn.round.boxes[number])
     }
-    for core, tiles in (together(codes, state.target.broadcast) if state.overlap else codes).items():
+    for core, tiles in (together(codes, state.ctx.target.broadcast) if state.overlap else codes).items():
         state.streams[core].extend(instr for tile in tiles for instr in (*tile.constants, *tile.work))
         _require_size(state, layer)
     if shared:
         state.barrier(layer.name)
     _store_outputs(state, turn)
     if turn.last and entry.exchange is not None:
-        _exchange(state, turn.step, entry, entry.exchange)
+        _exchange(state, entry, entry.exchange)
     for store in entry.stores if turn.last else ():
-        _store_resident(state, turn.step, entry, store)
+        _store_resident(state, entry, store)
 
 
 def _load_pins(state: _Lowering, entry: LayerLayout, pins: list[str]) -> None:
@@ -238,11 +214,13 @@ def _lower_piece(state: _Lowering, turn: Turn, number: int) -> list[TileCode]:
     entry = turn.entry
     layer, here = entry.layer, entry.residents[number]
     residents = Residents({name: place.box for name, place in here.items()}, state.layout.local.part)
-    tiles = state.tiler.tiles(layer, turn.round.boxes[number], residents, entry.room, state.overlap)
-    core = turn.step.binding.cores[number]
-    fetches = list(tile_fetches(state.chip, layer, tiles, entry.room, state.overlap, state.from_end.get(core, NOWHERE)))
+    tiles = piece_tiles(state.ctx, layer, turn.round.boxes[number], residents, entry.room, state.overlap)
+    core = entry.cores[number]
+    fetches = list(
+        tile_fetches(state.ctx.chip, layer, tiles, entry.room, state.overlap, state.from_end.get(core, NOWHERE))
+    )
     if state.overlap:
-        state.from_end[core] = in_first_half(state.chip, fetches[-1], entry.room)
+        state.from_end[core] = in_first_half(state.ctx.chip, fetches[-1], entry.room)
     return [code for fetch in fetches for code in _tile(state, turn, fetch, here)]
 
 
@@ -253,9 +231,7 @@ def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Plac
     for number, (spare, loads) in enumerate(zip(tile.offsets, tile.loads, strict=True)):
         offsets, pitches = _offsets(state, spare, tile.used, here)
         if number == 0 or spare != tile.offsets[number - 1]:
-            passes = state.target.lower(
-                state.graph, state.constants, layer, tile.box, work, offsets, state.chip, pitches
-            )
+            passes = tile_code(state.ctx, layer, tile.box, offsets, pitches)
 
         def moves(wanted: list[Load], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
             places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
@@ -263,14 +239,14 @@ def _tile(state: _Lowering, turn: Turn, tile: TileFetch, here: Mapping[str, Plac
                 [copy for load, place in places for copy in _load(state, turn, load, place, here)], layer.name
             )
 
-        fixed = [load for load in loads if state.graph.by_name[load.tensor].constant]
+        fixed = [load for load in loads if state.ctx.graph.by_name[load.tensor].constant]
         key = tuple([(load, offsets[load.buffer]) for load in fixed])
         constants = state.brought.get(key)
         if constants is None:
             constants = moves(fixed)
             if not any(load.tensor in here for load in fixed):
                 state.brought[key] = constants
-        others = moves([load for load in loads if not state.graph.by_name[load.tensor].constant])
+        others = moves([load for load in loads if not state.ctx.graph.by_name[load.tensor].constant])
         instrs = list(passes[number])
         if tile.stored and number == len(tile.loads) - 1:
             source = Place(work.local, offsets[work.output], tile.box)
@@ -322,14 +298,14 @@ def _back(state: _Lowering, turn: Turn, source: Place, here: Mapping[str, Place]
     return packed_copies(source, turn.entry.destination, source.box, item_bytes, at_source=True)
 
 
-def _exchange(state: _Lowering, step: Step, entry: LayerLayout, buffer: Place) -> None:
+def _exchange(state: _Lowering, entry: LayerLayout, buffer: Place) -> None:
     """Every core gives what others need of its box and fetches what it needs of theirs."""
     name = entry.layer.output
     start = buffer.offset_bytes
     end = start + box_size(buffer.box) * state.item_bytes(name)
     if any(low < end and start < high for low, high in state.leaving):
         state.barrier(entry.layer.name)
-    each = zip(step.binding.cores, entry.residents, entry.boxes, strict=True)
+    each = zip(entry.cores, entry.residents, entry.boxes, strict=True)
     givers = [(core, here[name], box) for core, here, box in each if name in here]
     takers = [(core, place) for core, place, _ in givers]
     _through(state, name, entry.layer.name, buffer, givers, takers)
@@ -358,13 +334,13 @@ def _through(
     state.barrier(source)
 
 
-def _store_resident(state: _Lowering, step: Step, entry: LayerLayout, store: Store) -> None:
+def _store_resident(state: _Lowering, entry: LayerLayout, store: Store) -> None:
     """A value that stays local leaves too: every core stores the part that it owns."""
     name = store.tensor
     item_bytes = state.item_bytes(name)
     to = store.buffer or store.destination
     state.barrier(entry.layer.name)
-    for core, here, owned in zip(step.binding.cores, entry.residents, store.owned, strict=True):
+    for core, here, owned in zip(entry.cores, entry.residents, store.owned, strict=True):
         if box_size(owned):
             state.copy(core, packed_copies(here[name], to, owned, item_bytes, at_source=True), entry.layer.name)
     state.barrier(entry.layer.name)
@@ -374,10 +350,10 @@ def _store_resident(state: _Lowering, step: Step, entry: LayerLayout, store: Sto
         state.barrier(entry.layer.name)
 
 
-def _lower_move(state: _Lowering, step: Step, move: MoveLayout) -> None:
+def _lower_move(state: _Lowering, move: MoveLayout) -> None:
     """What a reader's cores need, into their memories: from their own, through the buffer from others', from shared
     places."""
-    name, source = step.tensor, step.group
+    name, source = move.tensor, move.group
     item_bytes = state.item_bytes(name)
     givers = [(core, place, owned) for core, place, owned in move.sources if core != SHARED]
     takers = [(core, target) for core, target in move.targets if box_size(target.box)]

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, Holder
-from hw_models.routes import main_memory
 from isched.program.program import Placement
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
 from partitioner.memory.memory_plan import LayerLayout, Layout
@@ -26,14 +25,14 @@ TENSOR_ALIGNMENT_BYTES = 64
 
 
 def place_tensors(
-    graph: Graph, chip: Chip, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
+    ctx: PlanContext, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
 ) -> tuple[Placement, ...]:
     """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes.
 
     With `keep_values` nothing is reused, so that each value can be read after the run; with `isolated` there is a copy
     (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
     """
-    main = main_memory(chip)
+    graph, main = ctx.graph, ctx.main
     named = roots(graph)
     lives = main_lifetimes(graph, layout, main)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
@@ -54,8 +53,8 @@ def place_tensors(
     turns = [Item(name, *lives[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
     packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
-    if offset + height > chip.memory(main).size_bytes:
-        raise _refusal(graph, chip, layout, offset + height, own, turns)
+    if offset + height > ctx.chip.memory(main).size_bytes:
+        raise _refusal(ctx, layout, offset + height, own, turns)
     placements = [
         Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
@@ -106,11 +105,11 @@ def _aligned(size_bytes: int) -> int:
 
 
 def _refusal(
-    graph: Graph, chip: Chip, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
+    ctx: PlanContext, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
 ) -> DoesNotFit:
     """What the main memory would hold in the fullest slot, the largest first."""
     layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
     _, slot = peak_bytes(turns)
     live = (item for item in turns if item.first <= slot <= item.last)
     held = [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
-    return main_refusal(graph, chip, demand_bytes, (*held_throughout(graph, own), *held))
+    return main_refusal(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))

@@ -50,7 +50,9 @@ class LowerTarget(PlanTarget, Protocol):
         """Instructions of each pass of `work`, its loads excepted; buffers lie at `offsets_bytes` of their memories.
 
         `pitches_bytes` gives, for buffers that `work` calls strided, the bytes between the starts of their rows; the
-        others are dense. The values written do not depend on it. Bytes between the rows are not touched."""
+        others are dense. The values written do not depend on it. Bytes between the rows are not touched.
+
+        Asked for one of the images that are computed alike, see `work`."""
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core that move all copies; after the last of them all data have landed.

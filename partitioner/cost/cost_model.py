@@ -17,14 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hw_models.chip import Chip
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import LayerLayout, Layout, MoveLayout, lay_out
-from partitioner.tiling.tiling import Tiler
 
 __all__ = ["PlanCost", "StepCost", "barrier_count", "cost_of", "plan_cycles"]
 
@@ -92,15 +90,15 @@ class PlanCost:
         return self.launch_cycles + self.barriers * self.sync_cycles
 
 
-def plan_cycles(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> PlanCost:
+def plan_cycles(plan: Plan, ctx: PlanContext) -> PlanCost:
     """Lay a plan out and cost it; takes about as long as laying it out twice. Raises DoesNotFit or PlanError."""
-    tiler = Tiler.of(graph, target, chip)
-    layout = lay_out(plan, graph, chip, target, tiler)
-    return cost_of(plan, layout, plan_traffic(plan, layout, graph, chip, tiler), graph, chip)
+    layout = lay_out(plan, ctx)
+    return cost_of(plan, layout, plan_traffic(plan, layout, ctx), ctx)
 
 
-def cost_of(plan: Plan, layout: Layout, traffic: Traffic, graph: Graph, chip: Chip) -> PlanCost:
-    """The cost of a plan whose traffic was counted with a tiler."""
+def cost_of(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> PlanCost:
+    """The cost of a plan whose traffic was counted with that of its tiles."""
+    graph, assumed = ctx.graph, ctx.chip.assumed
     busy: list[dict[str, float]] = [{} for _ in plan.steps]
     for part in traffic.parts:
         here = busy[part.step]
@@ -110,7 +108,7 @@ def cost_of(plan: Plan, layout: Layout, traffic: Traffic, graph: Graph, chip: Ch
         StepCost(step.kind, step.group, step.instance, spent, barrier_count(laid, layout, graph))
         for step, laid, spent in zip(plan.steps, layout.steps, busy, strict=True)
     )
-    return PlanCost(steps, chip.assumed.launch_cycles, chip.assumed.sync_cycles)
+    return PlanCost(steps, assumed.launch_cycles, assumed.sync_cycles)
 
 
 def barrier_count(laid: tuple[LayerLayout, ...] | MoveLayout, layout: Layout, graph: Graph) -> int:

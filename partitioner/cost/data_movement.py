@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hw_models.chip import Chip
 from hw_models.cost import transfer_cycles, vector_cycles
-from partitioner.ir.graph import Graph
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Step
 from partitioner.ir.regions import Box, box_size, common, holds
 from partitioner.ir.target import Load
@@ -23,7 +22,7 @@ from partitioner.memory.memory_plan import SHARED, LayerLayout, Layout, MoveLayo
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.staging_rounds import Round, Stage, Staged
 from partitioner.tiling.tile_loads import TileFetch, relay, tile_fetches
-from partitioner.tiling.tiling import Tiler
+from partitioner.tiling.tiling import piece_tiles
 
 __all__ = ["Busy", "Counting", "Move", "Way", "sums"]
 
@@ -50,16 +49,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Counting:
-    """Walks a layout as lowering does. Without a `tiler` the loads and stores of tiles are left out."""
+    """Walks a layout as lowering does. Without `tiles`, their loads and stores are left out."""
 
+    ctx: PlanContext
     layout: Layout
-    graph: Graph
-    chip: Chip
-    tiler: Tiler | None
-    main: str
+    tiles: bool
 
     def _move(self, tensor: str, source: str, destination: str, elements: int) -> Move:
-        return Move(tensor, (source, destination), elements * self.graph.by_name[tensor].item_bytes)
+        return Move(tensor, (source, destination), elements * self.ctx.graph.by_name[tensor].item_bytes)
 
     def layer(self, step: Step, entry: LayerLayout, busy: Busy) -> Iterator[Move]:
         """Pinned constants, rounds, the exchange, stores of what stays."""
@@ -69,11 +66,13 @@ class Counting:
             staging = self.layout.staging
             fresh = [staged for staged in stage.inputs if staged not in before]
             before = stage.inputs
-            loaded = [self._move(staged.tensor, self.main, staging, box_size(staged.box)) for staged in fresh]
+            loaded = [self._move(staged.tensor, self.ctx.main, staging, box_size(staged.box)) for staged in fresh]
             yield from self.together(loaded, busy)
-            if self.tiler is not None:
-                yield from self._cores(entry, turn, stage, self.tiler, busy)
-            stored = [self._move(staged.tensor, staging, self.main, box_size(staged.box)) for staged in stage.outputs]
+            if self.tiles:
+                yield from self._cores(entry, turn, stage, busy)
+            stored = [
+                self._move(staged.tensor, staging, self.ctx.main, box_size(staged.box)) for staged in stage.outputs
+            ]
             yield from self.together(stored, busy)
         if entry.exchange is not None:
             name = entry.layer.output
@@ -85,10 +84,10 @@ class Counting:
             yield from self.together(self._store(entry, store), busy)
 
     def _pins(self, entry: LayerLayout) -> Iterator[Move]:
-        for name in entry.layer.inputs(self.graph):
+        for name in entry.layer.inputs(self.ctx.graph):
             place, first = self.layout.pinned.get(name, (None, -1))
             if place is not None and first == entry.slot:
-                yield self._move(name, self.main, place.memory, box_size(place.box))
+                yield self._move(name, self.ctx.main, place.memory, box_size(place.box))
 
     def together(self, moves: Iterable[Move], busy: Busy) -> list[Move]:
         """Moves of a cluster, side by side: each way counts once, at its whole bandwidth."""
@@ -98,13 +97,13 @@ class Counting:
                 self._add(busy, way, size, 1)
         return done
 
-    def _cores(self, entry: LayerLayout, turn: Round, stage: Stage, tiler: Tiler, busy: Busy) -> Iterator[Move]:
+    def _cores(self, entry: LayerLayout, turn: Round, stage: Stage, busy: Busy) -> Iterator[Move]:
         """The pieces of a round; the core that works most on an engine counts for it."""
         most: Busy = {}
         for number, box in enumerate(turn.boxes):
             if box_size(box):
                 own: Busy = {}
-                moves = list(self._piece(entry, number, box, stage, tiler, own))
+                moves = list(self._piece(entry, number, box, stage, own))
                 for move in moves:
                     self._add(own, move.way, move.size_bytes, len(turn.boxes))
                 most = {engine: max(most.get(engine, 0.0), own.get(engine, 0.0)) for engine in {**most, **own}}
@@ -115,23 +114,21 @@ class Counting:
     def _add(self, busy: Busy, way: Way, size_bytes: int, sharers: int) -> None:
         """Cycles of one dense move; inside one memory the vector engine copies."""
         source, destination = way
-        if source == destination == self.main:
+        if source == destination == self.ctx.main:
             return
         if source != destination:
-            engine = self.chip.link(source, destination).engine
-            cycles = transfer_cycles(self.chip, source, destination, size_bytes, sharers=sharers)
+            engine = self.ctx.chip.link(source, destination).engine
+            cycles = transfer_cycles(self.ctx.chip, source, destination, size_bytes, sharers=sharers)
         else:
-            engine, cycles = self.chip.vector.name, vector_cycles(self.chip, size_bytes // HALF_BYTES)
+            engine, cycles = self.ctx.chip.vector.name, vector_cycles(self.ctx.chip, size_bytes // HALF_BYTES)
         busy[engine] = busy.get(engine, 0.0) + cycles
 
-    def _piece(
-        self, entry: LayerLayout, number: int, box: Box, stage: Stage, tiler: Tiler, busy: Busy
-    ) -> Iterator[Move]:
+    def _piece(self, entry: LayerLayout, number: int, box: Box, stage: Stage, busy: Busy) -> Iterator[Move]:
         """Loads and stores of the tiles of one core's box in one round."""
         here = entry.residents[number]
         residents = Residents({name: place.box for name, place in here.items()}, self.layout.local.part)
-        tiles = tiler.tiles(entry.layer, box, residents, entry.room)
-        for tile in tile_fetches(self.chip, entry.layer, tiles, entry.room):
+        tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.room)
+        for tile in tile_fetches(self.ctx.chip, entry.layer, tiles, entry.room):
             for engine, cycles in tile.work.engine_cycles:
                 busy[engine] = busy.get(engine, 0.0) + cycles
             memory = {buffer.name: buffer.memory for buffer in tile.work.buffers}
@@ -168,7 +165,7 @@ class Counting:
             if box_size(owned):
                 yield self._move(store.tensor, here[store.tensor].memory, to.memory, box_size(owned))
         if store.buffer is not None:
-            yield self._move(store.tensor, store.buffer.memory, self.main, box_size(store.buffer.box))
+            yield self._move(store.tensor, store.buffer.memory, self.ctx.main, box_size(store.buffer.box))
 
     def _through(
         self, name: str, buffer: Place, givers: list[tuple[int, Place, Box]], takers: list[tuple[int, Place]]

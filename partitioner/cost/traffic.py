@@ -2,9 +2,9 @@
 
     Plan, Layout --rounds, stores, exchanges, moves, tiles--> Part, Part, ... --added up--> bytes by way, group, step
 
-The bytes are those that the lowered program moves; nothing is lowered. Without a `Tiler` the loads and stores of tiles
-are left out: what enters and leaves the main memory is exact all the same and costs next to nothing to find, which is
-what a search needs. Cycles of the engines come from the cost model.
+The bytes are those that the lowered program moves; nothing is lowered. Loads and stores of tiles can be left out: what
+enters and leaves the main memory is exact all the same and costs next to nothing to find, which is what a search needs.
+Cycles of the engines come from the cost model.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hw_models.chip import Chip
-from hw_models.routes import main_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.data_movement import Busy, Counting, Move, Way, sums
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
 from partitioner.memory.memory_plan import Layout, MoveLayout
-from partitioner.tiling.tiling import Tiler
 
 __all__ = ["Move", "Part", "Traffic", "Way", "layer_macs", "plan_traffic"]
 
@@ -121,13 +119,13 @@ def layer_macs(graph: Graph, layer: Layer) -> int:
     return sum(graph.op_by_name[name].macs for name in layer.ops)
 
 
-def plan_traffic(plan: Plan, layout: Layout, graph: Graph, chip: Chip, tiler: Tiler | None = None) -> Traffic:
+def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = True) -> Traffic:
     """What `plan` moves and computes when it is laid out as `layout` says.
 
-    With the `tiler` that laid it out every way is counted. Without one, loads and stores of tiles are left out: the
-    ways from and to the main memory, exchanges and moves remain.
+    Without `tiles`, their loads and stores are left out: the ways from and to the main memory, exchanges and moves
+    remain.
     """
-    count = Counting(layout, graph, chip, tiler, main_memory(chip))
+    graph, count = ctx.graph, Counting(ctx, layout, tiles)
     parts: list[Part] = []
     for position, (step, laid) in enumerate(zip(plan.steps, layout.steps, strict=True)):
         if isinstance(laid, MoveLayout):
@@ -144,7 +142,7 @@ def plan_traffic(plan: Plan, layout: Layout, graph: Graph, chip: Chip, tiler: Ti
             parts.append(Part(position, step.group, step.instance, name, moves, macs, size, tuple(busy.items())))
     values = {tensor.name: tensor.size_bytes for tensor in graph.tensors}
     macs_once = {layer.name: layer_macs(graph, layer) for group in plan.groups for layer in group.layers}
-    return Traffic(tuple(parts), count.main, values, macs_once)
+    return Traffic(tuple(parts), ctx.main, values, macs_once)
 
 
 def _merged(moves: Iterable[Move]) -> tuple[Move, ...]:

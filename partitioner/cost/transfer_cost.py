@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hw_models.chip import Chip
 from hw_models.cost import transfer_cycles, vector_cycles
-from hw_models.routes import main_memory
-from partitioner.ir.graph import Graph
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_count
 from partitioner.tiling.core_partition import load_cycles, store_cycles
 
@@ -23,19 +21,18 @@ MOST_RUNS = 16
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """Cycles of ways between the cores' `local` memory and the shared one, `staging`."""
+    """Cycles of ways between the cores' local memory and the shared one, the staging memory."""
 
-    graph: Graph
-    chip: Chip
-    local: str
-    staging: str
+    ctx: PlanContext
 
     def shared(self, name: str, boxes: Mapping[int, Box], needs: Sequence[Mapping[int, Box]]) -> float:
         """Storing a value in the shared memory and loading what each reader needs."""
-        tensor = self.graph.by_name[name]
-        store = store_cycles(self.chip, self.local, tensor, max(boxes.values(), key=box_size))
+        tensor = self.ctx.graph.by_name[name]
+        store = store_cycles(self.ctx.chip, self.ctx.local.memory, tensor, max(boxes.values(), key=box_size))
         return store + sum(
-            load_cycles(self.chip, self.local, tensor, max(need.values(), key=box_size)) for need in needs if need
+            load_cycles(self.ctx.chip, self.ctx.local.memory, tensor, max(need.values(), key=box_size))
+            for need in needs
+            if need
         )
 
     def moved(self, name: str, boxes: Mapping[int, Box], need: Mapping[int, Box]) -> float:
@@ -43,39 +40,48 @@ class Transfers:
         already."""
         if all(core in boxes and holds(boxes[core], box) for core, box in need.items()):
             return 0.0
-        item_bytes = self.graph.by_name[name].item_bytes
+        item_bytes = self.ctx.graph.by_name[name].item_bytes
         given: dict[int, dict[Box, None]] = {}
         taken: list[float] = []
         for core, box in need.items():
-            copied = vector_cycles(self.chip, box_size(common(boxes[core], box))) if core in boxes else 0.0
+            copied = vector_cycles(self.ctx.chip, box_size(common(boxes[core], box))) if core in boxes else 0.0
             parts = {
                 other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
             }
             if any(run_count(box_shape(box), _relative(part, box)) > MOST_RUNS for part in parts.values()):
-                taken.append(copied + self._link(self.staging, self.local, box_size(box) * item_bytes, 1))
+                taken.append(
+                    copied + self._link(self.ctx.staging, self.ctx.local.memory, box_size(box) * item_bytes, 1)
+                )
                 parts |= {core: common(boxes[core], box)} if core in boxes else {}
             else:
                 size = sum(box_size(part) for part in parts.values())
-                taken.append(copied + self._link(self.staging, self.local, size * item_bytes, len(parts)))
+                taken.append(
+                    copied + self._link(self.ctx.staging, self.ctx.local.memory, size * item_bytes, len(parts))
+                )
             for other, part in parts.items():
                 given.setdefault(other, {})[part] = None
         stored = (
-            self._link(self.local, self.staging, sum(map(box_size, _maximal(tuple(parts)))) * item_bytes, len(parts))
+            self._link(
+                self.ctx.local.memory,
+                self.ctx.staging,
+                sum(map(box_size, _maximal(tuple(parts)))) * item_bytes,
+                len(parts),
+            )
             for parts in given.values()
         )
-        return max(taken) + max(stored, default=0.0) + 3 * self.chip.assumed.sync_cycles
+        return max(taken) + max(stored, default=0.0) + 3 * self.ctx.chip.assumed.sync_cycles
 
     def main_cycles(self, size_bytes: int, readers: int) -> float:
         """What is added where a value of that size waits in the main memory: once there, and back for each reader."""
-        main = main_memory(self.chip)
-        if main == self.staging:
+        main = self.ctx.main
+        if main == self.ctx.staging:
             return 0.0
-        back = transfer_cycles(self.chip, main, self.staging, size_bytes)
-        return transfer_cycles(self.chip, self.staging, main, size_bytes) + readers * back
+        back = transfer_cycles(self.ctx.chip, main, self.ctx.staging, size_bytes)
+        return transfer_cycles(self.ctx.chip, self.ctx.staging, main, size_bytes) + readers * back
 
     def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
-        sharers = self.chip.cores_per_cluster
-        return transfer_cycles(self.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)
+        sharers = self.ctx.chip.cores_per_cluster
+        return transfer_cycles(self.ctx.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)
 
 
 def _relative(part: Box, whole: Box) -> Box:

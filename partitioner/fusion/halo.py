@@ -16,7 +16,8 @@ from math import ceil, inf, prod
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, transfer_cycles, vector_cycles
 from hw_models.errors import ChipError, size_text
-from hw_models.routes import main_memory, route, staging_memory
+from hw_models.routes import route, staging_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
 from partitioner.fusion.grouping import Allowed, BestSplit
 from partitioner.ir.layers import Layer
@@ -61,13 +62,11 @@ class HaloCost:
 
 
 def halo_cost(
-    footprints: Footprints,
+    ctx: PlanContext,
     layers: tuple[Layer, ...],
     tensor: str,
     axis: int,
     pieces: int,
-    chip: Chip,
-    local: str,
     *,
     on_cores: bool = False,
     quantum: int = 1,
@@ -75,8 +74,9 @@ def halo_cost(
     """The cost at `tensor`, the output of one of `layers`, when the group's output is cut in `pieces` along `axis`.
 
     `on_cores`: the pieces run on different cores at the same time and can exchange; instances follow each other and
-    cannot. `local` is the memory of a core in which values lie. Raises ChipError when the chip lacks a link to it.
+    cannot. Raises ChipError when the chip lacks a link to the cores' memory.
     """
+    footprints, chip, local, where = ctx.footprints, ctx.chip, ctx.local.memory, ctx.staging
     footprint = footprints.along(layers, axis)
     cut = cut_pieces(footprint.extent, (pieces,), quantum)
     before = _producers(footprints, layers, tensor)
@@ -89,8 +89,7 @@ def halo_cost(
     reread = sum(extra[v.tensor] * v.item_bytes for v in alone.values if v.external)
     size_bytes = prod(high - low for low, high in value.box) * value.item_bytes
     moved_bytes = int(totals(value.piece_bytes(cut), cut)[0])  # each piece reads its halo again
-    where = staging_memory(chip, local)
-    off = where if size_bytes <= chip.memory(where).size_bytes else main_memory(chip)
+    off = where if size_bytes <= chip.memory(where).size_bytes else ctx.main
     return HaloCost(
         tensor,
         pieces,
@@ -104,9 +103,11 @@ def halo_cost(
     )
 
 
-def halo_veto(footprints: Footprints, best_split: BestSplit, chip: Chip, local: str) -> Allowed:
+def halo_veto(ctx: PlanContext, best_split: BestSplit) -> Allowed:
     """For `group_layers_into_subgraphs`: says no where, at some value that alone connects the layers before it with
     those after it, a cut costs less than what instances would compute twice."""
+
+    footprints = ctx.footprints
 
     def allowed(layers: tuple[Layer, ...]) -> str | None:
         splitting = best_split(layers)
@@ -116,7 +117,7 @@ def halo_veto(footprints: Footprints, best_split: BestSplit, chip: Chip, local: 
             if count == 1 or footprints.along(layers, axis).is_linear:
                 continue
             for tensor in footprints.waists(layers):
-                cost = halo_cost(footprints, layers, tensor, axis, count, chip, local)
+                cost = halo_cost(ctx, layers, tensor, axis, count)
                 if cost.recomputed_macs > 0 and cost.choice == "cut":
                     return str(cost)
         return None

@@ -87,4 +87,8 @@ class PlanTarget(Protocol):
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         """What computing `box` of the layer's output needs. Defined for every box, whether it fits or not, that is
-        whole along `whole_axes`."""
+        whole along `whole_axes`.
+
+        Where the layer's access maps make its images independent (`partitioner.context.image_independence`), a box and
+        the same box of other images need the same: only the boxes of what is read at the result's own image differ, by
+        as many images. So it is asked for one of them alone, and so is `lower`."""

@@ -27,7 +27,9 @@ def refuse_late(walk: Walk, memory: str, items: Sequence[Item], packing: Packing
         f"value {_value(late)}",
         demand_bytes=max(peak, packing.offsets[late.name] + late.size_bytes),
         bound_bytes=capacity_bytes,
-        where=memory if memory != walk.local.memory or not walk.local.part else f"{memory} ({walk.local.part} buffer)",
+        where=memory
+        if memory != walk.ctx.local.memory or not walk.ctx.local.part
+        else f"{memory} ({walk.ctx.local.part} buffer)",
         levers=("more instances or smaller groups", f"a chip with more {memory}", *gaps),
         holders=holders_at(walk, live, slot),
     )

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from partitioner.context.plan_context import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, format_line, parse_lines
-from partitioner.memory.memory_plan_types import LayerLayout, Layout, LayoutOptions, Local, MoveLayout, Place, Store
+from partitioner.memory.memory_plan_types import LayerLayout, Layout, LayoutOptions, MoveLayout, Place, Store
 from partitioner.tiling.staging_rounds import Round, Stage, Staged
 
 __all__ = ["MOST_RANK", "format_layout", "parse_layout"]

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from partitioner.ir.graph import Graph
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import MOVES, Group, Plan, Step
 from partitioner.ir.regions import (
@@ -27,10 +26,9 @@ from partitioner.ir.regions import (
     joined,
     view_box,
 )
-from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan_types import SHARED, Local
+from partitioner.memory.memory_plan_types import SHARED
 from partitioner.tiling.buffer_aliasing import run_offset
-from partitioner.tiling.core_regions import CoreBoxes, Reads, core_boxes
+from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
 __all__ = ["Held", "Moved", "Slot", "Walk"]
 
@@ -77,13 +75,7 @@ class Moved:
 class Walk:
     """What is held while the steps are walked in order."""
 
-    graph: Graph
-    chip: Chip
-    target: PlanTarget
-    reads: Reads
-    local: Local
-    main: str
-    staging: str
+    ctx: PlanContext
     plan: Plan
     slot: int = 0
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
@@ -122,29 +114,29 @@ class Walk:
             self.items[held.item][1] = max(self.items[held.item][1], slot)
 
     def keep_in_main(self, name: str) -> Held:
-        box = full_box(self.graph.by_name[name].shape)
-        held = Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: box})
+        box = full_box(self.ctx.graph.by_name[name].shape)
+        held = Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: box})
         self.values.setdefault(name, []).append(held)
         return held
 
     def _bytes(self, name: str, box: Box) -> int:
-        return box_size(box) * self.graph.by_name[name].item_bytes
+        return box_size(box) * self.ctx.graph.by_name[name].item_bytes
 
     def _keep_shared(self, name: str, box: Box, slot: int) -> Held:
-        key = self.keep(name, self.staging, slot, self._bytes(name, box))
-        return Held(name, self.staging, key, {SHARED: (0, box)}, {SHARED: box})
+        key = self.keep(name, self.ctx.staging, slot, self._bytes(name, box))
+        return Held(name, self.ctx.staging, key, {SHARED: (0, box)}, {SHARED: box})
 
     def _keep_local(self, name: str, boxes: Mapping[int, Box], owned: Mapping[int, Box], slot: int) -> Held:
         size = max((self._bytes(name, box) for box in boxes.values()), default=0)
-        key = self.keep(name, self.local.memory, slot, size)
-        return Held(name, self.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned))
+        key = self.keep(name, self.ctx.local.memory, slot, size)
+        return Held(name, self.ctx.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned))
 
     def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> Held | tuple[Held, ...]:
         """Where the cores find what they need of a value: in their own memories, or in shared ones."""
         if (*reader, name) in self.moved:
             return self.moved.pop((*reader, name))
         for held in self.values.get(name, ()):
-            if held.memory == self.local.memory and all(
+            if held.memory == self.ctx.local.memory and all(
                 core in held.boxes and holds(held.boxes[core][1], box) for core, box in needs.items()
             ):
                 return held
@@ -153,10 +145,10 @@ class Walk:
         shared = tuple(
             held
             for held in self.values.get(name, ())
-            if held.memory != self.local.memory
+            if held.memory != self.ctx.local.memory
             and any(box_size(common(box, held.owned[SHARED])) for box in needs.values())
         )
-        for memory in (self.staging, self.main):
+        for memory in (self.ctx.staging, self.ctx.main):
             there = tuple(held for held in shared if held.memory == memory)
             if there and all(
                 sum(box_size(common(box, held.owned[SHARED])) for held in there) >= box_size(box)
@@ -174,15 +166,15 @@ class Walk:
     def core_boxes(self, step: Step, group: Group) -> tuple[CoreBoxes, ...]:
         key = (step.group, step.instance)
         if key not in self.boxes:
-            self.boxes[key] = core_boxes(self.graph, group, self.runs[key], self.reads, self.target, self.chip)
+            self.boxes[key] = core_boxes(self.ctx, group, self.runs[key])
         return self.boxes[key]
 
     def _view(self, step: Step, group: Group) -> None:
         """Other names for what is held of the source."""
         layer = group.layers[0]
-        op = layer.anchor(self.graph)
+        op = layer.anchor(self.ctx.graph)
         for held in self.values.get(op.inputs[0], ()):
-            if held.memory == self.main:
+            if held.memory == self.ctx.main:
                 self.keep_in_main(layer.output)
                 continue
             boxes = {
@@ -194,10 +186,13 @@ class Walk:
 
     def _renamed(self, step: Step, source: str, layer: Layer, box: Box) -> Box:
         """The box of a view that holds exactly the elements of a box of its source."""
-        op = layer.anchor(self.graph)
-        shape, whole = self.graph.by_name[layer.output].shape, self.graph.by_name[source].shape
+        op = layer.anchor(self.ctx.graph)
+        shape, whole = self.ctx.graph.by_name[layer.output].shape, self.ctx.graph.by_name[source].shape
         renamed = view_box(shape, whole, box)
-        if box_size(renamed) != box_size(box) or input_boxes(self.graph, op, {layer.output: renamed})[source] != box:
+        if (
+            box_size(renamed) != box_size(box)
+            or input_boxes(self.ctx.graph, op, {layer.output: renamed})[source] != box
+        ):
             raise PlanError(f"view {step.group}", needs="whole parts of its source under another name", has=str(box))
         return renamed
 
@@ -216,20 +211,22 @@ class Walk:
             if any(box_size(common(box, owned)) for box in needs.values() for owned in held.owned.values())
         )
         for held in sources:
-            if held.memory == self.main:
-                raise PlanError(f"{step.kind} of {name}", needs=f"parts in {self.staging} or closer", has=self.main)
+            if held.memory == self.ctx.main:
+                raise PlanError(
+                    f"{step.kind} of {name}", needs=f"parts in {self.ctx.staging} or closer", has=self.ctx.main
+                )
             self._touch(held, slot)
         across = any(
-            held.memory == self.local.memory and core != reader_core and box_size(common(box, owned))
+            held.memory == self.ctx.local.memory and core != reader_core and box_size(common(box, owned))
             for held in sources
             for core, owned in held.owned.items()
             for reader_core, box in needs.items()
         )
         buffer = None
         if across:
-            kept = (held for held in sources if held.memory == self.local.memory)
+            kept = (held for held in sources if held.memory == self.ctx.local.memory)
             union = joined(tuple(owned for held in kept for owned in held.owned.values()))
-            buffer = (self.keep(f"{name}.buffer", self.staging, slot, self._bytes(name, union)), union)
+            buffer = (self.keep(f"{name}.buffer", self.ctx.staging, slot, self._bytes(name, union)), union)
         to = self._keep_local(name, needs, needs, slot)
         self.moved[(*reader, name)] = to
         return Moved(step, slot, to, sources, buffer)
@@ -239,17 +236,17 @@ class Walk:
         exchanged = frozenset(exchange.tensor for exchange in group.exchanges if not exchange.scope)
         spilled = {exchange.tensor: exchange.scope for exchange in group.exchanges if exchange.scope}
         scopes = {**dict(step.exports), group.output: step.scope}
-        outputs = group.outputs(self.graph)
+        outputs = group.outputs(self.ctx.graph)
         slots, after = self._slots(group, exchanged, outputs, scopes, cores)
         last = self._last_reads(group, slots)
         local, sources = self._inputs(step, group, cores, last)
         result: list[Slot] = []
         for layer in group.layers:
             name = layer.output
-            empty = empty_box(len(self.graph.by_name[name].shape))
+            empty = empty_box(len(self.ctx.graph.by_name[name].shape))
             boxes = tuple(part.computed.get(name, empty) for part in cores)
             read_by_none = not any(map(box_size, boxes))  # readers leave this part of it out, as a slice may
-            if layer.anchor(self.graph).kind == "view":
+            if layer.anchor(self.ctx.graph).kind == "view":
                 if not read_by_none:
                     self._inner_view(layer, step.binding.cores, cores, local, sources)
                 continue
@@ -258,18 +255,18 @@ class Walk:
                 continue
             owned = tuple(part.owned.get(name, empty) for part in cores)
             entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
-            scope = scopes.get(name, self.local.memory) if name in outputs else self.local.memory
+            scope = scopes.get(name, self.ctx.local.memory) if name in outputs else self.ctx.local.memory
             done = after.get(name, entry.slot)
-            if name not in spilled and (scope == self.local.memory or _stays(name, cores)):
+            if name not in spilled and (scope == self.ctx.local.memory or _stays(name, cores)):
                 local[name] = self._stay(entry, cores, owned)
                 self._touch(local[name], max(last.get(name, entry.slot), done))
             if name in exchanged:
                 union = joined(boxes)
                 size = self._bytes(name, union)
-                entry.exchange = (self.keep(f"{name}.exchange", self.staging, entry.slot + 1, size), union)
+                entry.exchange = (self.keep(f"{name}.exchange", self.ctx.staging, entry.slot + 1, size), union)
             if name in outputs:
                 self._leave(entry, name, scope, owned, local, done)
-            read = {name}.union(*(self.reads(layer, box) for box in boxes if box_size(box)))
+            read = {name}.union(*(self.ctx.reads(layer, box) for box in boxes if box_size(box)))
             entry.local = {tensor: held for tensor, held in local.items() if tensor in read}
             entry.sources = {tensor: held for tensor, held in sources.items() if tensor in read}
             if name in spilled:
@@ -283,7 +280,7 @@ class Walk:
         """Where the group finds what it reads from outside: in local memories, in shared ones. Held until last read."""
         local: dict[str, Held] = {}
         sources: dict[str, tuple[Held, ...]] = {}
-        for name in group.inputs(self.graph):
+        for name in group.inputs(self.ctx.graph):
             each = zip(step.binding.cores, cores, strict=True)
             found = self.find(
                 name,
@@ -312,10 +309,10 @@ class Walk:
     def _spill(self, entry: Slot, scope: str, last: int) -> Held:
         """A value of the group that no core keeps goes to a shared memory and is read from there."""
         name = entry.layer.output
-        if scope == self.main:
+        if scope == self.ctx.main:
             self.stored.add(name)
-            box = full_box(self.graph.by_name[name].shape)
-            held = Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
+            box = full_box(self.ctx.graph.by_name[name].shape)
+            held = Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
         else:
             held = self._keep_shared(name, joined(entry.boxes), entry.slot)
             self._touch(held, last)
@@ -326,13 +323,13 @@ class Walk:
         self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, Held], slot: int
     ) -> None:
         """An output of the group goes to its scope, directly or from the local memories where it is needed too."""
-        if scope == self.local.memory:
+        if scope == self.ctx.local.memory:
             self.values.setdefault(name, []).append(local[name])
             return
         whole = joined(owned)
-        if scope == self.main:
+        if scope == self.ctx.main:
             self.stored.add(name)
-            held = next((h for h in self.values.get(name, ()) if h.memory == self.main), None)
+            held = next((h for h in self.values.get(name, ()) if h.memory == self.ctx.main), None)
             if held is None:
                 held = self.keep_in_main(name)
                 held.owned[SHARED] = whole
@@ -345,7 +342,11 @@ class Walk:
         if name not in local:
             entry.destination = held
             return
-        buffer = self.keep(f"{name}.store", self.staging, slot, self._bytes(name, whole)) if scope == self.main else ""
+        buffer = (
+            self.keep(f"{name}.store", self.ctx.staging, slot, self._bytes(name, whole))
+            if scope == self.ctx.main
+            else ""
+        )
         entry.stores.append((held, owned, buffer))
 
     def _slots(
@@ -362,13 +363,13 @@ class Walk:
         for layer in group.layers:
             name = layer.output
             slots[name] = self.slot
-            if layer.anchor(self.graph).kind == "view":
+            if layer.anchor(self.ctx.graph).kind == "view":
                 continue
             self.slot += 1
             if name in exchanged:
                 after[name] = self.slot
                 self.slot += 1
-            if name in outputs and _stays(name, cores) and scopes.get(name) != self.local.memory:
+            if name in outputs and _stays(name, cores) and scopes.get(name) != self.ctx.local.memory:
                 after[name] = self.slot
                 self.slot += 1
         return slots, after
@@ -377,9 +378,9 @@ class Walk:
         """The last slot in which each value is read inside the group; what a view renames is read when the view is."""
         last: dict[str, int] = {}
         for layer in reversed(group.layers):
-            view = layer.anchor(self.graph).kind == "view"
+            view = layer.anchor(self.ctx.graph).kind == "view"
             slot = last.get(layer.output, slots[layer.output]) if view else slots[layer.output]
-            for name in layer.inputs(self.graph):
+            for name in layer.inputs(self.ctx.graph):
                 last[name] = max(last.get(name, 0), slot)
         return last
 
@@ -392,14 +393,14 @@ class Walk:
         sources: dict[str, tuple[Held, ...]],
     ) -> None:
         """A view inside a group: the same bytes of the local memories, or of the shared places, under its name."""
-        source, name = layer.anchor(self.graph).inputs[0], layer.output
+        source, name = layer.anchor(self.ctx.graph).inputs[0], layer.output
         if source not in local:
             step = Step("view", layer.name, 0, (), "", self.plan.steps[0].binding)
             renamed = []
             for held in sources[source]:
-                if held.memory == self.main:
-                    box = full_box(self.graph.by_name[name].shape)
-                    renamed.append(Held(name, self.main, "", {SHARED: (0, box)}, {SHARED: box}))
+                if held.memory == self.ctx.main:
+                    box = full_box(self.ctx.graph.by_name[name].shape)
+                    renamed.append(Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: box}))
                 else:
                     start, box = held.boxes[SHARED]
                     box = self._renamed(step, source, layer, box)
@@ -412,19 +413,19 @@ class Walk:
             if name not in part.computed:
                 continue
             box = part.computed[name]
-            read = self.reads(layer, box)[source]
+            read = self.ctx.reads(layer, box)[source]
             start, whole = held.boxes[core]
             run = run_offset(whole, read)
             if run is None or box_size(read) != box_size(box):
                 raise PlanError(
                     f"view {layer.name}", needs="whole parts of its source under another name", has=str(read)
                 )
-            boxes[core] = (start + run * self.graph.by_name[name].item_bytes, box)
+            boxes[core] = (start + run * self.ctx.graph.by_name[name].item_bytes, box)
         owned = {core: part.owned[name] for core, part in zip(ids, cores, strict=True) if name in part.owned}
         local[name] = Held(name, held.memory, held.item, boxes, owned)
 
     def _note_pinned(self, layer: Layer, slot: int) -> None:
-        for name in layer.inputs(self.graph):
+        for name in layer.inputs(self.ctx.graph):
             if name in self.plan.pinned:
                 self.pinned.setdefault(name, [slot, slot])[1] = slot
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, Holder
-from hw_models.routes import main_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 
 __all__ = ["held_throughout", "main_refusal", "require_main_room", "roots"]
 
 
-def require_main_room(graph: Graph, chip: Chip) -> None:
+def require_main_room(ctx: PlanContext) -> None:
     """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""
+    graph = ctx.graph
     named = roots(graph)
     ends = {named[name] for name in graph.outputs}
     kept = [t.name for t in graph.tensors if t.constant or t.name in graph.inputs or t.name in ends]
     demand_bytes = sum(graph.by_name[name].size_bytes for name in kept)
-    if demand_bytes > chip.memory(main_memory(chip)).size_bytes:
-        raise main_refusal(graph, chip, demand_bytes, held_throughout(graph, kept))
+    if demand_bytes > ctx.chip.memory(ctx.main).size_bytes:
+        raise main_refusal(ctx, demand_bytes, held_throughout(graph, kept))
 
 
 def roots(graph: Graph) -> Mapping[str, str]:
@@ -41,14 +41,14 @@ def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:
     return [Holder(name, graph.by_name[name].size_bytes, "the start", "the end") for name in names]
 
 
-def main_refusal(graph: Graph, chip: Chip, demand_bytes: int, holders: Iterable[Holder]) -> DoesNotFit:
+def main_refusal(ctx: PlanContext, demand_bytes: int, holders: Iterable[Holder]) -> DoesNotFit:
     """More than the main memory has, and who would hold it."""
-    main = main_memory(chip)
+    graph, main = ctx.graph, ctx.main
     largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
     return DoesNotFit(
         f"graph {graph.name} (largest tensor {largest.name})",
         demand_bytes=demand_bytes,
-        bound_bytes=chip.memory(main).size_bytes,
+        bound_bytes=ctx.chip.memory(main).size_bytes,
         where=main,
         levers=("a smaller batch", f"a chip with more {main}"),
         holders=tuple(holders),

@@ -8,17 +8,13 @@ an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from hw_models.routes import main_memory, staging_memory
-from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
-from partitioner.ir.target import PlanTarget
 from partitioner.memory.fit_diagnostics import holders_at, refuse_late
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
@@ -28,7 +24,6 @@ from partitioner.memory.memory_plan_types import (
     LayerLayout,
     Layout,
     LayoutOptions,
-    Local,
     MoveLayout,
     Place,
     Store,
@@ -37,7 +32,7 @@ from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pac
 from partitioner.tiling.buffer_aliasing import Residents, Room
 from partitioner.tiling.core_partition import cut_quanta
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
-from partitioner.tiling.tiling import Tiler, part_bytes, part_start, place_of
+from partitioner.tiling.tiling import require_tile, workspace_bytes
 
 __all__ = [
     "FOR_SCHEDULING",
@@ -46,12 +41,10 @@ __all__ = [
     "LayerLayout",
     "Layout",
     "LayoutOptions",
-    "Local",
     "MoveLayout",
     "Place",
     "Store",
     "lay_out",
-    "local_part",
     "walked",
 ]
 
@@ -68,68 +61,51 @@ ROOM_APART = 1
 """Likewise tile buffers, of values that end or begin in the layer beside."""
 
 
-def lay_out(
-    plan: Plan,
-    graph: Graph,
-    chip: Chip,
-    target: PlanTarget,
-    tiler: Tiler | None = None,
-    options: LayoutOptions = PLAIN,
-) -> Layout:
-    """Places for all that a plan holds.
+class _Known(dict[tuple[object, ...], Layout]):
+    """Layouts of one compilation, by groups, steps, pinned constants and options."""
+
+
+def lay_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
+    """Places for all that a plan holds. Made once a compilation: who asks again for the same is given the same.
 
     Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
-    tiler = tiler or Tiler.of(graph, target, chip)
-    return _placed(walked(plan, graph, chip, target, tiler, options.in_main), tiler, options)
+    known = ctx.memo(_Known)
+    key = (plan.groups, plan.steps, plan.pinned, options)
+    if key not in known:
+        known[key] = _placed(walked(plan, ctx, options.in_main), options)
+    return known[key]
 
 
-def walked(
-    plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, tiler: Tiler, in_main: tuple[str, ...] = ()
-) -> Walk:
+def walked(plan: Plan, ctx: PlanContext, in_main: tuple[str, ...] = ()) -> Walk:
     """What all steps of a plan hold where and for how long; `in_main` as in LayoutOptions. Raises PlanError."""
-    local = local_part((layer for group in plan.groups for layer in group.layers), graph, chip, target)
-    main = main_memory(chip)
-    staging = staging_memory(chip, local.memory) if local.memory else main
-    walk = Walk(graph, chip, target, tiler.reads, local, main, staging, plan)
-    for name in (*graph.inputs, *in_main):
+    walk = Walk(ctx, plan)
+    for name in (*ctx.graph.inputs, *in_main):
         walk.keep_in_main(name)
     for step in plan.steps:
         walk.add(step)
     return walk
 
 
-def local_part(layers: Iterable[Layer], graph: Graph, chip: Chip, target: PlanTarget) -> Local:
-    """The memory and part in which the target leaves results of tiles; empty where the layers compute nothing."""
-    for layer in layers:
-        if layer.anchor(graph).kind != "view":
-            work = target.work(graph, layer, full_box(graph.by_name[layer.output].shape), chip)
-            buffer = next(b for b in work.buffers if b.name == work.output)
-            return Local(*place_of(chip, buffer.memory, buffer.part))
-    return Local("", "")
-
-
-def _placed(walk: Walk, tiler: Tiler, options: LayoutOptions) -> Layout:
+def _placed(walk: Walk, options: LayoutOptions) -> Layout:
     """Offsets for all items, then rounds and tiles in what is left."""
-    chip, graph = walk.chip, walk.graph
+    ctx, chip, graph = walk.ctx, walk.ctx.chip, walk.ctx.graph
     pins: dict[str, str] = {}
     for name, (first, last) in walk.pinned.items():
         size = graph.by_name[name].size_bytes
-        key = walk.keep(name, walk.staging, first, size)
+        key = walk.keep(name, walk.ctx.staging, first, size)
         walk.items[key][1] = last
         pins[name] = key
-    items: dict[str, list[Item]] = {memory: [] for memory in (walk.local.memory, walk.staging)}
+    items: dict[str, list[Item]] = {memory: [] for memory in (walk.ctx.local.memory, walk.ctx.staging)}
     for key, (first, last, size) in walk.items.items():
         items[walk.memory[key]].append(Item(key, first, last, size))
-    start = part_start(chip, walk.local.memory, walk.local.part) if walk.local.memory else 0
-    bound = part_bytes(chip, walk.local.memory, walk.local.part) if walk.local.memory else 0
     offsets: dict[str, int] = {}
     gaps: dict[str, dict[int, tuple[int, int]]] = {}
     peaks: dict[str, int] = {}
     for memory, capacity, wanted in (
-        (walk.local.memory, bound, _wanted(walk, tiler)),
-        (walk.staging, chip.memory(walk.staging).size_bytes, {}),
+        (ctx.local.memory, ctx.local_bytes, _wanted(walk)),
+        (walk.ctx.staging, chip.memory(walk.ctx.staging).size_bytes, {}),
     ):
         if not memory:
             continue
@@ -138,9 +114,9 @@ def _placed(walk: Walk, tiler: Tiler, options: LayoutOptions) -> Layout:
         refuse_late(walk, memory, items[memory], packing, capacity)
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
-        clear = ROOM_APART if options.buffers_apart and memory == walk.local.memory else 0
+        clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
-    places = _Places(walk, offsets, start)
+    places = _Places(walk, offsets)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
     for step in walk.steps:
         if isinstance(step, Moved):
@@ -148,35 +124,35 @@ def _placed(walk: Walk, tiler: Tiler, options: LayoutOptions) -> Layout:
             continue
         layouts = []
         for entry in step:
-            gap = gaps.get(walk.local.memory, {}).get(entry.slot, (0, bound))
-            room = {(walk.local.memory, walk.local.part): (gap[0] + start, gap[1])}
-            staging = gaps[walk.staging].get(entry.slot, (0, chip.memory(walk.staging).size_bytes))
+            gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
+            room = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
+            staging = gaps[walk.ctx.staging].get(entry.slot, (0, chip.memory(walk.ctx.staging).size_bytes))
             try:
-                layouts.append(_layer(walk, places, entry, room, staging, tiler, options.rounds_ahead))
+                layouts.append(_layer(walk, places, entry, room, staging, options.rounds_ahead))
             except DoesNotFit as error:
                 there = items.get(error.where.split(" ")[0], ())
                 raise error.held_by(holders_at(walk, there, entry.slot)) from error
         steps.append(tuple(layouts))
     pinned = {
-        name: (Place(walk.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
+        name: (Place(walk.ctx.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
         for name, key in pins.items()
     }
     item_bytes = {tensor.name: tensor.item_bytes for tensor in graph.tensors}
     stored = frozenset(walk.stored)
-    return Layout(tuple(steps), stored, pinned, walk.local, walk.staging, peaks, item_bytes, options)
+    return Layout(tuple(steps), stored, pinned, ctx.local, ctx.staging, peaks, item_bytes, options)
 
 
-def _wanted(walk: Walk, tiler: Tiler) -> dict[int, int]:
+def _wanted(walk: Walk) -> dict[int, int]:
     """Bytes of workspace that each layer would use if all of the local memory were free, at most half of it."""
-    if not any(walk.memory[key] == walk.local.memory for key in walk.items):
+    if not any(walk.memory[key] == walk.ctx.local.memory for key in walk.items):
         return {}
-    half = part_bytes(walk.chip, walk.local.memory, walk.local.part) // 2
+    half = walk.ctx.local_bytes // 2
     wanted: dict[int, int] = {}
     for step in walk.steps:
         for entry in step if isinstance(step, list) else ():
             number = max(range(len(entry.boxes)), key=lambda n: box_size(entry.boxes[n]))
             residents = _residents(walk, entry, entry.step.binding.cores[number])
-            used = tiler.workspace(entry.layer, entry.boxes[number], residents, walk.local.memory, walk.local.part)
+            used = workspace_bytes(walk.ctx, entry.layer, entry.boxes[number], residents)
             wanted[entry.slot] = min(half, used)
     return wanted
 
@@ -210,17 +186,16 @@ class _Places:
 
     walk: Walk
     offsets: Mapping[str, int]
-    start: int
 
     def of(self, held: Held, core: int) -> Place:
         begin, box = held.boxes[core]
         if not held.item:
             return Place(held.memory, 0, box)
-        base = self.start if held.memory == self.walk.local.memory else 0
+        base = self.walk.ctx.local_start_bytes if held.memory == self.walk.ctx.local.memory else 0
         return Place(held.memory, base + self.offsets[held.item] + begin, box)
 
     def buffer(self, entry: tuple[str, Box]) -> Place:
-        return Place(self.walk.staging, self.offsets[entry[0]], entry[1])
+        return Place(self.walk.ctx.staging, self.offsets[entry[0]], entry[1])
 
     def move(self, move: Moved) -> MoveLayout:
         targets = tuple((core, self.of(move.to, core)) for core in move.to.boxes)
@@ -236,24 +211,22 @@ class _Places:
 
 def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
     boxes = {name: held.boxes[core][1] for name, held in entry.local.items() if core in held.boxes}
-    return Residents(boxes, walk.local.part)
+    return Residents(boxes, walk.ctx.local.part)
 
 
-def _layer(
-    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], tiler: Tiler, ahead: bool
-) -> LayerLayout:
-    graph, chip, layer, ids = walk.graph, walk.chip, entry.layer, entry.step.binding.cores
+def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool) -> LayerLayout:
+    ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
     destination = places.of(entry.destination, SHARED) if entry.destination else None
 
     def staged(name: str) -> bool:
         if graph.by_name[name].constant:
             return name not in walk.plan.pinned
-        return any(place.memory == walk.main for place in sources.get(name, ()))
+        return any(place.memory == walk.ctx.main for place in sources.get(name, ()))
 
-    to_main = destination is not None and destination.memory == walk.main
-    stager = Stager(graph, layer, chip, walk.reads, walk.staging, staged, to_main, staging[1])
-    small = min(staging[1], chip.memory(walk.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
+    to_main = destination is not None and destination.memory == walk.ctx.main
+    stager = Stager(ctx, layer, staged, to_main, staging[1])
+    small = min(staging[1], ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
     try:
         rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
     except DoesNotFit:
@@ -262,7 +235,7 @@ def _layer(
         residents = _residents(walk, entry, core)
         for turn in rounds:
             if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                tiler.require(layer, turn.boxes[number], residents, room)
+                require_tile(ctx, layer, turn.boxes[number], residents, room)
     return LayerLayout(
         group=entry.step.group,
         instance=entry.step.instance,
@@ -281,7 +254,7 @@ def _layer(
                 held.tensor,
                 owned,
                 places.of(held, SHARED),
-                Place(walk.staging, places.offsets[buffer], joined(owned)) if buffer else None,
+                Place(walk.ctx.staging, places.offsets[buffer], joined(owned)) if buffer else None,
             )
             for held, owned, buffer in entry.stores
         ),
@@ -293,13 +266,13 @@ def _layer(
 
 def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
     """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
-    graph, chip, target, layer = walk.graph, walk.chip, walk.target, entry.layer
+    ctx, layer = walk.ctx, entry.layer
     shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
     box = entry.step.box if shared else max(entry.boxes, key=box_size)
-    wide = cut_quanta(graph, layer, box, target, chip)
+    wide = cut_quanta(ctx, layer, box)
     if shared:
         return shared_rounds(stager, box, entry.step.binding.pieces, wide)
     try:
         return own_rounds(stager, entry.boxes, wide)
     except DoesNotFit:
-        return own_rounds(stager, entry.boxes, target.quanta(graph, layer))
+        return own_rounds(stager, entry.boxes, ctx.target.quanta(ctx.graph, layer))

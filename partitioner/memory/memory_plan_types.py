@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from partitioner.context.plan_context import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import Room
@@ -22,7 +23,6 @@ __all__ = [
     "LayerLayout",
     "Layout",
     "LayoutOptions",
-    "Local",
     "MoveLayout",
     "Place",
     "Store",
@@ -106,14 +106,6 @@ class MoveLayout:
     targets: tuple[tuple[int, Place], ...]
     sources: tuple[tuple[int, Place, Box], ...]
     buffer: Place | None
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """The cores' memory that tensors can stay in, and the physical part of it."""
-
-    memory: str
-    part: str
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def spill_one(
     """The group with one more value spilled, of those that were held when its layout refused; None where that cannot
     help. Values without an exchange of their own are computed in `pieces`, as the group's output is."""
     memory = refusal.where.split(" ")[0]
-    beyond = {walk.local.memory: walk.staging, walk.staging: walk.main}.get(memory, memory)
+    beyond = {walk.ctx.local.memory: walk.ctx.staging, walk.ctx.staging: walk.ctx.main}.get(memory, memory)
     if beyond == memory or sum(exchange.scope != "" for exchange in group.exchanges) >= MOST_SPILLS:
         return None
     values = _victims(walk, group, memory, {holder.name for holder in refusal.holders})
@@ -58,12 +58,12 @@ def spill_one(
         f"{policy}: {size_text(chosen.size_bytes)} on a core, held for {chosen.liveness} slots, used in "
         f"{len(chosen.slots)}; {size_text(missing)} of {refusal.where} missing for {refusal.who}"
     )
-    return _spilled(walk.graph, group, name, pieces, beyond), Decision(name, f"spilled to {beyond}", reason)
+    return _spilled(walk.ctx.graph, group, name, pieces, beyond), Decision(name, f"spilled to {beyond}", reason)
 
 
 def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[str, Value]:
     """By tensor the values inside a group that were held; of several instances the first stands for all."""
-    inner = {layer.output for layer in group.layers} - set(group.outputs(walk.graph))
+    inner = {layer.output for layer in group.layers} - set(group.outputs(walk.ctx.graph))
     found: dict[str, Value] = {}
     for key, value in held_values(walk, memory).items():
         name = key.rpartition("#")[0]

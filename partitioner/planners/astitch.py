@@ -13,21 +13,18 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError, size_text
-from hw_models.routes import main_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step
 from partitioner.ir.regions import full_box
-from partitioner.ir.target import PlanTarget
 from partitioner.ir.value_lifetimes import activations
 from partitioner.memory.memory_plan import LayoutOptions, lay_out
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
-from partitioner.tiling.tiling import Tiler
 
 __all__ = ["COMPUTE_BOUND_KINDS", "neighbours", "stitched"]
 
@@ -35,10 +32,10 @@ COMPUTE_BOUND_KINDS = frozenset(["conv", "matmul"])
 """Anchors that multiply: their layers are never stitched."""
 
 
-def stitched(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+def stitched(ctx: PlanContext) -> Plan:
     """Level `astitch`."""
-    layers, decisions = group_layers(graph, target.can_trail)
-    stitcher = _Stitcher(graph, chip, target, layers, Tiler.of(graph, target, chip), list(decisions))
+    graph, chip, layers = ctx.graph, ctx.chip, ctx.layers
+    stitcher = _Stitcher(ctx, list(ctx.layer_decisions))
     parts = [part for members in neighbours(graph, layers) for part in stitcher.parts(members)]
     chosen = [parts[index] for index in _order(graph, layers, [members for members, _, _ in parts])]
     groups, steps = [group for _, group, _ in chosen], [step for _, _, step in chosen]
@@ -146,11 +143,7 @@ Part = tuple[tuple[int, ...], Group, Step]
 class _Stitcher:
     """Sets of layers become groups that fit."""
 
-    graph: Graph
-    chip: Chip
-    target: PlanTarget
-    layers: Sequence[Layer]
-    tiler: Tiler
+    ctx: PlanContext
     decisions: list[Decision]
     known: dict[tuple[object, ...], tuple[Binding, float]] = field(default_factory=dict)
 
@@ -158,18 +151,18 @@ class _Stitcher:
         """One group, or several where it does not fit or has views whose names leave it."""
         if len(members) == 1:
             return [self._alone(members[0])]
-        group = Group(self.layers[members[0]].name, tuple(self.layers[i] for i in members))
-        leaving = set(group.outputs(self.graph))
+        group = Group(self.ctx.layers[members[0]].name, tuple(self.ctx.layers[i] for i in members))
+        leaving = set(group.outputs(self.ctx.graph))
         for position, member in enumerate(members):
-            layer = self.layers[member]
-            if layer.anchor(self.graph).kind == "view" and layer.output in leaving:
+            layer = self.ctx.layers[member]
+            if layer.anchor(self.ctx.graph).kind == "view" and layer.output in leaving:
                 halves = (members[:position], (member,), members[position + 1 :])
                 return [part for half in halves for part in self._connected(half)]
         try:
             step, reason = self._bound(group)
         except PlanError as error:
             middle = len(members) // 2
-            at = self.layers[members[middle]].name
+            at = self.ctx.layers[members[middle]].name
             self.decisions.append(
                 Decision(group.name, f"{len(members)} layers not stitched: cut before {at}", error.line)
             )
@@ -179,10 +172,10 @@ class _Stitcher:
 
     def _connected(self, members: tuple[int, ...]) -> list[Part]:
         """Parts of a set of which some layers may no longer read each other."""
-        inside = {self.layers[i].output: i for i in members}
+        inside = {self.ctx.layers[i].output: i for i in members}
         home = {i: i for i in members}
         for i in members:
-            for name in activations(self.graph, self.layers[i]):
+            for name in activations(self.ctx.graph, self.ctx.layers[i]):
                 if name in inside and home[inside[name]] != home[i]:
                     gone, stays = home[i], home[inside[name]]
                     home.update({k: stays for k, v in home.items() if v == gone})
@@ -190,18 +183,17 @@ class _Stitcher:
         return [part for members_of in sets.values() for part in self.parts(members_of)]
 
     def _alone(self, index: int) -> Part:
-        layer = self.layers[index]
-        main = main_memory(self.chip)
+        layer = self.ctx.layers[index]
         group = Group(layer.name, (layer,))
-        if layer.anchor(self.graph).kind == "view":
-            return (index,), group, view_step(self.graph, layer, main)
-        step, reason = bound_step(self.graph, layer, main, self.target, self.chip, self.known)
+        if layer.anchor(self.ctx.graph).kind == "view":
+            return (index,), group, view_step(self.ctx.graph, layer, self.ctx.main)
+        step, reason = bound_step(self.ctx, layer, self.ctx.main, self.known)
         self.decisions.append(reason)
         return (index,), group, step
 
     def _bound(self, group: Group) -> tuple[Step, Decision]:
         """The group on the cores that make all its layers soonest. Raises PlanError, most often DoesNotFit."""
-        graph, main = self.graph, main_memory(self.chip)
+        graph, main = self.ctx.graph, self.ctx.main
         outputs = group.outputs(graph)
         exports = tuple((name, main) for name in outputs if name != group.output)
         box = full_box(graph.by_name[group.output].shape)
@@ -209,9 +201,9 @@ class _Stitcher:
         step = min(
             (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
         )
-        alone = Plan(graph.name, "alone", graph.hash, self.chip.hash, 1, (group,), (step,), ())
+        alone = Plan(graph.name, "alone", graph.hash, self.ctx.chip.hash, 1, (group,), (step,), ())
         options = LayoutOptions(in_main=tuple(name for name in group.inputs(graph) if name not in graph.inputs))
-        layout = lay_out(alone, graph, self.chip, self.target, self.tiler, options)
+        layout = lay_out(alone, self.ctx, options)
         inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)
         local, pieces = layout.local.memory, list(step.binding.pieces)
         reason = (
@@ -222,23 +214,22 @@ class _Stitcher:
 
     def _bindings(self, group: Group) -> list[Binding]:
         """What is best for any of the layers whose output has as many axes as the group's."""
-        rank = len(self.graph.by_name[group.output].shape)
+        rank = len(self.ctx.graph.by_name[group.output].shape)
         found: dict[Binding, None] = {}
         for layer in group.layers:
-            shape = self.graph.by_name[layer.output].shape
-            if len(shape) == rank and layer.anchor(self.graph).kind != "view":
-                found[bind(self.graph, layer, full_box(shape), self.target, self.chip)[0]] = None
+            shape = self.ctx.graph.by_name[layer.output].shape
+            if len(shape) == rank and layer.anchor(self.ctx.graph).kind != "view":
+                found[bind(self.ctx, layer, full_box(shape))[0]] = None
         return list(found)
 
     def _cycles(self, group: Group, step: Step) -> tuple[float, int]:
         """Engine cycles of all layers, each as slow as its slowest core, then the number of cores."""
-        graph, chip = self.graph, self.chip
-        cores = core_boxes(graph, group, step, self.tiler.reads, self.target, chip)
+        graph, cores = self.ctx.graph, core_boxes(self.ctx, group, step)
         total = 0.0
         for layer in group.layers:
             if layer.anchor(graph).kind == "view":
                 continue
             boxes = {part.computed[layer.output] for part in cores if layer.output in part.computed}
-            works = (self.target.work(graph, layer, box, chip) for box in boxes)
+            works = (self.ctx.work(layer, box) for box in boxes)
             total += max((sum(cycles for _, cycles in work.engine_cycles) for work in works), default=0.0)
         return total, len(step.binding.cores)

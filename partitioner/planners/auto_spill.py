@@ -1,19 +1,17 @@
 """Whether to spill: the plan of level O3 with spills by bytes moved, or the one without, whichever takes fewer cycles.
 
-graph, chip --plan_instances, twice--> plans --plan_cycles--> the better one, and why
+context --plan_instances, twice--> plans --plan_cycles--> the better one, and why
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import PlanTarget
 from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.o3 import plan_instances
 
@@ -23,16 +21,16 @@ BEST_POLICY = "cost"
 """The policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
 
 
-def plan_with_worthwhile_spills(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
     """Raises DoesNotFit where neither plan finds room."""
-    spilling = plan_instances(graph, chip, target, BEST_POLICY)
+    spilling = plan_instances(ctx, BEST_POLICY)
     if not any(exchange.scope for group in spilling.groups for exchange in group.exchanges):
         return spilling
     try:
-        cutting = plan_instances(graph, chip, target, NO_SPILLS)
+        cutting = plan_instances(ctx, NO_SPILLS)
     except DoesNotFit as refusal:
         return _decided(spilling, "values are spilled", f"no plan without: {refusal.line}")
-    spent, saved = (plan_cycles(plan, graph, chip, target).cycles for plan in (spilling, cutting))
+    spent, saved = (plan_cycles(plan, ctx).cycles for plan in (spilling, cutting))
     reason = f"{spent:,.0f} cycles with spills, {saved:,.0f} with finer cuts instead"
     if spent < saved:
         return _decided(spilling, "values are spilled", reason)

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.transfer_cost import Transfers
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding
 from partitioner.ir.regions import (
     Box,
@@ -30,11 +29,9 @@ from partitioner.ir.regions import (
     view_box,
 )
 from partitioner.ir.structural_key import likeness
-from partitioner.ir.target import PlanTarget
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign
 from partitioner.tiling.core_partition import cut_quanta, piece_boxes, ways
-from partitioner.tiling.core_regions import Reads
 
 __all__ = ["Binder", "Bound", "Closeness", "renamed"]
 
@@ -75,23 +72,20 @@ class Binder:
     """Bindings of all layers of a graph, one group a layer; values larger than `most_bytes` on a core, or `banned`, are
     not counted on to stay local."""
 
-    graph: Graph
-    layers: Sequence[Layer]
-    target: PlanTarget
-    chip: Chip
-    reads: Reads
-    transfers: Transfers
+    ctx: PlanContext
     most_bytes: int
     values: dict[str, Waiting] = field(init=False)
     own: dict[str, str] = field(init=False)
+    transfers: Transfers = field(init=False)
     known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
     alike: dict[tuple[object, ...], dict[tuple[int, ...], float]] = field(default_factory=dict)
     needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
     banned: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.values = {value.name: value for value in waiting_values(self.graph, self.layers)}
-        self.own = own_names(self.graph, self.layers)
+        self.values = {value.name: value for value in waiting_values(self.ctx.graph, self.ctx.layers)}
+        self.own = own_names(self.ctx.graph, self.ctx.layers)
+        self.transfers = Transfers(self.ctx)
 
     def bind(self) -> dict[int, Bound]:
         """By index of the layer, views left out. First every layer follows its readers, then its neighbours on both
@@ -121,7 +115,9 @@ class Binder:
         return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
 
     def _backward(self) -> list[int]:
-        return [i for i in reversed(range(len(self.layers))) if self.layers[i].anchor(self.graph).kind != "view"]
+        return [
+            i for i in reversed(range(len(self.ctx.layers))) if self.ctx.layers[i].anchor(self.ctx.graph).kind != "view"
+        ]
 
     def _sweep(self, bound: dict[int, Bound], changed: set[int]) -> None:
         """Layers next to changed ones may take the cuts of their neighbours."""
@@ -167,7 +163,7 @@ class Binder:
         """A box of a value under one of its names. Raises PlanError where no box there has the same elements."""
         if name not in self.own:
             return box
-        other = renamed(self.graph, name, self.in_view(self.graph.producer[name].inputs[0], box))
+        other = renamed(self.ctx.graph, name, self.in_view(self.ctx.graph.producer[name].inputs[0], box))
         if other is None:
             raise PlanError(f"view {name}", needs="whole parts of its source under another name", has=str(box))
         return other
@@ -176,27 +172,27 @@ class Binder:
 
     def _neighbours(self, index: int) -> set[int]:
         made = {self.values[name].made for name in self._inputs(index)}
-        return {*self.values[self.layers[index].output].readers, *made}
+        return {*self.values[self.ctx.layers[index].output].readers, *made}
 
     def _inputs(self, index: int) -> tuple[str, ...]:
         """Values of other layers that a layer reads."""
-        names = (self.own.get(name, name) for name in activations(self.graph, self.layers[index]))
+        names = (self.own.get(name, name) for name in activations(self.ctx.graph, self.ctx.layers[index]))
         return tuple(dict.fromkeys(name for name in names if name in self.values))
 
     def _names_read(self, reader: int, value: str) -> tuple[str, ...]:
-        names = activations(self.graph, self.layers[reader])
+        names = activations(self.ctx.graph, self.ctx.layers[reader])
         return tuple(dict.fromkeys(name for name in names if self.own.get(name, name) == value))
 
     def _need(self, reader: int, name: str, piece: Box) -> Box:
         """What of the value that `name` stands for is read for a piece of the reader's output."""
-        box = self.reads(self.layers[reader], piece).get(name)
+        box = self.ctx.reads(self.ctx.layers[reader], piece).get(name)
         return self._in_own_name(name, box) if box is not None else ((0, 0),)
 
     def _best(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
         """The choice with the fewest cycles, less those that it saves at the layer's output and inputs."""
-        layer = self.layers[index]
-        box = full_box(self.graph.by_name[layer.output].shape)
-        quanta = cut_quanta(self.graph, layer, box, self.target, self.chip)
+        layer = self.ctx.layers[index]
+        box = full_box(self.ctx.graph.by_name[layer.output].shape)
+        quanta = cut_quanta(self.ctx, layer, box)
         value = self.values[layer.output]
         needs = self.needs(value, bound)
         makers = {
@@ -238,7 +234,7 @@ class Binder:
         self, index: int, boxes: Sequence[Box], needs: Sequence[Need], makers: Mapping[str, Bound]
     ) -> list[list[int]]:
         """For each piece and core the elements that are in place if the piece runs there."""
-        cores = self.chip.cores_per_cluster
+        cores = self.ctx.chip.cores_per_cluster
         table = [[0] * cores for _ in boxes]
         for _, _, need in needs:
             for core, wanted in need.items():
@@ -262,7 +258,7 @@ class Binder:
         )
 
     def _decision(self, index: int, bound: Mapping[int, Bound]) -> Decision:
-        layer, best = self.layers[index], bound[index]
+        layer, best = self.ctx.layers[index], bound[index]
         fastest = next(iter(self.choices(index).values()))
         if best.cycles <= fastest:
             reason = f"the slowest core needs about {best.cycles:.0f} cycles, fewest of all cuts"
@@ -276,11 +272,11 @@ class Binder:
     def choices(self, index: int) -> dict[tuple[int, ...], float]:
         """Fewest cycles first; ties go to fewer pieces, to outer axes."""
         if index not in self.known:
-            layer = self.layers[index]
-            box = full_box(self.graph.by_name[layer.output].shape)
-            alike = likeness(self.graph, layer)
+            layer = self.ctx.layers[index]
+            box = full_box(self.ctx.graph.by_name[layer.output].shape)
+            alike = likeness(self.ctx.graph, layer)
             if alike not in self.alike:
-                found = ways(self.graph, layer, box, self.target, self.chip)
+                found = ways(self.ctx, layer, box)
                 entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)
                 self.alike[alike] = {tuple(-n for n in negated): cycles for cycles, _, negated in entries}
             self.known[index] = self.alike[alike]
@@ -291,13 +287,13 @@ class Binder:
         return max(0.0, self.transfers.shared(value.name, boxes, [need for _, _, need in needs]) - moves)
 
     def _core_bytes(self, value: Waiting, boxes: Mapping[int, Box]) -> int:
-        return max(map(box_size, boxes.values())) * self.graph.by_name[value.name].item_bytes
+        return max(map(box_size, boxes.values())) * self.ctx.graph.by_name[value.name].item_bytes
 
     def _in_own_name(self, name: str, box: Box) -> Box:
         """A box of a view as a box of the value that it names."""
         while name in self.own:
-            op = self.graph.producer[name]
-            box = input_boxes(self.graph, op, {name: box})[op.inputs[0]]
+            op = self.ctx.graph.producer[name]
+            box = input_boxes(self.ctx.graph, op, {name: box})[op.inputs[0]]
             name = op.inputs[0]
         return box
 
@@ -306,8 +302,8 @@ class Binder:
         for box in dict.fromkeys(boxes.values()) if len(value.names) > 1 else ():
             named: dict[str, Box] = {value.name: box}
             for name in value.names[1:]:
-                source = self.graph.producer[name].inputs[0]
-                other = renamed(self.graph, name, named[source])
+                source = self.ctx.graph.producer[name].inputs[0]
+                other = renamed(self.ctx.graph, name, named[source])
                 if other is None:
                     return False
                 named[name] = other

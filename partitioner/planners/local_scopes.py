@@ -14,19 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, size_text
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.value_lifetimes import Waiting, activations
-from partitioner.memory.memory_plan import Local
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.ordering.scope_assignment import LOCAL, STAGING, Lifetime, assign_scopes
 from partitioner.planners.core_binding import Binder, Bound, Closeness
 from partitioner.tiling.buffer_aliasing import Residents
-from partitioner.tiling.tiling import Tiler, part_bytes, part_start
+from partitioner.tiling.tiling import piece_cycles, workspace_bytes
 
 __all__ = ["LocalScopes", "Move"]
 
@@ -54,13 +51,9 @@ class Move:
 class LocalScopes:
     """The choice while it is made: `kept` values by name."""
 
-    graph: Graph
-    chip: Chip
-    layers: Sequence[Layer]
+    ctx: PlanContext
     binder: Binder
     bound: Mapping[int, Bound]
-    tiler: Tiler
-    local: Local
     buffer_bound: int
     kept: dict[str, Closeness] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -68,7 +61,7 @@ class LocalScopes:
 
     @property
     def capacity(self) -> int:
-        return part_bytes(self.chip, self.local.memory, self.local.part)
+        return self.ctx.local_bytes
 
     def choose(self, banned: Mapping[str, str]) -> None:
         """The values that save most cycles as far as their bytes fit, what then finds room in the shared memory counted
@@ -83,12 +76,12 @@ class LocalScopes:
         lives = [self._lifetime(value, candidates.get(value.name)) for value in waiting]
         room = self.capacity - self.capacity // RESERVE
         shared = self.buffer_bound - self.buffer_bound // RESERVE
-        scopes = assign_scopes(lives, [room] * (2 * len(self.layers)), shared)
-        staged = [0] * (2 * len(self.layers))
+        scopes = assign_scopes(lives, [room] * (2 * len(self.ctx.layers)), shared)
+        staged = [0] * (2 * len(self.ctx.layers))
         for life, scope in zip(lives, scopes, strict=True):
             for slot in range(life.first, life.last + 1) if scope == STAGING else ():
                 staged[slot] += life.staging_bytes
-        used = [0] * (2 * len(self.layers))
+        used = [0] * (2 * len(self.ctx.layers))
         chosen = []
         for value, life, scope in zip(waiting, lives, scopes, strict=True):
             if value.name in candidates:
@@ -129,7 +122,7 @@ class LocalScopes:
         """In the order of the readers."""
         found = []
         for close in self.kept.values():
-            item_bytes = self.graph.by_name[close.value.name].item_bytes
+            item_bytes = self.ctx.graph.by_name[close.value.name].item_bytes
             for reader, name, boxes in close.moved:
                 size = max(map(box_size, boxes.values())) * item_bytes
                 found.append(Move(close.value.name, reader, name, boxes, size, close.value.size_bytes))
@@ -147,11 +140,11 @@ class LocalScopes:
         return tuple(found)
 
     def decisions(self) -> tuple[Decision, ...]:
-        memory = self.local.memory
+        memory = self.ctx.local.memory
         found = []
         for close in self.kept.values():
             value = close.value
-            readers = ", ".join(dict.fromkeys(self.layers[reader].name for reader, _, _ in close.moved))
+            readers = ", ".join(dict.fromkeys(self.ctx.layers[reader].name for reader, _, _ in close.moved))
             moved = f", {readers} after a redistribution" if readers else ""
             reason = (
                 f"{size_text(close.core_bytes)} of a core for {value.last - value.made} layers save about "
@@ -192,7 +185,7 @@ class LocalScopes:
     def _try(self, close: Closeness, used: list[int]) -> None:
         """Slots here are two a layer: one for what is moved for it and one for the layer."""
         wanted = dict.fromkeys(range(2 * close.value.made + 1, self._last(close) + 1), close.core_bytes)
-        item_bytes = self.graph.by_name[close.value.name].item_bytes
+        item_bytes = self.ctx.graph.by_name[close.value.name].item_bytes
         for reader, _, boxes in close.moved:
             for slot in (2 * reader, 2 * reader + 1):
                 wanted[slot] = wanted.get(slot, 0) + max(map(box_size, boxes.values())) * item_bytes
@@ -229,7 +222,7 @@ class LocalScopes:
         if not items:
             return {}
         residents = {index: tuple(self._residents(index)) for index in slots if isinstance(index, int)}
-        unit = self.chip.memory(self.local.memory).alignment_bytes
+        unit = self.ctx.chip.memory(self.ctx.local.memory).alignment_bytes
         try:
             wanted = self._wanted(slots, residents)
         except DoesNotFit:
@@ -245,17 +238,17 @@ class LocalScopes:
                 busy.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
         odd: dict[str, str] = {}
         lost: dict[str, float] = {}
-        start = part_start(self.chip, self.local.memory, self.local.part)
+        start = self.ctx.local_start_bytes
         for slot, taken in busy.items():
             index = slots[slot]
             if isinstance(index, Move):
                 continue
-            layer = self.layers[index]
+            layer = self.ctx.layers[index]
             offset, gap = largest_gap(taken, self.capacity)
-            room = {(self.local.memory, self.local.part): (offset + start, gap)}
+            room = {(self.ctx.local.memory, self.ctx.local.part): (offset + start, gap)}
             for box, held in residents[index]:
                 try:
-                    slower = self.tiler.cycles(layer, box, held, room) - self.tiler.cycles(layer, box, held)
+                    slower = piece_cycles(self.ctx, layer, box, held, room) - piece_cycles(self.ctx, layer, box, held)
                 except DoesNotFit:
                     name = self._least(range(slot, slot + 1), items)
                     odd[name] = f"left {layer.name} only {size_text(gap)} of a core for its tiles"
@@ -294,26 +287,26 @@ class LocalScopes:
 
     def _residents(self, index: int) -> Iterator[tuple[Box, Residents]]:
         """For each core, but once for each shape: the box that it computes and what lies in its memory for that."""
-        layer, bound = self.layers[index], self.bound[index]
+        layer, bound = self.ctx.layers[index], self.bound[index]
         moved: dict[str, Mapping[int, Box]] = {}
         for close in self.kept.values():
             moved |= {name: boxes for reader, name, boxes in close.moved if reader == index}
         seen = set()
         for core, box in bound.boxes.items():
             held: dict[str, Box] = {}
-            for name in (*activations(self.graph, layer), layer.output):
+            for name in (*activations(self.ctx.graph, layer), layer.output):
                 own = self.binder.own.get(name, name)
                 if own in self.kept:
                     value = self.binder.values[own]
                     if name in moved:
                         if core in moved[name]:
-                            held[name] = self.binder.reads(layer, box)[name]
+                            held[name] = self.ctx.reads(layer, box)[name]
                     elif core in self.bound[value.made].boxes:
                         held[name] = self.binder.in_view(name, self.bound[value.made].boxes[core])
             key = (box_shape(box), tuple((name, box_shape(b)) for name, b in held.items()))
             if key not in seen:
                 seen.add(key)
-                yield box, Residents(held, self.local.part)
+                yield box, Residents(held, self.ctx.local.part)
 
     def _wanted(
         self, slots: Sequence[int | Move], residents: Mapping[int, Sequence[tuple[Box, Residents]]]
@@ -323,7 +316,7 @@ class LocalScopes:
         for slot, index in enumerate(slots):
             if isinstance(index, int):
                 box, held = max(residents[index], key=lambda entry: box_size(entry[0]))
-                used = self.tiler.workspace(self.layers[index], box, held, self.local.memory, self.local.part)
+                used = workspace_bytes(self.ctx, self.ctx.layers[index], box, held)
                 wanted[slot] = min(self.capacity // 2, used)
         return wanted
 

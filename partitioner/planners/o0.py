@@ -7,58 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw_models.chip import Chip
-from hw_models.routes import main_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.ir.structural_key import likeness
-from partitioner.ir.target import PlanTarget
 from partitioner.tiling.core_partition import bind
 
 __all__ = ["batch_of", "bound_step", "in_main", "layer_plan", "view_step", "views_alone"]
 
 
-def in_main(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+def in_main(ctx: PlanContext) -> Plan:
     """Level O0: one kernel a layer, every output in the main memory, every layer on the cores that make it fastest."""
-    layers, decisions = group_layers(graph, target.can_trail)
-    main = main_memory(chip)
-    reasons = list(decisions)
+    reasons = list(ctx.layer_decisions)
     steps: list[Step] = []
     known: dict[tuple[object, ...], tuple[Binding, float]] = {}
-    for layer in layers:
-        if layer.anchor(graph).kind == "view":
-            steps.append(view_step(graph, layer, main))
+    for layer in ctx.layers:
+        if layer.anchor(ctx.graph).kind == "view":
+            steps.append(view_step(ctx.graph, layer, ctx.main))
             continue
-        step, reason = bound_step(graph, layer, main, target, chip, known)
+        step, reason = bound_step(ctx, layer, ctx.main, known)
         steps.append(step)
         reasons.append(reason)
-    return layer_plan(graph, chip, "O0", layers, steps, reasons)
+    return layer_plan(ctx, "O0", steps, reasons)
 
 
-def layer_plan(
-    graph: Graph,
-    chip: Chip,
-    level: str,
-    layers: Sequence[Layer],
-    steps: Sequence[Step],
-    decisions: Sequence[Decision],
-) -> Plan:
+def layer_plan(ctx: PlanContext, level: str, steps: Sequence[Step], decisions: Sequence[Decision]) -> Plan:
     """A plan with one group a layer."""
-    groups = tuple(Group(layer.name, (layer,)) for layer in layers)
+    graph, chip = ctx.graph, ctx.chip
+    groups = tuple(Group(layer.name, (layer,)) for layer in ctx.layers)
     return Plan(graph.name, level, graph.hash, chip.hash, batch_of(graph), groups, tuple(steps), tuple(decisions))
 
 
-def views_alone(
-    graph: Graph, chip: Chip, level: str, layers: Sequence[Layer], decisions: Sequence[Decision]
-) -> Plan | None:
+def views_alone(ctx: PlanContext, level: str) -> Plan | None:
     """The plan of a graph that computes nothing; None for others."""
-    if any(layer.anchor(graph).kind != "view" for layer in layers):
+    if any(layer.anchor(ctx.graph).kind != "view" for layer in ctx.layers):
         return None
-    steps = [view_step(graph, layer, main_memory(chip)) for layer in layers]
-    return layer_plan(graph, chip, level, layers, steps, decisions)
+    steps = [view_step(ctx.graph, layer, ctx.main) for layer in ctx.layers]
+    return layer_plan(ctx, level, steps, ctx.layer_decisions)
 
 
 def batch_of(graph: Graph) -> int:
@@ -73,18 +61,13 @@ def view_step(graph: Graph, layer: Layer, scope: str) -> Step:
 
 
 def bound_step(
-    graph: Graph,
-    layer: Layer,
-    scope: str,
-    target: PlanTarget,
-    chip: Chip,
-    known: dict[tuple[object, ...], tuple[Binding, float]],
+    ctx: PlanContext, layer: Layer, scope: str, known: dict[tuple[object, ...], tuple[Binding, float]]
 ) -> tuple[Step, Decision]:
     """A layer as its own kernel on the cores that are done soonest; `known` remembers how layers like it were bound."""
-    box = full_box(graph.by_name[layer.output].shape)
-    alike = likeness(graph, layer)
+    box = full_box(ctx.graph.by_name[layer.output].shape)
+    alike = likeness(ctx.graph, layer)
     if alike not in known:
-        known[alike] = bind(graph, layer, box, target, chip)
+        known[alike] = bind(ctx, layer, box)
     binding, cycles = known[alike]
     decision = Decision(layer.name, f"bound to {len(binding.cores)} cores as {list(binding.pieces)}",
                         f"the slowest core needs about {cycles:.0f} cycles, fewest of all cuts")  # fmt: skip

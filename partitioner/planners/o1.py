@@ -12,22 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hw_models.chip import Chip
 from hw_models.errors import size_text
-from hw_models.routes import main_memory, staging_memory
+from hw_models.memory_parts import aligned
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import Box
-from partitioner.ir.target import PlanTarget
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
-from partitioner.memory.memory_plan import local_part
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.planners.o0 import in_main
-from partitioner.tiling.core_regions import layer_reads
 from partitioner.tiling.staging_traffic import StagedBytes
-from partitioner.tiling.tiling import aligned
 
 __all__ = ["Staging", "in_staging", "run_slots", "with_scopes"]
 
@@ -35,20 +31,16 @@ PASSES = 3
 """Values that were refused are asked again when others stay: what they cost may have changed."""
 
 
-def in_staging(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+def in_staging(ctx: PlanContext) -> Plan:
     """Level O1. On a chip without a level between main and local memories this is O0."""
-    base = in_main(graph, chip, target)
-    local = local_part((layer for group in base.groups for layer in group.layers), graph, chip, target)
-    main = main_memory(chip)
-    staging = staging_memory(chip, local.memory) if local.memory else main
-    if staging == main:
+    base = in_main(ctx)
+    if ctx.staging == ctx.main:
         return replace(base, level="O1")
-    layers = tuple(group.layers[0] for group in base.groups)
-    traffic = StagedBytes(graph, chip, target, layer_reads(graph, target, chip), staging)
-    chosen = Staging(graph, chip, layers, base.steps, traffic, main, run_slots(graph, layers))
+    graph, layers = ctx.graph, ctx.layers
+    chosen = Staging(ctx, base.steps, StagedBytes(ctx), run_slots(graph, layers))
     chosen.choose(value for value in waiting_values(graph, layers) if not value.leaves)
     decisions = (*base.decisions, *chosen.decisions())
-    return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, staging)), level="O1", decisions=decisions)
+    return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, ctx.staging)), level="O1", decisions=decisions)
 
 
 def run_slots(graph: Graph, layers: Sequence[Layer]) -> tuple[int | None, ...]:
@@ -82,12 +74,9 @@ class Staging:
     takes. Values in `local` lie in the cores' memories, and layers that touch them keep to the boxes in `own`.
     """
 
-    graph: Graph
-    chip: Chip
-    layers: Sequence[Layer]
+    ctx: PlanContext
     steps: Sequence[Step]
     traffic: StagedBytes
-    main: str
     slots: Sequence[int | None]
     buffers: Mapping[int, int] = field(default_factory=dict)
     local: frozenset[str] = frozenset()
@@ -101,12 +90,12 @@ class Staging:
 
     def __post_init__(self) -> None:
         self.used = [self.buffers.get(slot, 0) for slot in range(len(self.slots))]
-        self.names = own_names(self.graph, self.layers)
+        self.names = own_names(self.ctx.graph, self.ctx.layers)
         self.slot_of = {index: slot for slot, index in enumerate(self.slots) if index is not None}
 
     @property
     def capacity(self) -> int:
-        return self.chip.memory(self.traffic.staging).size_bytes
+        return self.ctx.chip.memory(self.ctx.staging).size_bytes
 
     def _span(self, value: Waiting) -> range:
         return range(self.slot_of[value.made], self.slot_of[value.last] + 1)
@@ -124,15 +113,15 @@ class Staging:
         self._pack()
 
     def decisions(self) -> tuple[Decision, ...]:
-        staging = self.traffic.staging
+        staging = self.ctx.staging
         kept = [
             (value.made, Decision(value.name, f"kept in {staging}",
                       f"{size_text(value.size_bytes)} for {value.last - value.made} layers save "
-                      f"{size_text(self.saved[value.name])} of traffic with {self.main}"))
+                      f"{size_text(self.saved[value.name])} of traffic with {self.ctx.main}"))
             for value in self.kept.values()
         ]  # fmt: skip
         refused = [
-            (refusal.value.made, Decision(refusal.value.name, f"goes to {self.main}", refusal.reason))
+            (refusal.value.made, Decision(refusal.value.name, f"goes to {self.ctx.main}", refusal.reason))
             for refusal in self.refused.values()
         ]
         return tuple(decision for _, decision in sorted(kept + refused, key=lambda entry: entry[0]))
@@ -140,12 +129,12 @@ class Staging:
     # One value.
 
     def _try(self, value: Waiting) -> None:
-        size = aligned(self.chip, self.traffic.staging, value.size_bytes)
+        size = aligned(self.ctx.chip, self.ctx.staging, value.size_bytes)
         span = self._span(value)
         peak = max(self.used[slot] for slot in span)
         if peak + size > self.capacity:
             free = size_text(max(0, self.capacity - peak))
-            needs = f"needs {size_text(size)} of {self.traffic.staging}"
+            needs = f"needs {size_text(size)} of {self.ctx.staging}"
             self._refuse(value, f"{needs}, which has {free} free beside values that save more")
             return
         before = self._bytes(span)
@@ -157,10 +146,10 @@ class Staging:
             return
         if after is None:
             slot = next(slot for slot in span if self._slot_bytes(slot) is None)
-            crowded = self.layers[self.slots[slot] or 0].name
+            crowded = self.ctx.layers[self.slots[slot] or 0].name
             reason = f"beside its {size_text(size)} layer {crowded} finds no room for staging"
         else:
-            reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.main}: "
+            reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.ctx.main}: "
                       f"{size_text(size)} less room for staging")  # fmt: skip
         self._drop(value, size)
         self._refuse(value, reason)
@@ -194,9 +183,9 @@ class Staging:
         index = self.slots[slot]
         if index is None:
             return 0 if self.used[slot] <= self.capacity else None
-        layer = self.layers[index]
+        layer = self.ctx.layers[index]
         here = self.kept.keys() | self.local
-        names = activations(self.graph, layer)
+        names = activations(self.ctx.graph, layer)
         from_main = frozenset(name for name in names if self.names.get(name, name) not in here)
         room = self.capacity - self.used[slot] if room is None else room
         to_main = layer.output not in here
@@ -206,7 +195,7 @@ class Staging:
 
     def _pack(self) -> None:
         """Values go until those that are left find places that leave every layer the room that it needs."""
-        unit = self.chip.memory(self.traffic.staging).alignment_bytes
+        unit = self.ctx.chip.memory(self.ctx.staging).alignment_bytes
         while self.kept:
             items = [Item(f"{slot}", slot, slot, size) for slot, size in self.buffers.items()]
             for value in self.kept.values():
@@ -226,13 +215,13 @@ class Staging:
                 gap = largest_gap(taken, self.capacity)[1]
                 index = self.slots[slot]
                 if index is not None and self._slot_bytes(slot, gap) is None:
-                    room = f"left {self.layers[index].name} only {size_text(gap)} in one piece for staging"
+                    room = f"left {self.ctx.layers[index].name} only {size_text(gap)} in one piece for staging"
                     odd[self._live(range(slot, slot + 1)).name] = room
             if not odd:
                 return
             for name, reason in odd.items():
                 value = self.kept[name]
-                self._drop(value, aligned(self.chip, self.traffic.staging, value.size_bytes))
+                self._drop(value, aligned(self.ctx.chip, self.ctx.staging, value.size_bytes))
                 self._refuse(value, reason)
 
     def _live(self, span: range) -> Waiting:

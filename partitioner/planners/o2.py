@@ -5,27 +5,20 @@ graph --layers--> bindings --> values in the cores' memories --> values in the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from hw_models.routes import main_memory, staging_memory
-from partitioner.cost.transfer_cost import Transfers
-from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer, group_layers
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import full_box
-from partitioner.ir.target import PlanTarget
 from partitioner.ir.value_lifetimes import activations, own_names
-from partitioner.memory.memory_plan import Local, lay_out, local_part
+from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.core_binding import Binder, Bound
 from partitioner.planners.local_scopes import LocalScopes, Move
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
 from partitioner.planners.o1 import Staging
 from partitioner.tiling.staging_traffic import StagedBytes
-from partitioner.tiling.tiling import Tiler, part_bytes
 
 __all__ = ["in_cores"]
 
@@ -36,40 +29,19 @@ RESERVE = 8
 """A value may take all of a core's memory but one part in so many."""
 
 
-def in_cores(graph: Graph, chip: Chip, target: PlanTarget) -> Plan:
+def in_cores(ctx: PlanContext) -> Plan:
     """Level O2. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
-    layers, fused = group_layers(graph, target.can_trail)
-    if (plan := views_alone(graph, chip, "O2", layers, fused)) is not None:
-        return plan
-    local = local_part(layers, graph, chip, target)
-    return _Level(graph, chip, target, layers, fused, local, Tiler.of(graph, target, chip)).plan()
+    return views_alone(ctx, "O2") or _Level(ctx).plan()
 
 
 @dataclass(frozen=True)
 class _Level:
     """What all attempts at a plan share."""
 
-    graph: Graph
-    chip: Chip
-    target: PlanTarget
-    layers: Sequence[Layer]
-    fused: Sequence[Decision]
-    local: Local
-    tiler: Tiler
-
-    @property
-    def main(self) -> str:
-        return main_memory(self.chip)
-
-    @property
-    def staging(self) -> str:
-        return staging_memory(self.chip, self.local.memory)
+    ctx: PlanContext
 
     def plan(self) -> Plan:
-        capacity = part_bytes(self.chip, self.local.memory, self.local.part)
-        transfers = Transfers(self.graph, self.chip, self.local.memory, self.staging)
-        most = capacity - capacity // RESERVE
-        binder = Binder(self.graph, self.layers, self.target, self.chip, self.tiler.reads, transfers, most)
+        binder = Binder(self.ctx, self.ctx.local_bytes - self.ctx.local_bytes // RESERVE)
         bound = binder.bind()
         not_local: dict[str, str] = {}
         not_staged: dict[str, str] = {}
@@ -83,7 +55,7 @@ class _Level:
             staged = self._staged(chosen, not_staged)
             plan = self._assembled(chosen, staged)
             try:
-                lay_out(plan, self.graph, self.chip, self.target, self.tiler)
+                lay_out(plan, self.ctx)
             except DoesNotFit as error:
                 blamed = self._blamed(error, chosen, staged) if attempt < MENDS else tuple(chosen.kept)
                 if not blamed:
@@ -97,32 +69,29 @@ class _Level:
         return plan
 
     def _choose(self, binder: Binder, bound: Mapping[int, Bound], banned: Mapping[str, str]) -> LocalScopes:
-        shared = 0 if self.staging == self.main else self.chip.memory(self.staging).size_bytes
-        scopes = LocalScopes(self.graph, self.chip, self.layers, binder, bound, self.tiler, self.local, shared)
+        shared = 0 if self.ctx.staging == self.ctx.main else self.ctx.chip.memory(self.ctx.staging).size_bytes
+        scopes = LocalScopes(self.ctx, binder, bound, shared)
         scopes.choose(banned)
         return scopes
 
     def _staged(self, chosen: LocalScopes, banned: Mapping[str, str]) -> Staging | None:
         """What of the values that are not local waits in the staging memory; None on a chip without one."""
-        if self.staging == self.main:
+        if self.ctx.staging == self.ctx.main:
             return None
         slots = chosen.slots()
-        names = own_names(self.graph, self.layers)
+        names = own_names(self.ctx.graph, self.ctx.layers)
         own = {
             index: tuple(bound.boxes.values())
             for index, bound in chosen.bound.items()
             if any(
                 names.get(name, name) in chosen.kept
-                for name in (*activations(self.graph, self.layers[index]), self.layers[index].output)
+                for name in (*activations(self.ctx.graph, self.ctx.layers[index]), self.ctx.layers[index].output)
             )
         }
         staged = Staging(
-            self.graph,
-            self.chip,
-            self.layers,
+            self.ctx,
             self._runs(chosen, {}),
-            StagedBytes(self.graph, self.chip, self.target, self.tiler.reads, self.staging),
-            self.main,
+            StagedBytes(self.ctx),
             [index if isinstance(index, int) else None for index in slots],
             {slot: move.buffer_bytes for slot, move in enumerate(slots) if isinstance(move, Move)},
             frozenset(chosen.kept),
@@ -134,22 +103,22 @@ class _Level:
 
     def _runs(self, chosen: LocalScopes, scopes: Mapping[str, str]) -> list[Step]:
         """One step a layer, by index; values are in the main memory where `scopes` does not say otherwise."""
-        names = own_names(self.graph, self.layers)
+        names = own_names(self.ctx.graph, self.ctx.layers)
         steps = []
-        for index, layer in enumerate(self.layers):
-            scope = scopes.get(names.get(layer.output, layer.output), self.main)
+        for index, layer in enumerate(self.ctx.layers):
+            scope = scopes.get(names.get(layer.output, layer.output), self.ctx.main)
             if index not in chosen.bound:
-                steps.append(view_step(self.graph, layer, scope))
+                steps.append(view_step(self.ctx.graph, layer, scope))
                 continue
-            box = full_box(self.graph.by_name[layer.output].shape)
+            box = full_box(self.ctx.graph.by_name[layer.output].shape)
             steps.append(Step("run", layer.name, 0, box, scope, chosen.bound[index].binding))
         return steps
 
     def _assembled(self, chosen: LocalScopes, staged: Staging | None) -> Plan:
-        scopes = dict.fromkeys(chosen.kept, self.local.memory)
-        decisions = [*self.fused, *chosen.binder.decisions(chosen.bound), *chosen.decisions()]
+        scopes = dict.fromkeys(chosen.kept, self.ctx.local.memory)
+        decisions = [*self.ctx.layer_decisions, *chosen.binder.decisions(chosen.bound), *chosen.decisions()]
         if staged is not None:
-            scopes |= dict.fromkeys(staged.kept, self.staging)
+            scopes |= dict.fromkeys(staged.kept, self.ctx.staging)
             decisions += staged.decisions()
         moves: dict[int, list[Move]] = {}
         for move in chosen.moves():
@@ -157,10 +126,10 @@ class _Level:
         steps: list[Step] = []
         for index, run in enumerate(self._runs(chosen, scopes)):
             for move in moves.get(index, ()):
-                box = full_box(self.graph.by_name[move.name].shape)
-                steps.append(Step("redistribute", run.group, 0, box, self.local.memory, run.binding, move.name))
+                box = full_box(self.ctx.graph.by_name[move.name].shape)
+                steps.append(Step("redistribute", run.group, 0, box, self.ctx.local.memory, run.binding, move.name))
             steps.append(run)
-        return layer_plan(self.graph, self.chip, "O2", self.layers, steps, decisions)
+        return layer_plan(self.ctx, "O2", steps, decisions)
 
     def _blamed(self, error: DoesNotFit, chosen: LocalScopes, staged: Staging | None) -> tuple[str, ...]:
         """The value that goes because of a refusal: the one named, or the least useful one that is there when the
@@ -170,7 +139,7 @@ class _Level:
         for name in (*kept, *shared):
             if error.who in (f"value {name}", f"value {name}.buffer"):
                 return (name,)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.ctx.layers):
             if error.who.startswith(f"layer {layer.name}") and error.who.removeprefix(f"layer {layer.name}")[:2] in (
                 "",
                 " (",

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError, UserError, size_text
-from hw_models.routes import main_memory, staging_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.fusion.grouping import group_layers_into_subgraphs
 from partitioner.fusion.halo import halo_veto
 from partitioner.fusion.split_factor import SplitOptions, Splitter
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import Box, box_size
-from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
 from partitioner.memory.spilling import NO_SPILLS
 from partitioner.ordering.cost import InstanceGraph, Node, Room
@@ -44,16 +42,15 @@ MOST_INSTANCES = 4096
 """Of a plan: each has instructions of its own, and takes tens of milliseconds and half a MiB to plan."""
 
 
-def plan_instances(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Plan:
+def plan_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan:
     """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut, and PlanError
     for more than `MOST_INSTANCES`."""
-    layers, decisions = group_layers(graph, target.can_trail)
-    if (plan := views_alone(graph, chip, "O3", layers, decisions)) is not None:
+    if (plan := views_alone(ctx, "O3")) is not None:
         return plan
-    workshop = Workshop.of(graph, chip, target, spill)
-    made, reasons = _groups(workshop, layers, workshop.local_bytes * chip.cores_per_cluster)
-    decisions = (*decisions, *reasons)
-    _require_few(graph, made)
+    workshop = Workshop.of(ctx, spill)
+    made, reasons = _groups(workshop, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
+    decisions = (*ctx.layer_decisions, *reasons)
+    _require_few(ctx.graph, made)
     instances = instances_of(workshop, made)
     return _ordered_plan(workshop, instances, decisions)
 
@@ -74,9 +71,9 @@ def _groups(
 ) -> tuple[list[Prepared | Layer], list[Decision]]:
     """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
     cut is grouped again as if there were less room."""
-    graph = workshop.graph
-    splitter = Splitter(workshop.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
-    too_much_twice = halo_veto(workshop.footprints, splitter.best, workshop.chip, workshop.local.memory)
+    ctx, graph = workshop.ctx, workshop.ctx.graph
+    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
+    too_much_twice = halo_veto(ctx, splitter.best)
     groups, decisions = group_layers_into_subgraphs(
         graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)
     )
@@ -114,33 +111,32 @@ def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
 
 def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan:
     """Order, scopes and steps; where the layout refuses, less may wait in local memories and then in staging."""
-    chip = workshop.chip
-    flow = flow_of(workshop, instances)
-    main = main_memory(chip)
-    staging = staging_memory(chip, workshop.local.memory)
+    ctx = workshop.ctx
+    flow = flow_of(ctx, instances)
+    main, staging = ctx.main, ctx.staging
     reasons = list(decisions)
-    kept = 0 if staging == main else chip.memory(staging).size_bytes
+    kept = 0 if staging == main else ctx.chip.memory(staging).size_bytes
     for waiting, staging_bytes in _attempts(kept):
-        room = Room(workshop.local_bytes, staging_bytes)
+        room = Room(ctx.local_bytes, staging_bytes)
         choice = choose_order(InstanceGraph(_waiting_nodes(flow, waiting, room), flow.edges), room)
         costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
-        names = {"local": workshop.local.memory, "staging": staging, "main": main}
+        names = {"local": ctx.local.memory, "staging": staging, "main": main}
         scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
         _agree(flow, scopes, main)
         chosen = Decision(
             "order",
             choice.best.name,
-            f"weighted bytes that wait outside local memories; {waiting} may wait in {workshop.local.memory}, "
+            f"weighted bytes that wait outside local memories; {waiting} may wait in {ctx.local.memory}, "
             f"others in {size_text(staging_bytes)} of {staging}: {costs}",
         )
-        plan = _plan(workshop, flow, choice.best.order, scopes, (*reasons, chosen))
+        plan = _plan(ctx, flow, choice.best.order, scopes, (*reasons, chosen))
         try:
-            layout = lay_out(plan, workshop.graph, chip, workshop.target, workshop.tiler)
+            layout = lay_out(plan, ctx)
         except UserError as error:
             refusal = error
             reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
             continue
-        return with_pins(workshop, plan, layout)
+        return with_pins(ctx, plan, layout)
     raise refusal
 
 
@@ -185,10 +181,10 @@ def _agree(flow: Flow, scopes: list[str], main: str) -> None:
 
 
 def _plan(
-    workshop: Workshop, flow: Flow, order: tuple[int, ...], scopes: list[str], decisions: tuple[Decision, ...]
+    ctx: PlanContext, flow: Flow, order: tuple[int, ...], scopes: list[str], decisions: tuple[Decision, ...]
 ) -> Plan:
     """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
-    graph, main, local = workshop.graph, main_memory(workshop.chip), workshop.local.memory
+    graph, main, local = ctx.graph, ctx.main, ctx.local.memory
     groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
     steps: list[Step] = []
     for number in order:
@@ -208,7 +204,7 @@ def _plan(
         steps.append(replace(instance.step, scope=scopes[number], exports=exports))
     shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
     batch = shape[0] if shape else 1
-    return Plan(graph.name, "O3", graph.hash, workshop.chip.hash, batch, groups, tuple(steps), decisions)
+    return Plan(graph.name, "O3", graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)
 
 
 def _size(graph: Graph, name: str, box: Box) -> int:

@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.cost import transfer_cycles
-from hw_models.routes import staging_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Exchange
 from partitioner.ir.regions import Box, box_shape, box_size, common, empty_box, join, run_count
-from partitioner.ir.target import PlanTarget
 from partitioner.tiling.core_partition import cut_quanta, piece_boxes
-from partitioner.tiling.core_regions import Reads, whole_lines
+from partitioner.tiling.core_regions import whole_lines
 
 __all__ = ["Spread", "Spreader"]
 
@@ -55,13 +52,9 @@ class _Option:
 
 @dataclass(frozen=True)
 class Spreader:
-    """Decides for the groups of one graph on one chip, and remembers what layers cost; values stay in `local`."""
+    """Decides for the groups of one graph on one chip, and remembers what layers cost."""
 
-    graph: Graph
-    target: PlanTarget
-    chip: Chip
-    reads: Reads
-    local: str
+    ctx: PlanContext
     known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     cuts: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], float]] = field(default_factory=dict)
 
@@ -76,27 +69,27 @@ class Spreader:
         empty: the slowest core takes more than `EVEN` times an even share."""
         outer = self.outer_pieces(layer, box)
         slowest = max(self.cycles(layer, part) for part in self._divide(layer, box, outer))
-        if slowest * self.chip.cores_per_cluster <= EVEN * self.cycles(layer, box):
+        if slowest * self.ctx.chip.cores_per_cluster <= EVEN * self.cycles(layer, box):
             return (outer,)
         return tuple(dict.fromkeys((outer, self.best_pieces(layer, box)[0])))
 
     def _spread(self, name: str, layers: tuple[Layer, ...], box: Box, pieces: tuple[int, ...]) -> Spread:
-        cores = self.chip.cores_per_cluster
+        cores = self.ctx.chip.cores_per_cluster
         needed: list[dict[str, Box]] = [{} for _ in range(cores)]
         exchanges: list[Exchange] = []
         decisions: list[Decision] = []
         total = 0.0
         for layer in reversed(layers):
             output = layer.output
-            empty = empty_box(len(self.graph.by_name[output].shape))
+            empty = empty_box(len(self.ctx.graph.by_name[output].shape))
             last = layer is layers[-1]
             wanted = self._divide(layer, box, pieces) if last else [part.get(output, empty) for part in needed]
-            wanted = [whole_lines(self.graph, layer, part, self.target) for part in wanted]
+            wanted = [whole_lines(self.ctx, layer, part) for part in wanted]
             union = empty
             for part in wanted:
                 union = join(union, part)
             cycles = max(self.cycles(layer, part) for part in wanted)
-            view = layer.anchor(self.graph).kind == "view"
+            view = layer.anchor(self.ctx.graph).kind == "view"
             if not last and not view and sum(map(box_size, wanted)) > box_size(union):
                 option = min(self._options(layer, wanted, union, pieces), key=lambda o: (o.alone + o.moving, o.pieces))
                 better = option.alone + option.moving < cycles
@@ -112,8 +105,8 @@ class Spreader:
             total += cycles
             for core, part in enumerate(wanted):
                 if box_size(part):
-                    for tensor, read in self.reads(layer, part).items():
-                        if box_size(read) and not self.graph.by_name[tensor].constant:
+                    for tensor, read in self.ctx.reads(layer, part).items():
+                        if box_size(read) and not self.ctx.graph.by_name[tensor].constant:
                             known = needed[core].get(tensor)
                             needed[core][tensor] = join(known, read) if known else read
         return Spread(pieces, tuple(reversed(exchanges)), total, tuple(reversed(decisions)))
@@ -129,7 +122,7 @@ class Spreader:
 
     def outer_pieces(self, layer: Layer, box: Box) -> tuple[int, ...]:
         """Pieces of the outermost axes first: as many as divide the cores among them."""
-        left = self.chip.cores_per_cluster
+        left = self.ctx.chip.cores_per_cluster
         quanta = self._quanta(layer, box)
         counts = []
         for (low, high), quantum in zip(box, quanta, strict=True):
@@ -143,8 +136,8 @@ class Spreader:
         """Piece counts of a box whose slowest core takes fewest cycles, and that number; ties go to outer axes."""
         key = (layer.name, box_shape(box))
         if key not in self.cuts:
-            if layer.anchor(self.graph).kind == "view":
-                return (min(box[0][1] - box[0][0], self.chip.cores_per_cluster), *(1,) * (len(box) - 1)), 0.0
+            if layer.anchor(self.ctx.graph).kind == "view":
+                return (min(box[0][1] - box[0][0], self.ctx.chip.cores_per_cluster), *(1,) * (len(box) - 1)), 0.0
             best: tuple[float, int, tuple[int, ...]] | None = None
             for counts in self._counts(layer, box):
                 parts = dict.fromkeys(self._pieces(layer, box, counts))
@@ -158,16 +151,16 @@ class Spreader:
 
     def cycles(self, layer: Layer, box: Box) -> float:
         """Engine work of a box on one core, and loading its constants."""
-        if box_size(box) == 0 or layer.anchor(self.graph).kind == "view":
+        if box_size(box) == 0 or layer.anchor(self.ctx.graph).kind == "view":
             return 0.0
         key = (layer.name, box_shape(box))
         if key not in self.known:
-            work = self.target.work(self.graph, layer, box, self.chip)
+            work = self.ctx.work(layer, box)
             loads = {(load.tensor, load.box) for step in work.passes for load in step.loads}
             constants = sum(
-                self._broadcast_cycles(work.local, tensor, part)
+                self._broadcast_cycles(tensor, part)
                 for tensor, part in loads
-                if self.graph.by_name[tensor].constant
+                if self.ctx.graph.by_name[tensor].constant
             )
             self.known[key] = constants + sum(cycles for _, cycles in work.engine_cycles)
         return self.known[key]
@@ -175,19 +168,19 @@ class Spreader:
     def _divide(self, layer: Layer, box: Box, pieces: tuple[int, ...]) -> list[Box]:
         parts = self._pieces(layer, box, pieces)
         empty = empty_box(len(box))
-        return [parts[n] if n < len(parts) else empty for n in range(self.chip.cores_per_cluster)]
+        return [parts[n] if n < len(parts) else empty for n in range(self.ctx.chip.cores_per_cluster)]
 
     def _pieces(self, layer: Layer, box: Box, counts: tuple[int, ...]) -> tuple[Box, ...]:
         return piece_boxes(box, counts, self._quanta(layer, box))
 
     def _quanta(self, layer: Layer, box: Box) -> tuple[int, ...]:
-        if layer.anchor(self.graph).kind == "view":
+        if layer.anchor(self.ctx.graph).kind == "view":
             return (1,) * len(box)
-        return cut_quanta(self.graph, layer, box, self.target, self.chip)
+        return cut_quanta(self.ctx, layer, box)
 
     def _counts(self, layer: Layer, box: Box) -> Iterator[tuple[int, ...]]:
         """Counts over the first two axes and the last, whose product is at most the number of cores."""
-        quanta, cores = self._quanta(layer, box), self.chip.cores_per_cluster
+        quanta, cores = self._quanta(layer, box), self.ctx.chip.cores_per_cluster
         most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, quanta, strict=True)]
         axes = tuple(dict.fromkeys((0, min(1, len(box) - 1), len(box) - 1)))
 
@@ -202,18 +195,20 @@ class Spreader:
         for chosen in extend(cores, axes):
             yield tuple(chosen.get(axis, 1) for axis in range(len(box)))
 
-    def _broadcast_cycles(self, local: str, tensor: str, box: Box) -> float:
+    def _broadcast_cycles(self, tensor: str, box: Box) -> float:
         """Bringing a constant to a core: where the link broadcasts, all cores are served at once."""
-        link = self.chip.link(staging_memory(self.chip, local), local, None)
-        size_bytes, shape = box_size(box) * self.graph.by_name[tensor].item_bytes, self.graph.by_name[tensor].shape
-        sharers = 1 if link.broadcast else self.chip.cores_per_cluster
+        local = self.ctx.local.memory
+        link = self.ctx.chip.link(self.ctx.staging, local, None)
+        described = self.ctx.graph.by_name[tensor]
+        size_bytes, shape = box_size(box) * described.item_bytes, described.shape
+        sharers = 1 if link.broadcast else self.ctx.chip.cores_per_cluster
         return transfer_cycles(
-            self.chip, link.source, local, size_bytes, max(1, run_count(shape, box)), sharers=sharers
+            self.ctx.chip, link.source, local, size_bytes, max(1, run_count(shape, box)), sharers=sharers
         )
 
     def _exchange_cycles(self, tensor: str, wanted: list[Box], parts: list[Box]) -> float:
         """Giving and taking through the staging memory, all cores at once, and two barriers."""
-        item_bytes = self.graph.by_name[tensor].item_bytes
+        item_bytes = self.ctx.graph.by_name[tensor].item_bytes
         slowest = 0.0
         for core, want in enumerate(wanted):
             missing = [common(want, part) for other, part in enumerate(parts) if other != core]
@@ -230,9 +225,9 @@ class Spreader:
             if runs > MOST_EXCHANGED_RUNS:
                 size, runs = box_size(want) * item_bytes, 1
             slowest = max(slowest, self._taking_cycles(size, runs))
-        return 2 * (slowest + self.chip.assumed.sync_cycles) if slowest else 0.0
+        return 2 * (slowest + self.ctx.chip.assumed.sync_cycles) if slowest else 0.0
 
     def _taking_cycles(self, size_bytes: int, runs: int) -> float:
-        sharers = self.chip.cores_per_cluster
-        source = staging_memory(self.chip, self.local)
-        return runs * transfer_cycles(self.chip, source, self.local, -(-size_bytes // runs), sharers=sharers)
+        sharers = self.ctx.chip.cores_per_cluster
+        way = self.ctx.staging, self.ctx.local.memory
+        return runs * transfer_cycles(self.ctx.chip, *way, -(-size_bytes // runs), sharers=sharers)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw_models.routes import main_memory
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Step
 from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds, join
 from partitioner.ordering.cost import Node
 from partitioner.planners.o3_split_search import Prepared, Workshop
-from partitioner.tiling.core_regions import CoreBoxes
+from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
 __all__ = ["Flow", "Instance", "flow_of", "in_place", "instances_of"]
 
@@ -32,17 +32,17 @@ class Instance:
 
 
 def instances_of(workshop: Workshop, made: list[Prepared | Layer]) -> list[Instance]:
-    graph, staging = workshop.graph, main_memory(workshop.chip)
+    graph, main = workshop.ctx.graph, workshop.ctx.main
     instances: list[Instance] = []
     for entry in made:
         if isinstance(entry, Layer):
             box = full_box(graph.by_name[entry.output].shape)
-            step = Step("view", entry.name, 0, box, staging, Binding((1,) * len(box), (0,)))
+            step = Step("view", entry.name, 0, box, main, Binding((1,) * len(box), (0,)))
             instances.append(Instance(Group(entry.name, (entry,)), None, step, ()))
             continue
         for number in range(entry.group.split.instances):
-            step = workshop.run_step(entry.group, entry.spread, number, staging)
-            instances.append(Instance(entry.group, entry, step, workshop.cores(entry.group, step)))
+            step = workshop.run_step(entry.group, entry.spread, number, main)
+            instances.append(Instance(entry.group, entry, step, core_boxes(workshop.ctx, entry.group, step)))
     return instances
 
 
@@ -88,9 +88,9 @@ class Flow:
         return tuple(dict.fromkeys((n, reader) for (reader, _), found in self.sources.items() for n in found))
 
 
-def flow_of(workshop: Workshop, instances: list[Instance]) -> Flow:
+def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
     """Edges where a reader's box meets what a maker gives; redundant ones never come to be."""
-    graph = workshop.graph
+    graph = ctx.graph
     gives = [_gives(graph, instance) for instance in instances]
     needs = tuple(_needs(graph, instance) for instance in instances)
     makers: dict[str, list[int]] = {}
@@ -112,7 +112,7 @@ def flow_of(workshop: Workshop, instances: list[Instance]) -> Flow:
     nodes = tuple(
         Node(
             f"{instance.group.name}.{instance.step.instance}",
-            min(workshop.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
+            min(ctx.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
             _core_bytes(graph, instance),
             sum(box_size(box) * graph.by_name[name].item_bytes for name, box in given.items()),
         )

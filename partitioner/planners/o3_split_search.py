@@ -12,22 +12,17 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError
-from hw_models.routes import main_memory
-from partitioner.footprint.footprint import Footprints
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
 from partitioner.ir.regions import Box
-from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import Layout, LayoutOptions, Local, lay_out, local_part, walked
+from partitioner.memory.memory_plan import Layout, LayoutOptions, lay_out, walked
 from partitioner.memory.spilling import NO_SPILLS, spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
-from partitioner.tiling.core_regions import CoreBoxes, core_boxes, instance_box
-from partitioner.tiling.tiling import Tiler, part_bytes
+from partitioner.tiling.core_regions import instance_box
 
 __all__ = ["Prepared", "Workshop"]
 
@@ -56,40 +51,27 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Workshop:
-    """What planning a graph for a chip shares, and what was tried."""
+    """Groups that were tried, and how their instances are spread."""
 
-    graph: Graph
-    chip: Chip
-    target: PlanTarget
-    local: Local
-    tiler: Tiler
+    ctx: PlanContext
     spreader: Spreader
-    footprints: Footprints
     spill: str = NO_SPILLS
     tried: dict[tuple[tuple[str, ...], Split], Prepared | UserError] = field(default_factory=dict)
 
     @staticmethod
-    def of(graph: Graph, chip: Chip, target: PlanTarget, spill: str = NO_SPILLS) -> Workshop:
-        tiler = Tiler.of(graph, target, chip)
-        local = local_part((Layer(op.name, (op.name,), op.outputs[0]) for op in graph.ops), graph, chip, target)
-        spreader = Spreader(graph, target, chip, tiler.reads, local.memory)
-        return Workshop(graph, chip, target, local, tiler, spreader, Footprints(graph), spill)
-
-    @property
-    def local_bytes(self) -> int:
-        """What values may use of each core's memory."""
-        return part_bytes(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
+    def of(ctx: PlanContext, spill: str = NO_SPILLS) -> Workshop:
+        return Workshop(ctx, Spreader(ctx), spill)
 
     def quanta(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
-        if layer.anchor(self.graph).kind == "view":
-            return (1,) * len(self.graph.by_name[layer.output].shape)
-        return self.target.quanta(self.graph, layer)
+        if layer.anchor(self.ctx.graph).kind == "view":
+            return (1,) * len(self.ctx.graph.by_name[layer.output].shape)
+        return self.ctx.target.quanta(self.ctx.graph, layer)
 
     def splits(self, layers: tuple[Layer, ...]) -> Iterator[Split]:
         """Cuts of the group's output from coarse to fine: the outermost axis down to its units, then the next one too;
         the last axis is left to the cores."""
-        shape, quanta = self.graph.by_name[layers[-1].output].shape, self.quanta(layers[-1])
+        shape, quanta = self.ctx.graph.by_name[layers[-1].output].shape, self.quanta(layers[-1])
         outer: tuple[tuple[int, tuple[int, ...]], ...] = ()
         yield Split()
         for axis in range(len(shape) - 1):
@@ -135,15 +117,12 @@ class Workshop:
         assert refusal is not None  # the finest cut is always tried
         raise refusal
 
-    def cores(self, group: Group, step: Step) -> tuple[CoreBoxes, ...]:
-        return core_boxes(self.graph, group, step, self.tiler.reads, self.target, self.chip)
-
     def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
         """The step that runs an instance on the first cores: as many as its output or an exchange has pieces."""
-        box = instance_box(self.graph, group, group.output, instance)
+        box = instance_box(self.ctx.graph, group, group.output, instance)
         most = max(prod(pieces) for pieces in (spread.pieces, *(exchange.pieces for exchange in group.exchanges)))
-        cores = min(self.chip.cores_per_cluster, most)
-        exports = tuple((name, scope) for name in group.outputs(self.graph) if name != group.output)
+        cores = min(self.ctx.chip.cores_per_cluster, most)
+        exports = tuple((name, scope) for name in group.outputs(self.ctx.graph) if name != group.output)
         return Step(
             "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
         )
@@ -153,16 +132,16 @@ class Workshop:
         last and some between, as where images are padding."""
         lengths = {high - low for _, points in split.cuts for low, high in pairwise(points)}
         images = len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)
-        if split.instances == 1 or (images and self.footprints.along(layers, 0).is_linear):
+        if split.instances == 1 or (images and self.ctx.footprints.along(layers, 0).is_linear):
             return (split.instances // 2,)
         last = split.instances - 1
         return tuple(sorted({last * part // (MOST_TYPICAL - 1) for part in range(MOST_TYPICAL)}))
 
     def _prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
-        ordered = self.footprints.ordered(layers)
+        ordered = self.ctx.footprints.ordered(layers)
         group = Group(layers[-1].name, ordered, split)
         middle = split.instances // 2
-        box: Box = instance_box(self.graph, group, group.output, middle)
+        box: Box = instance_box(self.ctx.graph, group, group.output, middle)
         spread = self.spreader.spread(group.name, ordered, box)
         group = replace(group, exchanges=spread.exchanges)
         spills: list[Decision] = []
@@ -172,9 +151,7 @@ class Workshop:
             except DoesNotFit as refusal:
                 if self.spill == NO_SPILLS:
                     raise
-                walk = walked(
-                    self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, group.inputs(self.graph)
-                )
+                walk = walked(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
                 found = spill_one(walk, group, spread.pieces, refusal, self.spill)
                 if found is None:
                     raise
@@ -183,13 +160,12 @@ class Workshop:
 
     def _alone(self, group: Group, spread: Spread) -> Plan:
         """Typical instances of a group, everything outside it in the main memory."""
-        main = main_memory(self.chip)
-        steps = tuple(self.run_step(group, spread, number, main) for number in self._typical(group.layers, group.split))
-        return Plan(self.graph.name, "alone", "", "", 0, (group,), steps, ())
+        numbers = self._typical(group.layers, group.split)
+        steps = tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
+        return Plan(self.ctx.graph.name, "alone", "", "", 0, (group,), steps, ())
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout:
-        options = LayoutOptions(in_main=group.inputs(self.graph))
-        return lay_out(self._alone(group, spread), self.graph, self.chip, self.target, self.tiler, options)
+        return lay_out(self._alone(group, spread), self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
 
 
 def _counts(most: int) -> Iterator[int]:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -31,7 +32,7 @@ from partitioner.verification.verify_plan import verify_plan
 
 __all__ = ["LEVELS", "SPILLS", "make_plan", "unsupported_ops"]
 
-Planner = Callable[[Graph, Chip, PlanTarget], Plan]
+Planner = Callable[[PlanContext], Plan]
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
     {"O0": in_main, "O1": in_staging, "O2": in_cores, "O3": plan_instances, "astitch": stitched}
@@ -42,22 +43,20 @@ AUTO_SPILL = "auto"
 SPILLS = (NO_SPILLS, *POLICIES, AUTO_SPILL)
 
 
-def make_plan(
-    graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str = "O0", spill: str = NO_SPILLS
-) -> Plan:
-    """Partition `graph` for one cluster of `chip`. At O3, `spill` says which values of a group leave the cores where
-    they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there
+def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
+    """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
+    where they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there
     are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
-    refuse_unsupported(graph, constants, chip, target)
-    require_main_room(graph, chip)
+    refuse_unsupported(ctx)
+    require_main_room(ctx)
     if level not in PLANNERS:
         raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
     planner = PLANNERS[level]
     if spill != NO_SPILLS:
         _require_spill(level, spill)
         planner = plan_with_worthwhile_spills if spill == AUTO_SPILL else partial(plan_instances, spill=spill)
-    plan = planner(graph, chip, target)
-    verify_plan(plan, graph, chip, target)
+    plan = planner(ctx)
+    verify_plan(plan, ctx)
     return plan
 
 
@@ -68,10 +67,10 @@ def _require_spill(level: str, spill: str) -> None:
         raise ModelError("--spill", needs="a level that makes groups of several layers: O3", has=level)
 
 
-def refuse_unsupported(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget) -> None:
+def refuse_unsupported(ctx: PlanContext) -> None:
     """All operators that cannot be computed, in one error."""
-    refused = unsupported_ops(graph, constants, chip, target)
-    if refused:
+    graph, target = ctx.graph, ctx.target
+    if refused := unsupported_ops(graph, ctx.constants, ctx.chip, target):
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]
         raise ModelError(who=graph.name, needs=f"only operators that {target.name} can compute",
                          has=f"{len(refused)} that it cannot:\n" + "\n".join(lines))  # fmt: skip

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hw_models.errors import DoesNotFit, size_text
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import Layout, lay_out
-from partitioner.planners.o3_split_search import Workshop
 
 __all__ = ["with_pins"]
 
@@ -19,9 +19,9 @@ LEFT_FREE = 8
 """One part in this many of the staging memory is left to weights and inputs on their way."""
 
 
-def with_pins(workshop: Workshop, plan: Plan, layout: Layout) -> Plan:
+def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
     """Constants that several instances read stay in the staging memory while there is room beside all else."""
-    graph = workshop.graph
+    graph = ctx.graph
     steps = [
         (step, entries) for step, entries in zip(plan.steps, layout.steps, strict=True) if isinstance(entries, tuple)
     ]
@@ -29,7 +29,7 @@ def with_pins(workshop: Workshop, plan: Plan, layout: Layout) -> Plan:
     for position, (step, entries) in enumerate(steps):
         if entries:
             spans[step.group] = (spans.get(step.group, (position, position))[0], position)
-    reserve = workshop.chip.memory(layout.staging).size_bytes // LEFT_FREE
+    reserve = ctx.chip.memory(layout.staging).size_bytes // LEFT_FREE
     pinned: list[str] = []
     reasons: list[Decision] = []
     taken = [0] * len(steps)
@@ -69,7 +69,7 @@ def with_pins(workshop: Workshop, plan: Plan, layout: Layout) -> Plan:
             )
     kept = replace(plan, pinned=tuple(sorted(pinned)), decisions=(*plan.decisions, *reasons))
     try:
-        lay_out(kept, graph, workshop.chip, workshop.target, workshop.tiler)
+        lay_out(kept, ctx)
     except DoesNotFit as error:
         return replace(
             plan, decisions=(*plan.decisions, Decision("constants", "read again by each instance", error.line))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from hw_models.chip import Chip
-from partitioner.ir.graph import Graph
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Work
@@ -82,7 +82,7 @@ def rows_offset(whole: Box, part: Box) -> tuple[int, int] | None:
     return outer * pitch + part[-1][0] - whole[-1][0], pitch
 
 
-def fit(graph: Graph, layer: Layer, tile: Box, work: Work, residents: Residents, chip: Chip) -> Fit:
+def fit(ctx: PlanContext, layer: Layer, tile: Box, work: Work, residents: Residents) -> Fit:
     """Which buffers of a tile's `work` are parts of resident tensors and which need room."""
     if not residents.boxes:
         return Fit({}, work.buffers, (), False)
@@ -99,7 +99,7 @@ def fit(graph: Graph, layer: Layer, tile: Box, work: Work, residents: Residents,
         if buffer.name == work.output and not wanted:
             wanted = [Load(layer.output, tile, buffer.name)]
         held = [load for load in wanted if load.tensor in residents.boxes]
-        alias = _alias(graph, buffer, held, residents, chip) if held and len(held) == len(wanted) else None
+        alias = _alias(ctx, buffer, held, residents) if held and len(held) == len(wanted) else None
         if alias is not None:
             aliases[buffer.name] = alias
             continue
@@ -111,12 +111,12 @@ def fit(graph: Graph, layer: Layer, tile: Box, work: Work, residents: Residents,
     return Fit(aliases, tuple(spare), tuple(moves), scatters)
 
 
-def _alias(graph: Graph, buffer: Buffer, loads: list[Load], residents: Residents, chip: Chip) -> Alias | None:
+def _alias(ctx: PlanContext, buffer: Buffer, loads: list[Load], residents: Residents) -> Alias | None:
     load = loads[0]
-    if any(other != load for other in loads[1:]) or not _same_part(chip, buffer, residents.part):
+    if any(other != load for other in loads[1:]) or not _same_part(ctx.chip, buffer, residents.part):
         return None
     whole = residents.boxes[load.tensor]
-    size_bytes = box_size(load.box) * graph.by_name[load.tensor].item_bytes
+    size_bytes = box_size(load.box) * ctx.graph.by_name[load.tensor].item_bytes
     if buffer.size_bytes != size_bytes:
         return None
     offset = run_offset(whole, load.box)

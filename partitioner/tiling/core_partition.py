@@ -7,17 +7,16 @@ the loads into its local memory, both from the target's `work`. Pieces may be un
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import pairwise, product
 
 from hw_models.chip import Chip, MatrixEngine
 from hw_models.cost import transfer_cycles
 from hw_models.routes import staging_memory
-from partitioner.ir.graph import Graph, Tensor
+from partitioner.context.plan_context import PlanContext
+from partitioner.ir.graph import Tensor
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding
 from partitioner.ir.regions import Box, box_size, run_count
-from partitioner.ir.target import PlanTarget, Work
 
 __all__ = [
     "broadcast_cycles",
@@ -32,7 +31,6 @@ __all__ = [
 ]
 
 
-@lru_cache(maxsize=1 << 16)
 def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
     """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `quantum`."""
     units = -(-(high - low) // quantum) if quantum else 1
@@ -47,8 +45,9 @@ def piece_boxes(box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> t
     return tuple(product(*axes))
 
 
-def tile_cycles(graph: Graph, layer: Layer, work: Work, box: Box, chip: Chip) -> float:
+def tile_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:
     """Cycles of one tile (`box` of the layer's output) when nothing overlaps: its loads, engine work and store."""
+    graph, chip, work = ctx.graph, ctx.chip, ctx.work(layer, box)
     needed = dict.fromkeys(load for step in work.passes for load in step.loads)
     loads = sum(load_cycles(chip, work.local, graph.by_name[load.tensor], load.box) for load in needed)
     engines = sum(cycles for _, cycles in work.engine_cycles)
@@ -79,34 +78,31 @@ def _transfer_cycles(chip: Chip, source: str, destination: str, tensor: Tensor, 
     return transfer_cycles(chip, source, destination, size_bytes, max(1, rows), sharers=chip.cores_per_cluster)
 
 
-def bind(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[Binding, float]:
+def bind(ctx: PlanContext, layer: Layer, box: Box) -> tuple[Binding, float]:
     """The binding whose slowest core takes fewest cycles, and that number; ties go to fewer pieces, to outer axes."""
     cycles, count, negated = min(
-        (cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in ways(graph, layer, box, target, chip)
+        (cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in ways(ctx, layer, box)
     )
     return Binding(tuple(-n for n in negated), tuple(range(count))), cycles
 
 
-def ways(
-    graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip
-) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
+def ways(ctx: PlanContext, layer: Layer, box: Box) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
     """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and how many
     pieces there are."""
-    quanta = cut_quanta(graph, layer, box, target, chip)
-    for pieces in _counts(box, quanta, chip.cores_per_cluster):
+    quanta = cut_quanta(ctx, layer, box)
+    for pieces in _counts(box, quanta, ctx.chip.cores_per_cluster):
         slowest = 0.0
         boxes = piece_boxes(box, pieces, quanta)
         seen: set[tuple[int, ...]] = set()
         for piece in _distinct(boxes, seen):
-            work = target.work(graph, layer, piece, chip)
-            slowest = max(slowest, tile_cycles(graph, layer, work, piece, chip))
+            slowest = max(slowest, tile_cycles(ctx, layer, piece))
         yield pieces, (slowest, len(boxes))
 
 
-def cut_quanta(graph: Graph, layer: Layer, box: Box, target: PlanTarget, chip: Chip) -> tuple[int, ...]:
+def cut_quanta(ctx: PlanContext, layer: Layer, box: Box) -> tuple[int, ...]:
     """The target's quanta; the innermost axis is cut at multiples of the matrix array's channels where it is long."""
-    quanta = target.quanta(graph, layer)
-    array = max((engine.array_channels for engine in chip.engines if isinstance(engine, MatrixEngine)), default=1)
+    quanta = ctx.target.quanta(ctx.graph, layer)
+    array = max((engine.array_channels for engine in ctx.chip.engines if isinstance(engine, MatrixEngine)), default=1)
     low, high = box[-1]
     inner = quanta[-1]
     if inner and high - low >= 2 * array and array % inner == 0:

@@ -9,22 +9,18 @@ a kernel computes whole lines only (a softmax along its axis), a core that needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Step
-from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join
-from partitioner.ir.target import PlanTarget, Work
+from partitioner.ir.regions import Box, box_size, full_box, join
 from partitioner.tiling.core_partition import cut_quanta, piece_boxes
 
-__all__ = ["CoreBoxes", "Reads", "core_boxes", "instance_box", "layer_reads", "staged_boxes", "whole_lines"]
-
-Reads = Callable[[Layer, Box], Mapping[str, Box]]
-"""(layer, box of its output) -> the box of every value that it reads, constants too."""
+__all__ = ["CoreBoxes", "core_boxes", "instance_box", "whole_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +33,10 @@ class CoreBoxes:
     owned: Mapping[str, Box]
 
 
-def staged_boxes(work: Work) -> dict[str, Box]:
-    """The box of each tensor that all passes of `work` load together."""
-    boxes: dict[str, Box] = {}
-    for step in work.passes:
-        for load in step.loads:
-            boxes[load.tensor] = join(boxes[load.tensor], load.box) if load.tensor in boxes else load.box
-    return boxes
-
-
-def layer_reads(graph: Graph, target: PlanTarget, chip: Chip) -> Reads:
-    """What the target loads for a box of a layer, remembered; a view reads what it renames."""
-    known: dict[tuple[str, Box], Mapping[str, Box]] = {}
-
-    def reads(layer: Layer, box: Box) -> Mapping[str, Box]:
-        key = (layer.name, box)
-        if key not in known:
-            anchor = layer.anchor(graph)
-            if anchor.kind == "view":
-                known[key] = input_boxes(graph, anchor, {layer.output: box})
-            else:
-                known[key] = staged_boxes(target.work(graph, layer, box, chip))
-        return known[key]
-
-    return reads
-
-
-def whole_lines(graph: Graph, layer: Layer, box: Box, target: PlanTarget) -> Box:
+def whole_lines(ctx: PlanContext, layer: Layer, box: Box) -> Box:
     """The smallest box that the layer's kernel can compute and that holds `box` of its output."""
-    axes = () if layer.anchor(graph).kind == "view" else target.whole_axes(graph, layer)
+    graph = ctx.graph
+    axes = () if layer.anchor(graph).kind == "view" else ctx.target.whole_axes(graph, layer)
     if not axes or box_size(box) == 0:
         return box
     return tuple(
@@ -92,10 +63,9 @@ def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
     return tuple(box)
 
 
-def core_boxes(
-    graph: Graph, group: Group, step: Step, reads: Reads, target: PlanTarget, chip: Chip
-) -> tuple[CoreBoxes, ...]:
+def core_boxes(ctx: PlanContext, group: Group, step: Step) -> tuple[CoreBoxes, ...]:
     """One entry a core of the step's binding, in its order."""
+    graph = ctx.graph
     cores = len(step.binding.cores)
     layer_of = {layer.output: layer for layer in group.layers}
     owned: list[dict[str, Box]] = [{} for _ in range(cores)]
@@ -103,7 +73,7 @@ def core_boxes(
         box = step.box if name == group.output else instance_box(graph, group, name, step.instance)
         pieces = step.binding.pieces if len(step.binding.pieces) == len(box) else (step.binding.pieces[0],)
         pieces = (*pieces, *(1,) * (len(box) - len(pieces)))
-        for core, piece in zip(range(cores), _pieces(graph, layer_of[name], box, pieces, target, chip), strict=False):
+        for core, piece in zip(range(cores), _pieces(ctx, layer_of[name], box, pieces), strict=False):
             owned[core][name] = piece
     exchanged = {exchange.tensor: exchange.pieces for exchange in group.exchanges}
     needed: list[dict[str, Box]] = [{} for _ in range(cores)]
@@ -112,31 +82,28 @@ def core_boxes(
         name = layer.output
         empty = tuple((0, 0) for _ in graph.by_name[name].shape)
         wanted = [
-            whole_lines(graph, layer, _both(needed[c].get(name, empty), owned[c].get(name, empty)), target)
-            for c in range(cores)
+            whole_lines(ctx, layer, _both(needed[c].get(name, empty), owned[c].get(name, empty))) for c in range(cores)
         ]
         if name in exchanged:
             union = empty
             for box in wanted:
                 union = _both(union, box)
-            pieces_of = _pieces(graph, layer, union, exchanged[name], target, chip)
+            pieces_of = _pieces(ctx, layer, union, exchanged[name])
             wanted = [pieces_of[c] if c < len(pieces_of) else empty for c in range(cores)]
         for c, box in enumerate(wanted):
             if box_size(box) == 0:
                 continue
             computed[c][name] = box
-            for tensor, read in reads(layer, box).items():
+            for tensor, read in ctx.reads(layer, box).items():
                 if box_size(read) and not graph.by_name[tensor].constant:
                     needed[c][tensor] = _both(needed[c][tensor], read) if tensor in needed[c] else read
     return tuple(CoreBoxes(*boxes) for boxes in zip(computed, needed, owned, strict=True))
 
 
-def _pieces(
-    graph: Graph, layer: Layer, box: Box, pieces: tuple[int, ...], target: PlanTarget, chip: Chip
-) -> tuple[Box, ...]:
-    if layer.anchor(graph).kind == "view":
+def _pieces(ctx: PlanContext, layer: Layer, box: Box, pieces: tuple[int, ...]) -> tuple[Box, ...]:
+    if layer.anchor(ctx.graph).kind == "view":
         return piece_boxes(box, pieces, (1,) * len(box))
-    return piece_boxes(box, pieces, cut_quanta(graph, layer, box, target, chip))
+    return piece_boxes(box, pieces, cut_quanta(ctx, layer, box))
 
 
 def _both(a: Box, b: Box) -> Box:

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
 
-from hw_models.chip import Chip
-from partitioner.ir.graph import Graph
+from hw_models.memory_parts import aligned
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, empty_box, join
 from partitioner.tiling.core_partition import cut_axis, piece_boxes
-from partitioner.tiling.core_regions import Reads
-from partitioner.tiling.tiling import aligned, cut_counts, does_not_fit, middle, outer_counts
+from partitioner.tiling.tiling import cut_counts, does_not_fit, middle, outer_counts
 
 __all__ = ["Round", "Stage", "Staged", "Stager", "own_rounds", "shared_rounds"]
 
@@ -65,14 +64,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Stager:
-    """What a round of `layer` brings into the memory `staging`: the tensors that `staged` says; with `output`, the
+    """What a round of `layer` brings into the staging memory: the tensors that `staged` says; with `output`, the
     round's output lies there too. `room_bytes` is what there is."""
 
-    graph: Graph
+    ctx: PlanContext
     layer: Layer
-    chip: Chip
-    reads: Reads
-    staging: str
     staged: Callable[[str], bool]
     output: bool
     room_bytes: int
@@ -82,13 +78,13 @@ class Stager:
         found: dict[str, list[Box]] = {}
         for box in dict.fromkeys(turn.boxes if turn.whole is None else (turn.whole,)):
             if box_size(box):
-                for name, read in self.reads(self.layer, box).items():
+                for name, read in self.ctx.reads(self.layer, box).items():
                     if self.staged(name) and box_size(read) and read not in found.setdefault(name, []):
                         found[name].append(read)
         inputs: list[Staged] = []
         offset = 0
         # What does not change between rounds comes first, so that its place does not move.
-        for name, wanted in sorted(found.items(), key=lambda item: not self.graph.by_name[item[0]].constant):
+        for name, wanted in sorted(found.items(), key=lambda item: not self.ctx.graph.by_name[item[0]].constant):
             for box in _merged(wanted):
                 inputs.append(Staged(name, box, offset))
                 offset += self._bytes(name, box)
@@ -102,13 +98,13 @@ class Stager:
 
     def scattered_bytes(self, stage: Stage) -> int:
         """What writing the outputs of a round to the main memory costs beyond their bytes, in bytes."""
-        if self.chip.dma.scatter:
+        if self.ctx.chip.dma.scatter:
             return 0
-        shape = self.graph.by_name[self.layer.output].shape
+        shape = self.ctx.graph.by_name[self.layer.output].shape
         return sum(RUN_BYTES * (_runs(staged.box, shape) - 1) for staged in stage.outputs)
 
     def _bytes(self, name: str, box: Box) -> int:
-        return aligned(self.chip, self.staging, box_size(box) * self.graph.by_name[name].item_bytes)
+        return aligned(self.ctx.chip, self.ctx.staging, box_size(box) * self.ctx.graph.by_name[name].item_bytes)
 
 
 def _runs(box: Box, shape: tuple[int, ...]) -> int:
@@ -146,7 +142,7 @@ def shared_rounds(stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tup
         if best is not None and best[1] == 1:
             break
     if best is None:
-        raise does_not_fit(stager.layer, stager.staging, least, stager.room_bytes)
+        raise does_not_fit(stager.layer, stager.ctx.staging, least, stager.room_bytes)
     return tuple(Round(piece_boxes(part, pieces, quanta), part) for part in piece_boxes(box, best[2], quanta))
 
 
@@ -178,7 +174,7 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
         if best is not None and best[1] == 1:
             break
     if best is None:
-        raise does_not_fit(stager.layer, stager.staging, least, stager.room_bytes)
+        raise does_not_fit(stager.layer, stager.ctx.staging, least, stager.room_bytes)
     return best[2]
 
 

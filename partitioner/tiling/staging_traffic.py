@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from partitioner.ir.graph import Graph
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Step
 from partitioner.ir.regions import Box, box_size
-from partitioner.ir.target import PlanTarget
 from partitioner.tiling.core_partition import cut_quanta
-from partitioner.tiling.core_regions import Reads
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 
 __all__ = ["StagedBytes"]
@@ -34,11 +31,7 @@ EVER = 1 << 62
 class StagedBytes:
     """Asks for one layer at a time and remembers."""
 
-    graph: Graph
-    chip: Chip
-    target: PlanTarget
-    reads: Reads
-    staging: str
+    ctx: PlanContext
     known: dict[tuple[object, ...], list[tuple[int, int, int | None]]] = field(default_factory=dict)
 
     def of(
@@ -78,16 +71,16 @@ class StagedBytes:
         own: tuple[Box, ...],
     ) -> tuple[int, int, int]:
         """Room that the rounds need, how many they are, and the bytes that they move."""
-        graph = self.graph
+        graph = self.ctx.graph
 
         def staged(name: str) -> bool:
             return bool(graph.by_name[name].constant) or name in in_main
 
-        stager = Stager(graph, layer, self.chip, self.reads, self.staging, staged, to_main, room_bytes)
+        stager = Stager(self.ctx, layer, staged, to_main, room_bytes)
         if own:
-            rounds = own_rounds(stager, own, cut_quanta(graph, layer, max(own, key=box_size), self.target, self.chip))
+            rounds = own_rounds(stager, own, cut_quanta(self.ctx, layer, max(own, key=box_size)))
         else:
-            quanta = cut_quanta(graph, layer, step.box, self.target, self.chip)
+            quanta = cut_quanta(self.ctx, layer, step.box)
             rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
         needed = max(stager.stage(turn).size_bytes for turn in rounds)
         stored = graph.by_name[layer.output].size_bytes if to_main else 0
@@ -99,7 +92,7 @@ def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
     total = 0
     loaded = 0
     before: tuple[object, ...] = ()
-    graph = stager.graph
+    graph = stager.ctx.graph
     for turn in rounds[:ROUNDS_COUNTED]:
         stage = stager.stage(turn)
         loaded = sum(

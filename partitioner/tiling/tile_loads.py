@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
+from hw_models.memory_parts import place_of
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, common, holds
 from partitioner.ir.target import Load, Work
@@ -23,7 +24,6 @@ from partitioner.tiling.tiling import (
     buffer_sizes,
     overflow,
     place_buffers,
-    place_of,
     second_place,
 )
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from hw_models.chip import Chip, Memory
+from hw_models.chip import Chip
 from hw_models.cost import vector_cycles
 from hw_models.errors import DoesNotFit
-from partitioner.ir.graph import Graph
+from hw_models.memory_parts import aligned, aligned_in, part_bytes, part_start, place_in, place_of
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, PlanTarget, Work
+from partitioner.ir.target import Buffer, Work
 from partitioner.tiling.buffer_aliasing import NOTHING, Fit, Residents, Room, fit
 from partitioner.tiling.core_partition import (
     broadcast_cycles,
@@ -29,15 +30,12 @@ from partitioner.tiling.core_partition import (
     piece_boxes,
     store_cycles,
 )
-from partitioner.tiling.core_regions import Reads, layer_reads
 
 __all__ = [
     "EVERYWHERE",
     "Sizes",
-    "Tiler",
     "Tiles",
     "Tiling",
-    "aligned",
     "bounds_of",
     "buffer_sizes",
     "choose_tiles",
@@ -47,12 +45,14 @@ __all__ = [
     "middle",
     "outer_counts",
     "overflow",
-    "part_bytes",
-    "part_start",
+    "piece_cycles",
+    "piece_tiles",
+    "piece_tiling",
     "place_buffers",
-    "place_of",
+    "require_tile",
     "second_place",
     "tile_boxes",
+    "workspace_bytes",
 ]
 
 Sizes = dict[tuple[str, str, str], int]
@@ -92,8 +92,8 @@ def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
     demand: dict[tuple[str, str], int] = {}
     for (_, memory, part), size in sizes.items():
         described = chip.memory(memory)
-        place = _place_in(described, part)
-        demand[place] = demand.get(place, 0) + _aligned_in(described, size)
+        place = place_in(described, part)
+        demand[place] = demand.get(place, 0) + aligned_in(described, size)
     return demand
 
 
@@ -129,11 +129,9 @@ def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> tuple[str, in
 
 
 def choose_tiles(
-    graph: Graph,
+    ctx: PlanContext,
     layer: Layer,
     piece: Box,
-    target: PlanTarget,
-    chip: Chip,
     residents: Residents = NOTHING,
     room: Room = EVERYWHERE,
     cheapest: bool = True,
@@ -149,10 +147,11 @@ def choose_tiles(
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
     buffer), at any multiple that the target allows. Raises DoesNotFit when the smallest tile is too large.
     """
+    chip = ctx.chip
     best: tuple[float, int, Tiling] | None = None
     closest: tuple[int, str, int, int] | None = None
-    for quanta in dict.fromkeys((cut_quanta(graph, layer, piece, target, chip), target.quanta(graph, layer))):
-        for counts, work, used in _candidates(graph, layer, piece, target, chip, quanta, residents, room, twice):
+    for quanta in dict.fromkeys((cut_quanta(ctx, layer, piece), ctx.target.quanta(ctx.graph, layer))):
+        for counts, work, used in _candidates(ctx, layer, piece, quanta, residents, room, twice):
             if over := overflow(chip, _spare_sizes(used, False), room):
                 where, demand, bound = over
                 if closest is None or demand - bound < closest[0]:
@@ -161,7 +160,7 @@ def choose_tiles(
             if not cheapest:
                 return Tiling(counts, quanta), 0.0
             double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), room) is None
-            found = _cycles(graph, layer, piece, counts, quanta, work, target, chip, used, twice)
+            found = _cycles(ctx, layer, piece, counts, quanta, work, used, twice)
             for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
                 if twice:
@@ -178,11 +177,9 @@ def choose_tiles(
 
 
 def _candidates(
-    graph: Graph,
+    ctx: PlanContext,
     layer: Layer,
     piece: Box,
-    target: PlanTarget,
-    chip: Chip,
     quanta: tuple[int, ...],
     residents: Residents,
     room: Room,
@@ -193,10 +190,10 @@ def _candidates(
         for outer in outer_counts(piece, quanta):
             counts = (*outer, inner)
             tile = middle(piece, counts, quanta)
-            work = target.work(graph, layer, tile, chip)
-            used = fit(graph, layer, tile, work, residents, chip)
+            work = ctx.work(layer, tile)
+            used = fit(ctx, layer, tile, work, residents)
             yield counts, work, used
-            if overflow(chip, _spare_sizes(used, twice and prod(counts) > 1), room) is None:
+            if overflow(ctx.chip, _spare_sizes(used, twice and prod(counts) > 1), room) is None:
                 break
 
 
@@ -222,105 +219,108 @@ class Tiles:
     fits: tuple[Fit, ...]
 
 
-@dataclass(frozen=True)
-class Tiler:
-    """Chooses tiles and remembers: pieces of one shape with the same residents share a tiling, unless a border made it
-    too coarse."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of one compilation the tilings that were chosen: pieces of one shape with the same residents share one, unless a
+    border made it too coarse. By layer, shape of the piece, residents, room, and whether the cheapest was wanted: the
+    tiling, the bytes that its coarsest tile needs in each (memory, part), its cycles."""
 
-    graph: Graph
-    target: PlanTarget
-    chip: Chip
-    reads: Reads
-    known: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
-    """What was chosen, by layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
+    tilings: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
 
-    @staticmethod
-    def of(graph: Graph, target: PlanTarget, chip: Chip) -> Tiler:
-        return Tiler(graph, target, chip, layer_reads(graph, target, chip))
 
-    def choose(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> Tiling:
-        """The tiling of a piece. Raises DoesNotFit."""
-        return self._best(layer, piece, residents, room)[0]
+def piece_tiling(
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
+) -> Tiling:
+    """The tiling of a piece with the fewest cycles. Raises DoesNotFit."""
+    return _best(ctx, layer, piece, residents, room)[0]
 
-    def cycles(self, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE) -> float:
-        """Cycles of a piece in the tiling that is chosen, when nothing overlaps. Raises DoesNotFit."""
-        return self._best(layer, piece, residents, room)[2]
 
-    def workspace(self, layer: Layer, piece: Box, residents: Residents, memory: str, part: str) -> int:
-        """Bytes of a part of a memory that the coarsest tile of `piece` uses when all of it is free."""
-        return self._known(layer, piece, residents, EVERYWHERE, False)[1].get((memory, part), 0)
+def piece_cycles(
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
+) -> float:
+    """Cycles of a piece in the tiling that is chosen, when nothing overlaps. Raises DoesNotFit."""
+    return _best(ctx, layer, piece, residents, room)[2]
 
-    def require(self, layer: Layer, piece: Box, residents: Residents, room: Room) -> None:
-        """Raises DoesNotFit when no tile of the piece finds room."""
-        free = self._known(layer, piece, residents, EVERYWHERE, False)
-        if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
-            self._known(layer, piece, residents, room, False)
 
-    def tiles(
-        self,
-        layer: Layer,
-        piece: Box,
-        residents: Residents = NOTHING,
-        room: Room = EVERYWHERE,
-        twice: bool = False,
-    ) -> Tiles:
-        """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
-        possible. Raises DoesNotFit."""
-        tilings = [self.choose(layer, piece, residents, room)]
-        if twice:
-            tilings.insert(0, self._known(layer, piece, residents, room, True, True)[0])
-        for tiling in tilings:
-            tiles = self._cut(layer, piece, residents, tiling)
-            if self._all_fit(tiles, room):
-                return tiles
-        # The largest tile away from the borders stood for all; where a border makes another one larger, cut finer.
-        for tiling in self._finer(layer, piece):
-            tiles = self._cut(layer, piece, residents, tiling)
-            if self._all_fit(tiles, room):
-                return tiles
-        return self._cut(layer, piece, residents, tilings[-1])
+def workspace_bytes(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents) -> int:
+    """Bytes of the local memory that the coarsest tile of `piece` uses when all of it is free. Raises DoesNotFit."""
+    return _known(ctx, layer, piece, residents, EVERYWHERE, False)[1].get((ctx.local.memory, ctx.local.part), 0)
 
-    def _all_fit(self, tiles: Tiles, room: Room) -> bool:
-        each = dict.fromkeys(used.spare for used in tiles.fits)
-        return all(overflow(self.chip, buffer_sizes((spare,)), room) is None for spare in each)
 
-    def _finer(self, layer: Layer, piece: Box) -> Iterator[Tiling]:
-        """All tilings, coarse to fine."""
-        quanta = self.target.quanta(self.graph, layer)
-        for inner in cut_counts(piece[-1], quanta[-1]):
-            for outer in outer_counts(piece, quanta):
-                yield Tiling((*outer, inner), quanta)
+def require_tile(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room) -> None:
+    """Raises DoesNotFit when no tile of the piece finds room."""
+    free = _known(ctx, layer, piece, residents, EVERYWHERE, False)
+    if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
+        _known(ctx, layer, piece, residents, room, False)
 
-    def _cut(self, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
-        boxes = tile_boxes(piece, tiling)
-        works = tuple(self.target.work(self.graph, layer, box, self.chip) for box in boxes)
-        pairs = zip(boxes, works, strict=True)
-        fits = tuple(fit(self.graph, layer, box, work, residents, self.chip) for box, work in pairs)
-        return Tiles(boxes, works, fits)
 
-    def _best(
-        self, layer: Layer, piece: Box, residents: Residents, room: Room
-    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
-        free = self._known(layer, piece, residents, EVERYWHERE, True)
-        if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
-            return free
-        return self._known(layer, piece, residents, room, True)
+def piece_tiles(
+    ctx: PlanContext,
+    layer: Layer,
+    piece: Box,
+    residents: Residents = NOTHING,
+    room: Room = EVERYWHERE,
+    twice: bool = False,
+) -> Tiles:
+    """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
+    possible. Raises DoesNotFit."""
+    tilings = [piece_tiling(ctx, layer, piece, residents, room)]
+    if twice:
+        tilings.insert(0, _known(ctx, layer, piece, residents, room, True, True)[0])
+    for tiling in tilings:
+        tiles = _cut(ctx, layer, piece, residents, tiling)
+        if _all_fit(ctx, tiles, room):
+            return tiles
+    # The largest tile away from the borders stood for all; where a border makes another one larger, cut finer.
+    for tiling in _finer(ctx, layer, piece):
+        tiles = _cut(ctx, layer, piece, residents, tiling)
+        if _all_fit(ctx, tiles, room):
+            return tiles
+    return _cut(ctx, layer, piece, residents, tilings[-1])
 
-    def _known(
-        self, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
-    ) -> tuple[Tiling, dict[tuple[str, str], int], float]:
-        held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
-        bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
-        key = (layer.name, box_shape(piece), held, bounds, cheapest, twice)
-        if key not in self.known:
-            tiling, cycles = choose_tiles(
-                self.graph, layer, piece, self.target, self.chip, residents, room, cheapest, twice
-            )
-            tile = middle(piece, tiling.counts, tiling.quanta)
-            work = self.target.work(self.graph, layer, tile, self.chip)
-            used = fit(self.graph, layer, tile, work, residents, self.chip)
-            self.known[key] = tiling, demand_bytes(self.chip, buffer_sizes((used.spare,))), cycles
-        return self.known[key]
+
+def _all_fit(ctx: PlanContext, tiles: Tiles, room: Room) -> bool:
+    each = dict.fromkeys(used.spare for used in tiles.fits)
+    return all(overflow(ctx.chip, buffer_sizes((spare,)), room) is None for spare in each)
+
+
+def _finer(ctx: PlanContext, layer: Layer, piece: Box) -> Iterator[Tiling]:
+    """All tilings, coarse to fine."""
+    quanta = ctx.target.quanta(ctx.graph, layer)
+    for inner in cut_counts(piece[-1], quanta[-1]):
+        for outer in outer_counts(piece, quanta):
+            yield Tiling((*outer, inner), quanta)
+
+
+def _cut(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
+    boxes = tile_boxes(piece, tiling)
+    works = tuple(ctx.work(layer, box) for box in boxes)
+    fits = tuple(fit(ctx, layer, box, work, residents) for box, work in zip(boxes, works, strict=True))
+    return Tiles(boxes, works, fits)
+
+
+def _best(
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room
+) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+    free = _known(ctx, layer, piece, residents, EVERYWHERE, True)
+    if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
+        return free
+    return _known(ctx, layer, piece, residents, room, True)
+
+
+def _known(
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
+) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+    held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
+    bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
+    key = (layer, box_shape(piece), held, bounds, cheapest, twice)
+    known = ctx.memo(_Known).tilings
+    if key not in known:
+        tiling, cycles = choose_tiles(ctx, layer, piece, residents, room, cheapest, twice)
+        tile = middle(piece, tiling.counts, tiling.quanta)
+        used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
+        known[key] = tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles
+    return known[key]
 
 
 def does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
@@ -331,20 +331,19 @@ def does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFi
 
 
 def _cycles(
-    graph: Graph,
+    ctx: PlanContext,
     layer: Layer,
     piece: Box,
     counts: tuple[int, ...],
     quanta: tuple[int, ...],
     work: Work,
-    target: PlanTarget,
-    chip: Chip,
     used: Fit,
     broadcasts: bool,
 ) -> tuple[tuple[tuple[float, ...], float], tuple[tuple[float, ...], float]]:
     """Engine work of all tiles by engine, and cycles of moving: their stores, and each load as often as its box
     changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
     a part of it, else a move inside the core."""
+    graph, chip = ctx.graph, ctx.chip
     intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, quanta, strict=True)]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
@@ -358,11 +357,11 @@ def _cycles(
     engines = tuple(inner * outer * cycles for _, cycles in work.engine_cycles)
     rows_outer = channels_outer = inner * outer * store
     first = tuple(axis[0] for axis in intervals)
-    start = _load_boxes(target.work(graph, layer, first, chip))
+    start = _load_boxes(ctx.work(layer, first))
     last_channels = (*first[:-1], intervals[-1][-1])
-    across = _load_boxes(target.work(graph, layer, last_channels, chip)) if inner > 1 else start
+    across = _load_boxes(ctx.work(layer, last_channels)) if inner > 1 else start
     last_rows = (*(axis[-1] for axis in intervals[:-1]), first[-1])
-    along = _load_boxes(target.work(graph, layer, last_rows, chip)) if outer > 1 else start
+    along = _load_boxes(ctx.work(layer, last_rows)) if outer > 1 else start
     moved = {load.buffer for load in used.moves}
     for buffer, loads in _load_boxes(work).items():
         if buffer in used.aliases:
@@ -427,35 +426,3 @@ def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
         centre = len(pieces) // 2
         middle.append(max(pieces, key=lambda p, c=pieces[centre]: (p[1] - p[0], -abs(p[0] - c[0]))))  # type: ignore[misc]
     return tuple(middle)
-
-
-def place_of(chip: Chip, memory: str, part: str) -> tuple[str, str]:
-    """(memory, part) that counts for a buffer: where the chip does not enforce its parts, the memory is one pool."""
-    return _place_in(chip.memory(memory), part)
-
-
-def _place_in(memory: Memory, part: str) -> tuple[str, str]:
-    return (memory.name, part if part and memory.buffers_enforced and memory.buffers else "")
-
-
-def part_bytes(chip: Chip, memory: str, part: str) -> int:
-    """Size of a physical part, or of the whole memory where `part` is empty."""
-    return chip.memory(memory).buffer(part).size_bytes if part else chip.memory(memory).size_bytes
-
-
-def part_start(chip: Chip, memory: str, part: str) -> int:
-    """Offset of a physical part in its memory."""
-    start = 0
-    for buffer in chip.memory(memory).buffers if part else ():
-        if buffer.name == part:
-            break
-        start += buffer.size_bytes
-    return start
-
-
-def aligned(chip: Chip, memory: str, size_bytes: int) -> int:
-    return _aligned_in(chip.memory(memory), size_bytes)
-
-
-def _aligned_in(memory: Memory, size_bytes: int) -> int:
-    return -(-size_bytes // memory.alignment_bytes) * memory.alignment_bytes

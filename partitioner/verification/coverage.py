@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.access import Access, Full, Scaled
-from partitioner.ir.graph import Graph, Op
+from partitioner.ir.graph import Op
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.plan import MOVES, Group, Plan, Step
 from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds
-from partitioner.ir.target import PlanTarget
-from partitioner.tiling.core_regions import CoreBoxes, Reads, core_boxes, instance_box, layer_reads
+from partitioner.tiling.core_regions import CoreBoxes, core_boxes, instance_box
 
 __all__ = ["covered", "verify_coverage"]
 
@@ -50,9 +49,9 @@ def _without(box: Box, part: Box) -> list[Box]:
     return slabs
 
 
-def verify_coverage(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> None:
+def verify_coverage(plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError for a core that reads what it neither computes nor finds, and for outputs with gaps."""
-    check = _Coverage(graph, chip, target, layer_reads(graph, target, chip))
+    graph, check = ctx.graph, _Coverage(ctx)
     for name in graph.inputs:
         check.ready[name] = [full_box(graph.by_name[name].shape)]
     for step in plan.steps:
@@ -67,10 +66,7 @@ def verify_coverage(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) ->
 class _Coverage:
     """The walk: `ready`, by value, the boxes that earlier steps made; `known`, what layers were found to read."""
 
-    graph: Graph
-    chip: Chip
-    target: PlanTarget
-    loads: Reads
+    ctx: PlanContext
     ready: dict[str, list[Box]] = field(default_factory=dict)
     known: dict[tuple[str, Box], Mapping[str, Box]] = field(default_factory=dict)
 
@@ -79,14 +75,14 @@ class _Coverage:
 
     def run(self, step: Step, group: Group) -> None:
         """One instance, or one view, which is read as a whole."""
-        outputs = group.outputs(self.graph)
-        boxes = {name: step.box if name == group.output else instance_box(self.graph, group, name, step.instance)
+        outputs = group.outputs(self.ctx.graph)
+        boxes = {name: step.box if name == group.output else instance_box(self.ctx.graph, group, name, step.instance)
                  for name in outputs}  # fmt: skip
         if step.kind == "view":
             for name, read in self._reads(group.layers[0], step.box).items():
                 self._require(step, group.layers[0], name, read, self.ready.get(name, ()))
         else:
-            cores = core_boxes(self.graph, group, step, self.loads, self.target, self.chip)
+            cores = core_boxes(self.ctx, group, step)
             for layer in group.layers:
                 for core in range(len(cores)):
                     self._layer(step, group, layer, core, cores)
@@ -138,11 +134,11 @@ class _Coverage:
         key = (layer.name, box)
         if key in self.known:
             return self.known[key]
-        boxes = layer_boxes(self.graph, layer, box)
-        loads = self.loads(layer, box)
+        boxes = layer_boxes(self.ctx.graph, layer, box)
+        loads = self.ctx.reads(layer, box)
         reads: dict[str, Box] = {}
-        for name in layer.inputs(self.graph):
-            if self.graph.by_name[name].constant or box_size(boxes[name]) == 0:
+        for name in layer.inputs(self.ctx.graph):
+            if self.ctx.graph.by_name[name].constant or box_size(boxes[name]) == 0:
                 continue
             loaded = loads.get(name, empty_box(len(boxes[name])))
             reads[name] = self._narrowed(layer, name, boxes[name], loaded)
@@ -157,7 +153,7 @@ class _Coverage:
 
     def _narrowed(self, layer: Layer, name: str, read: Box, loaded: Box) -> Box:
         """A read by access maps; along axes where these only bound it, the part of it that the kernel loads."""
-        ops = (self.graph.op_by_name[op] for op in layer.ops)
+        ops = (self.ctx.graph.op_by_name[op] for op in layer.ops)
         loose = {axis for op in ops for axis in _bounded_axes(op, name)}
         return tuple(
             (max(a, c), min(b, d)) if axis in loose else (a, b)

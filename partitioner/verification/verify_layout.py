@@ -9,36 +9,33 @@ out and pinned constants count as writes of all the bytes that they may use. Not
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from hw_models.routes import main_memory
+from hw_models.memory_parts import part_bytes, part_start
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import MOVES, Plan, Step
 from partitioner.ir.regions import Box, box_size, common, full_box, holds, input_boxes
-from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
-from partitioner.tiling.core_regions import Reads, layer_reads
 from partitioner.tiling.staging_rounds import Stage, Staged
-from partitioner.tiling.tiling import part_bytes, part_start
 from partitioner.verification.coverage import covered
 from partitioner.verification.memory_contents import Contents, Written
 
 __all__ = ["verify_layout"]
 
 
-def verify_layout(
-    layout: Layout, plan: Plan, graph: Graph, chip: Chip, target: PlanTarget, reads: Reads | None = None
-) -> None:
+def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError unless the layout has an entry for each step, every place and workspace is aligned and inside
     its part of its memory, nothing that is still read is overwritten, and all that a layer reads or hands on is there.
-    `reads` says what kernels load, where that was found out before. Whether tiles fit their workspace is for lowering
-    to say, which cuts them.
+    Whether tiles fit their workspace is for lowering to say, which cuts them.
     """
-    check = _Walk(layout, graph, chip, reads or layer_reads(graph, target, chip), main_memory(chip))
-    for name in (*graph.inputs, *layout.options.in_main):
-        check.stored[name] = [full_box(graph.by_name[name].shape)]
+    check = _Walk(layout, ctx.graph, ctx.chip, ctx.reads, ctx.main)
+    for name in (*ctx.graph.inputs, *layout.options.in_main):
+        check.stored[name] = [full_box(ctx.graph.by_name[name].shape)]
     if len(layout.steps) != len(plan.steps):
         raise PlanError("layout", needs=f"an entry for each of {len(plan.steps)} steps", has=str(len(layout.steps)))
     for step, laid in zip(plan.steps, layout.steps, strict=True):
@@ -54,7 +51,7 @@ class _Walk:
     layout: Layout
     graph: Graph
     chip: Chip
-    reads: Reads
+    reads: Callable[[Layer, Box], Mapping[str, Box]]
     main: str
     memories: dict[tuple[str, int], Contents] = field(default_factory=dict)
     stored: dict[str, list[Box]] = field(default_factory=dict)

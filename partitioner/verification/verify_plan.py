@@ -1,31 +1,31 @@
 """The check of a plan, whoever made it: each operator and instance once, and whatever is read was made before.
 
-plan, graph, chip, target --> nothing, or PlanError that names the step
+plan, context --> nothing, or PlanError that names the step
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import MOVES, Group, Plan
-from partitioner.ir.target import PlanTarget
 from partitioner.verification.coverage import verify_coverage
 
 __all__ = ["verify_plan"]
 
 
-def verify_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> None:
+def verify_plan(plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError unless each operator is in one layer of one group, each instance runs once and covers its part
     of the output, all that an instance reads was computed before, bindings name cores that exist, scopes are memories
     of the chip, and what each core reads is covered (`partitioner.verification.coverage`). Whether everything fits is
     `partitioner.memory.memory_plan`'s to say."""
+    graph, chip = ctx.graph, ctx.chip
     _verify_cover(plan, graph)
     memories = {memory.name: memory for memory in chip.memories}
     for group in plan.groups:
-        _verify_spills(group, graph, chip)
+        _verify_spills(group, ctx)
     ready = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
@@ -52,13 +52,13 @@ def verify_plan(plan: Plan, graph: Graph, chip: Chip, target: PlanTarget) -> Non
                 )
             continue
         ready.update(name for layer in group.layers for op in layer.ops for name in graph.op_by_name[op].outputs)
-    verify_coverage(plan, graph, chip, target)
+    verify_coverage(plan, ctx)
 
 
-def _verify_spills(group: Group, graph: Graph, chip: Chip) -> None:
+def _verify_spills(group: Group, ctx: PlanContext) -> None:
     """What is spilled is made and read inside the group, and goes to a memory that its cores share."""
-    shared = {memory.name for memory in chip.memories if memory.scope != "core"}
-    inner = {layer.output for layer in group.layers} - set(group.outputs(graph))
+    shared = {memory.name for memory in ctx.chip.memories if memory.scope != "core"}
+    inner = {layer.output for layer in group.layers} - set(group.outputs(ctx.graph))
     for exchange in group.exchanges:
         if exchange.scope and (exchange.scope not in shared or exchange.tensor not in inner):
             raise PlanError(

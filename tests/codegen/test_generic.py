@@ -75,7 +75,7 @@ def test_a_target_has_all_that_the_message_lists() -> None:
 
 
 def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, chip: Chip) -> None:
-    model, _ = plan_model(folder / "mine.onnx", chip)
+    model = plan_model(folder / "mine.onnx", chip).model
     box = ((0, 1), (4, 8), (0, 12), (0, 8))
     work = GenericTarget(ISA).work(model.graph, Layer("conv1", ("conv1", "relu1"), "r1"), box, chip)
     loads = {load.tensor: load.box for load in work.passes[0].loads}
@@ -88,10 +88,10 @@ def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, c
 
 def test_a_chip_without_a_matrix_engine_sums_products_on_its_vectors(folder: Path, chip: Chip) -> None:
     plain = chip.model_copy(update={"engines": tuple(e for e in chip.engines if e.kind != "matrix")})
-    model, plan = plan_model(folder / "mine.onnx", plain)
-    assert plan.chip_hash == plain.hash
+    planned = plan_model(folder / "mine.onnx", plain)
+    assert planned.plan.chip_hash == plain.hash
     work = GenericTarget(ISA).work(
-        model.graph, Layer("conv2", ("conv2",), "c2"), ((0, 1), (0, 12), (0, 12), (0, 8)), plain
+        planned.model.graph, Layer("conv2", ("conv2",), "c2"), ((0, 1), (0, 12), (0, 12), (0, 8)), plain
     )
     assert dict(work.engine_cycles) == {"vector": vector_cycles(plain, 12 * 12 * 8 * 72)}
 

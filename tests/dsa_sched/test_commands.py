@@ -24,6 +24,7 @@ from dsa_sched.pipeline.driver import CompileOptions, compile_model
 from dsa_sched.zoo import zoo_names
 from isched.lowering.lower import lower_layout
 from isched.program.program import parse_program
+from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.memory.layout_text import parse_layout
@@ -135,8 +136,8 @@ def test_the_layout_that_is_printed_is_that_of_the_build(model: Path, tmp_path: 
     ahead = parse_layout(invoke(*how, "--schedule").stdout).options
     found = compile_model(model, "stcp920", CompileOptions("O3", 2, schedule=True))
     assert ahead == found.layout.options
-    program = lower_layout(found.layout, found.plan, found.model.graph, found.model.constants, found.chip,
-                           found.target, found.target.data_base_bytes)  # fmt: skip
+    ctx = Context(found.model.graph, found.model.constants, found.chip, found.target)
+    program = lower_layout(found.layout, ctx, found.target.data_base_bytes)
     work = [
         sorted((i.opcode, i.operands, i.reads, i.writes) for i in p.streams[0].instrs if i.engine != "sync")
         for p in (program, found.program)

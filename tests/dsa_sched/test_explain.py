@@ -21,6 +21,7 @@ from dsa_sched.commands.options import LEVELS
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
 from hw_models.errors import ModelError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Binding, Group, Split, Step
@@ -60,7 +61,7 @@ def explained() -> Explained:
         x = builder.elementwise("relu", builder.conv(x, 16))
     graph, constants = builder.build(x)
     chip = small_chip(4)
-    base = make_plan(graph, constants, chip, TARGET)
+    base = make_plan(PlanContext(graph, constants, chip, TARGET))
     first, second, third = (layer for group in base.groups for layer in group.layers)
     head = Group("head", (first, second), Split(((0, (0, 1, 2, 3, 4)),)))
     tail = Group("tail", (third,), Split(((0, (0, 2, 4)),)))
@@ -75,7 +76,7 @@ def explained() -> Explained:
         Decision(f"{first.name}..{second.name} + {third.name}", "not merged", "straight, factor 8 merged, 4 apart"),
     )
     plan = replace(base, level="O3", groups=(head, tail), steps=tuple(steps), decisions=decisions)
-    return explain_plan(plan, graph, chip, TARGET)
+    return explain_plan(plan, PlanContext(graph, {}, chip, TARGET))
 
 
 def test_facts_of_groups(explained: Explained) -> None:
@@ -188,7 +189,7 @@ def test_moves_are_counted_and_listed(explained: Explained, capsys: pytest.Captu
             steps.append(Step("concat", "tail", step.instance, box, "L1", step.binding, value))
         steps.append(replace(step, scope="L1") if step.group == "head" else step)
     plan = replace(explained.plan, steps=tuple(steps), decisions=())
-    moved = explain_plan(plan, explained.graph, explained.chip, TARGET)
+    moved = explain_plan(plan, PlanContext(explained.graph, {}, explained.chip, TARGET))
     print_explanation(moved.explanation, moved.chip)
     print_detail(moved.explanation, detail_of(moved, "tail"))
     text = capsys.readouterr().out
@@ -238,9 +239,10 @@ def test_every_level_is_explained(level: str, model: Path, tmp_path: Path) -> No
 
 
 def test_a_scheduled_build_is_explained_by_its_own_layout(explained: Explained) -> None:
-    ahead = explain_plan(explained.plan, explained.graph, explained.chip, TARGET, schedule=True)
+    ctx = PlanContext(explained.graph, {}, explained.chip, TARGET)
+    ahead = explain_plan(explained.plan, ctx, schedule=True)
     assert explained.layout.options == PLAIN
-    assert ahead.layout == lay_out(ahead.plan, ahead.graph, ahead.chip, TARGET, options=FOR_SCHEDULING)
+    assert ahead.layout == lay_out(ahead.plan, ctx, FOR_SCHEDULING)
     assert ahead.explanation.peak_bytes == dict(ahead.layout.peaks)
     assert ahead.layout.steps != explained.layout.steps
 
@@ -296,7 +298,8 @@ def test_a_spilled_value_says_where_its_readers_find_it() -> None:
         y = builder.elementwise("relu", builder.conv(y, 32))
     graph, constants = builder.build(builder.conv(builder.concat(3, first, y), 16))
     chip = small_chip(data_bytes=8 << 10)
-    explained = explain_plan(make_plan(graph, constants, chip, TARGET, "O3", "longest"), graph, chip, TARGET)
+    ctx = PlanContext(graph, constants, chip, TARGET)
+    explained = explain_plan(make_plan(ctx, "O3", "longest"), ctx)
     (group,) = explained.explanation.groups
     console = Console(file=StringIO(), width=200)
     print_detail(explained.explanation, detail_of(explained, group.name), console)

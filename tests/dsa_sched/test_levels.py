@@ -32,6 +32,7 @@ from hw_models.routes import main_memory
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.timing.cycle_model import time_program
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import MOVES, parse_plan
 from partitioner.planners.registry import LEVELS, make_plan
@@ -182,12 +183,12 @@ def test_a_network_of_full_size_has_the_bits_of_o0(level: str, case: Case) -> No
 
 
 def plan_and_lower(graph: Graph, constants: Constants, chip: Chip, level: str) -> Compiled:
-    plan = make_plan(graph, constants, chip, TARGET, level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
     assert plan.level == level
     assert parse_plan(str(plan)) == plan
     covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
     assert sorted(covered) == sorted(op.name for op in graph.ops)
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes, keep_values=True)
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes, keep_values=True)
     verify_program(program, chip)
     return Compiled(graph, constants, chip, plan, program)
 
@@ -243,7 +244,10 @@ def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:
 
 def test_tight_chips_lead_to_plans_with_many_instances() -> None:
     """Or the test above would not see what it is there for."""
-    plans = [make_plan(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET, "O3") for s in TIGHT_SEEDS]
+    plans = [
+        make_plan(PlanContext(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET), "O3")
+        for s in TIGHT_SEEDS
+    ]
     assert any(group.split.instances > 1 for plan in plans for group in plan.groups)
     assert {step.kind for plan in plans for step in plan.steps} & set(MOVES)
 
@@ -302,7 +306,7 @@ def test_a_result_without_axes_is_refused(level: str) -> None:
     builder = MovementBuilder("scalar")
     graph, constants = builder.build(builder.elementwise("relu", builder.input("x")))
     with pytest.raises(ModelError, match="a result without axes"):
-        make_plan(graph, constants, small_chip(), TARGET, level)
+        make_plan(PlanContext(graph, constants, small_chip(), TARGET), level)
 
 
 @pytest.mark.parametrize("level", BEYOND_O0)

@@ -23,6 +23,7 @@ from dsa_sched.verification.tolerances import LAYER_BOUND, relative_error
 from hw_models.errors import ModelError
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, compile_graph, stcp920
 
@@ -81,8 +82,8 @@ class Norm:
         if level == "O0":
             return compile_graph(loaded.graph, loaded.constants)
         chip = stcp920()
-        plan = make_plan(loaded.graph, loaded.constants, chip, TARGET, level)
-        program = lower_plan(plan, loaded.graph, loaded.constants, chip, TARGET, TARGET.data_base_bytes)
+        plan = make_plan(PlanContext(loaded.graph, loaded.constants, chip, TARGET), level)
+        program = lower_plan(plan, Context(loaded.graph, loaded.constants, chip, TARGET), TARGET.data_base_bytes)
         verify_program(program, chip)
         return Compiled(loaded.graph, loaded.constants, chip, plan, program)
 

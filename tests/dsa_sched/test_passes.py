@@ -112,7 +112,7 @@ def test_without_per_pass_the_share_is_one_run(model: Path) -> None:
 
 def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
     options = CompileOptions("O1", 8)
-    plans = [plan_clusters(model, stcp920(), 2, options, per_pass="auto")[1] for _ in range(2)]
+    plans = [plan_clusters(model, stcp920(), 2, options, per_pass="auto").plan for _ in range(2)]
     assert str(plans[0]) == str(plans[1])
     about = [decision for decision in plans[0].decisions if decision.subject == "batch"]
     chosen = plans[0].batch_per_cluster

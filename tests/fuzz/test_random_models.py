@@ -14,6 +14,7 @@ from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network import OURS
 from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
 from hw_models.errors import ModelError
+from partitioner.context.plan_context import PlanContext
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import stcp920
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
@@ -59,7 +60,7 @@ def test_operators_without_a_maker_are_refused(op_type: str) -> None:
     builder = ModelBuilder()
     loaded = load_model(builder.model(builder.node(op_type, builder.input(2, 8))))
     with pytest.raises(ModelError, match="cannot"):
-        make_plan(loaded.graph, loaded.constants, stcp920(), TARGET)
+        make_plan(PlanContext(loaded.graph, loaded.constants, stcp920(), TARGET))
 
 
 def test_the_ordinary_models_have_every_operator() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import DoesNotFit, PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
 from partitioner.memory.memory_plan import MoveLayout, lay_out
@@ -72,8 +73,8 @@ def test_spilled_values_change_no_bit(
     chip = small_chip()
     plan = one_group(graph, constants, chip, cuts, pieces, spilled=dict.fromkeys(spilled, scope))
     check_against_o0(graph, constants, chip, plan)
-    layout = lay_out(plan, graph, chip, TARGET)
-    whole = lay_out(one_group(graph, constants, chip, cuts, pieces, spilled), graph, chip, TARGET)
+    layout = lay_out(plan, PlanContext(graph, {}, chip, TARGET))
+    whole = lay_out(one_group(graph, constants, chip, cuts, pieces, spilled), PlanContext(graph, {}, chip, TARGET))
     assert layout.peaks["L1"] < whole.peaks["L1"]
 
 
@@ -105,7 +106,7 @@ def test_views_and_the_end_of_a_network_inside_a_group() -> None:
 def two_groups(graph: Graph, constants: Constants, kind: str, cores: tuple[int, ...], scope: str = "L1") -> Plan:
     """The first two layers in two instances, the others in one whose cores read what lies elsewhere."""
     chip = small_chip()
-    base = make_plan(graph, constants, chip, TARGET)
+    base = make_plan(PlanContext(graph, constants, chip, TARGET))
     layers = tuple(layer for group in base.groups for layer in group.layers)
     shape = graph.by_name[layers[1].output].shape
     first = Group("first", layers[:2], Split(((0, (0, 1, 2)),)))
@@ -135,7 +136,7 @@ def chain() -> tuple[Graph, Constants]:
 def test_a_move_gathers_from_cores_and_instances(cores: tuple[int, ...]) -> None:
     graph, constants = chain()
     plan = two_groups(graph, constants, "concat", cores)
-    layout = lay_out(plan, graph, small_chip(), TARGET)
+    layout = lay_out(plan, PlanContext(graph, {}, small_chip(), TARGET))
     assert isinstance(layout.steps[2], MoveLayout)
     check_against_o0(graph, constants, small_chip(), plan, two_groups(graph, constants, "copy", cores, "LLB"))
 
@@ -158,7 +159,7 @@ def test_a_reader_whose_data_lie_elsewhere_is_refused() -> None:
     graph, constants = chain()
     plan = two_groups(graph, constants, "", (4, 5, 6, 7))
     with pytest.raises(PlanError, match=r"instance 0 of group second: needs relu3\.out in the memories of its cores"):
-        lay_out(plan, graph, small_chip(), TARGET)
+        lay_out(plan, PlanContext(graph, {}, small_chip(), TARGET))
 
 
 def test_values_that_find_no_room_are_named_with_who_holds_it() -> None:
@@ -166,7 +167,7 @@ def test_values_that_find_no_room_are_named_with_who_holds_it() -> None:
     chip = small_chip(data_bytes=8 * KIB)
     plan = one_group(graph, constants, chip, {1: 4}, (2, 4, 1, 1))
     with pytest.raises(DoesNotFit) as refusal:
-        lay_out(plan, graph, chip, TARGET)
+        lay_out(plan, PlanContext(graph, {}, chip, TARGET))
     assert str(refusal.value).splitlines() == [
         "value relu3.out: needs 10.50 KiB of L1 (data buffer); has 8 KiB (2.50 KiB too few); change one of: more "
         "instances or smaller groups, a chip with more L1",
@@ -182,7 +183,7 @@ def test_a_tile_that_finds_no_room_says_what_is_held_beside_it() -> None:
     plan = one_group(graph, constants, small_chip(), {1: 4}, (2, 4, 1, 1))
     chip = small_chip(data_bytes=11520)
     with pytest.raises(DoesNotFit, match=r"layer conv.* \(smallest tile\): needs") as refusal:
-        lay_out(plan, graph, chip, TARGET)
+        lay_out(plan, PlanContext(graph, {}, chip, TARGET))
     held = str(refusal.value).splitlines()[1:]
     assert held[0].startswith("  held in L1 (data buffer) at that moment: ")
     assert held[1].startswith("  relu1.out  ")

@@ -11,6 +11,7 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.planners.registry import make_plan
@@ -108,7 +109,7 @@ CASES = [(name, batch) for name in CHIPS for batch in (1, 4) if batch == 1 or na
 
 def stored_outputs(graph: Graph, constants: Constants, chip: Chip, plan: Plan, seed: int = 0) -> list[bytes]:
     """The bits of the outputs of the network after a run on random inputs and poisoned memories."""
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     verify_program(program, chip)
     compiled = Compiled(graph, constants, chip, plan, program)
     place = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in program.placements}
@@ -122,9 +123,9 @@ def stored_outputs(graph: Graph, constants: Constants, chip: Chip, plan: Plan, s
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
 def test_every_level_stores_what_o0_stores(build: Callable[[int], Built], name: str, batch: int) -> None:
     (graph, constants), chip = build(batch), CHIPS[name]
-    wanted = stored_outputs(graph, constants, chip, make_plan(graph, constants, chip, TARGET))
+    wanted = stored_outputs(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET)))
     for level in ("O1", "O2", "astitch"):
-        plan = make_plan(graph, constants, chip, TARGET, level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
         assert parse_plan(str(plan)) == plan
         for output, got, bits in zip(graph.outputs, stored_outputs(graph, constants, chip, plan), wanted, strict=True):
             np.testing.assert_array_equal(
@@ -139,7 +140,7 @@ def test_the_cases_use_all_scopes_and_moves() -> None:
         for build in (residual, viewed, cheap):
             graph, constants = build()
             for level in ("O1", "O2"):
-                plan = make_plan(graph, constants, CHIPS[name], TARGET, level)
+                plan = make_plan(PlanContext(graph, constants, CHIPS[name], TARGET), level)
                 seen |= {(level, step.kind, step.scope) for step in plan.steps}
     assert seen >= {("O1", "run", "LLB"), ("O1", "view", "LLB"), ("O2", "run", "L1"), ("O2", "run", "LLB")}
     assert seen >= {("O2", "view", "L1"), ("O2", "redistribute", "L1"), ("O2", "run", "DDR")}

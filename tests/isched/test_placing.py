@@ -12,6 +12,7 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.lowering.main_memory_allocation import main_lifetimes
 from isched.program.program import Program
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
@@ -26,7 +27,7 @@ SEEDS = (3, 4, 5, 7, 8)
 
 
 def lowered(graph: Graph, constants: Constants, chip: Chip, plan: Plan, keep_values: bool) -> Program:
-    program = lower_plan(plan, graph, constants, chip, TARGET, BASE, keep_values=keep_values)
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), BASE, keep_values=keep_values)
     verify_program(program, chip)
     return program
 
@@ -49,7 +50,7 @@ def test_reuse_changes_no_output_and_never_needs_more(level: str, seed: int) -> 
     graph, constants = random_graph(Seeded(seed))
     chip = random_chip(Seeded(seed + 1000))
     try:
-        plan = make_plan(graph, constants, chip, TARGET, level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
         kept, shared = (lowered(graph, constants, chip, plan, keep) for keep in (True, False))
     except UserError as error:
         pytest.skip(error.line)
@@ -64,11 +65,11 @@ def test_what_lives_at_the_same_time_lies_apart(level: str, seed: int) -> None:
     graph, constants = random_graph(Seeded(seed))
     chip = random_chip(Seeded(seed + 1000))
     try:
-        plan = make_plan(graph, constants, chip, TARGET, level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
         program = lowered(graph, constants, chip, plan, keep_values=False)
     except UserError as error:
         pytest.skip(error.line)
-    layout = lay_out(plan, graph, chip, TARGET)
+    layout = lay_out(plan, PlanContext(graph, {}, chip, TARGET))
     lives = main_lifetimes(graph, layout, main_memory(chip))
     always = (-1, 1 << 30)
     outputs_of = {program.placement[name].of or name for name in graph.outputs}
@@ -88,7 +89,7 @@ def test_a_chain_takes_turns_in_two_places() -> None:
     """Of eight layers only the last output stays; each value before it lives while the next one is made."""
     graph, constants = chain_graph(16, extent=16, channels=16)
     chip = small_chip()
-    plan = make_plan(graph, constants, chip, TARGET)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET))
     kept, shared = (lowered(graph, constants, chip, plan, keep) for keep in (True, False))
     value = 16 * 16 * 16 * 2
     assert demand_bytes(kept) - demand_bytes(shared) == (7 - 2) * value
@@ -99,7 +100,7 @@ def test_a_chain_takes_turns_in_two_places() -> None:
 def test_what_never_reaches_the_main_memory_has_no_place_there() -> None:
     graph, constants = chain_graph(8)
     chip = small_chip()
-    plan = make_plan(graph, constants, chip, TARGET, "O3")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
     program = lowered(graph, constants, chip, plan, keep_values=True)
     assert {p.tensor for p in program.placements if p.kind != "constant"} == {*graph.inputs, *graph.outputs}
 
@@ -114,7 +115,7 @@ def test_a_view_that_is_an_output_keeps_its_source() -> None:
         y = builder.conv(y, 8)
     graph, constants = builder.build(y, flat)
     chip = small_chip()
-    plan = make_plan(graph, constants, chip, TARGET)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET))
     kept, shared = (lowered(graph, constants, chip, plan, keep) for keep in (True, False))
     assert shared.placement[flat].of == first
     assert outputs(graph, constants, chip, plan, shared) == outputs(graph, constants, chip, plan, kept)
@@ -127,7 +128,7 @@ def test_a_main_memory_that_is_too_small_says_who_holds_it() -> None:
         x = builder.elementwise("sigmoid", builder.pool("max_pool", x, (3, 3), pads=(1, 1, 1, 1)))
     graph, constants = builder.build(x)
     chip = small_chip()
-    plan = make_plan(graph, constants, chip, TARGET)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET))
     with pytest.raises(DoesNotFit) as refusal:
         lowered(graph, constants, chip, plan, keep_values=False)
     lines = str(refusal.value).splitlines()

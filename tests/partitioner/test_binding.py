@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import group_layers
 from partitioner.ir.plan import Binding
 from partitioner.ir.regions import box_size, full_box
@@ -40,7 +41,7 @@ def bound(shape: tuple[int, int, int, int], channels: int, cores: int = 8) -> Bi
     graph, _ = builder.build(y)
     (layer,), _ = group_layers(graph)
     chip = small_chip(cores=cores)
-    binding, _ = bind(graph, layer, full_box(graph.by_name[y].shape), TARGET, chip)
+    binding, _ = bind(PlanContext(graph, {}, chip, TARGET), layer, full_box(graph.by_name[y].shape))
     return binding
 
 
@@ -69,8 +70,9 @@ def test_channels_are_cut_at_the_width_of_the_matrix_array() -> None:
     x = builder.input("x", 1, 8, 8, 96)
     names = (builder.conv(x, 256), builder.conv(x, 40), builder.conv(x, 96, groups=96), builder.conv(x, 96, groups=2))
     graph, _ = builder.build(*names)
+    ctx = PlanContext(graph, {}, stcp920(), TARGET)
     layers, _ = group_layers(graph)
     boxes = [full_box(graph.by_name[layer.output].shape) for layer in layers]
-    quanta = [cut_quanta(graph, layer, box, TARGET, stcp920())[3] for layer, box in zip(layers, boxes, strict=True)]
+    quanta = [cut_quanta(ctx, layer, box)[3] for layer, box in zip(layers, boxes, strict=True)]
     assert quanta == [32, 1, 32, 32]
     assert box_size(boxes[0]) == 8 * 8 * 256

@@ -7,6 +7,7 @@ import pytest
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import (
     Floor,
     binding_floor,
@@ -20,7 +21,6 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import LEVELS, make_plan
-from partitioner.tiling.tiling import Tiler
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -42,9 +42,9 @@ def network(batch: int = 2) -> tuple[Graph, Constants]:
 
 
 def traffic_of(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str) -> Traffic:
-    plan = make_plan(graph, constants, chip, target, level)
-    tiler = Tiler.of(graph, target, chip)
-    return plan_traffic(plan, lay_out(plan, graph, chip, target, tiler), graph, chip, tiler)
+    ctx = PlanContext(graph, constants, chip, target)
+    plan = make_plan(ctx, level)
+    return plan_traffic(plan, lay_out(plan, ctx), ctx)
 
 
 def cycles(floors: tuple[Floor, ...]) -> dict[str, float]:

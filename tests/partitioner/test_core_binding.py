@@ -10,21 +10,18 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.transfer_cost import Transfers
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import group_layers
 from partitioner.ir.regions import Box, box_size, holds
 from partitioner.planners.core_assignment import assign
 from partitioner.planners.core_binding import Binder, renamed
-from partitioner.tiling.core_regions import layer_reads
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
 
 def binder(graph: Graph, chip: Chip, most_bytes: int = 1 << 19) -> Binder:
-    layers, _ = group_layers(graph, TARGET.can_trail)
-    transfers = Transfers(graph, chip, "L1", "LLB")
-    return Binder(graph, layers, TARGET, chip, layer_reads(graph, TARGET, chip), transfers, most_bytes)
+    return Binder(PlanContext(graph, {}, chip, TARGET), most_bytes)
 
 
 def pointwise(batch: int, channels: int = 64, size: int = 14) -> Graph:
@@ -71,7 +68,7 @@ def test_readers_that_need_rows_of_other_cores_get_them_moved_for_less_than_the_
 
 def test_nothing_to_move_costs_nothing_and_more_to_move_costs_more() -> None:
     graph = windows()
-    transfers = Transfers(graph, stcp920(), "L1", "LLB")
+    transfers = Transfers(PlanContext(graph, {}, stcp920(), TARGET))
     name = next(op.outputs[0] for op in graph.ops)
     rows: dict[int, Box] = {core: ((0, 1), (4 * core, 4 * core + 4), (0, 32), (0, 16)) for core in range(8)}
 
@@ -91,7 +88,7 @@ def test_values_too_large_for_a_core_do_not_bend_bindings() -> None:
     graph = pointwise(2, channels=128)
     chip = stcp920()
     free, bent = binder(graph, chip, most_bytes=0), binder(graph, chip)
-    fastest = {index: next(iter(free.choices(index))) for index in range(len(free.layers))}
+    fastest = {index: next(iter(free.choices(index))) for index in range(len(free.ctx.layers))}
     assert {index: bound.pieces for index, bound in free.bind().items()} == fastest
     assert all(bound.cycles >= free.choices(index)[fastest[index]] for index, bound in bent.bind().items())
 

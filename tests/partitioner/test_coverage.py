@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.target import TARGET, NeuralScaleTarget
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Plan
@@ -53,7 +54,7 @@ GRAPHS = (softmax_over_rows, norm_over_channels, softmax_that_leaves)
 def test_every_level_computes_whole_lines(network: Callable[[], tuple[Graph, Constants]], level: str) -> None:
     graph, constants = network()
     for chip in (stcp920(), small_chip(4, data_bytes=8 << 10, llb_bytes=64 << 10)):
-        check_against_o0(graph, constants, chip, make_plan(graph, constants, chip, TARGET, level))
+        check_against_o0(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET), level))
 
 
 @pytest.mark.parametrize("network", GRAPHS)
@@ -81,14 +82,14 @@ def test_without_whole_lines_the_plan_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"layer softmax0: needs \[0:1, 0:8, .* of x for \[0:1, 0:2, .*a kernel that loads"
     ):
-        make_plan(graph, constants, stcp920(), Forgetful(), "O3")
+        make_plan(PlanContext(graph, constants, stcp920(), Forgetful()), "O3")
 
 
 def cut_plan() -> tuple[Graph, Plan]:
     b = MovementBuilder("cut")
     graph, constants = b.build(b.conv(b.conv(b.input("x", 1, 8, 8, 4), 8), 8))
-    first, second = make_plan(graph, constants, stcp920(), TARGET).steps
-    plan = make_plan(graph, constants, stcp920(), TARGET)
+    first, second = make_plan(PlanContext(graph, constants, stcp920(), TARGET)).steps
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET))
     return graph, replace(plan, steps=(replace(first, binding=Binding((1, 2, 1, 1), (0, 1))), second))
 
 
@@ -111,9 +112,9 @@ DAMAGES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 @pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_plans_with_gaps_are_refused(damage: Callable[[Plan], Plan], message: str) -> None:
     graph, plan = cut_plan()
-    verify_plan(plan, graph, stcp920(), TARGET)
+    verify_plan(plan, PlanContext(graph, {}, stcp920(), TARGET))
     with pytest.raises(PlanError, match=message):
-        verify_plan(damage(plan), graph, stcp920(), TARGET)
+        verify_plan(damage(plan), PlanContext(graph, {}, stcp920(), TARGET))
 
 
 spans = st.tuples(st.integers(0, 5), st.integers(0, 5)).map(lambda pair: (min(pair), max(pair)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
+from codegen.neuralscale.target import TARGET
 from hw_models.cost import matrix_cycles, transfer_cycles
 from hw_models.loading import load_chip
-from partitioner.footprint.footprint import Footprints
+from partitioner.context.plan_context import PlanContext
 from partitioner.fusion.grouping import group_layers_into_subgraphs
 from partitioner.fusion.halo import halo_cost, halo_veto
 from partitioner.fusion.split_factor import SplitOptions, Splitter
@@ -16,6 +17,10 @@ from tests.partitioner.random_groups import Builder
 
 CHIP = load_chip("stcp920")
 ROW = 32 * 64
+
+
+def context_of(graph: Graph) -> PlanContext:
+    return PlanContext(graph, {}, CHIP, TARGET)
 
 
 def three_windows(channels: int = 64) -> tuple[Graph, tuple[Layer, ...]]:
@@ -31,7 +36,7 @@ def test_parts_of_the_cost_by_hand() -> None:
     """Four pieces of the third window's rows: two rows more of the second's output at each of three cuts, and two
     rows more of the first's than the second alone would need."""
     graph, layers = three_windows()
-    cost = halo_cost(Footprints(graph), layers, "conv1.out", 1, 4, CHIP, "L1", on_cores=True)
+    cost = halo_cost(context_of(graph), layers, "conv1.out", 1, 4, on_cores=True)
     macs_a_row = ROW * 9 * 64
     assert cost.recomputed_macs == 3 * (2 + 2) * macs_a_row
     assert cost.reread_bytes == 3 * 2 * ROW * 2
@@ -48,7 +53,7 @@ def test_parts_of_the_cost_by_hand() -> None:
 
 def test_instances_follow_each_other_and_cannot_exchange() -> None:
     graph, layers = three_windows()
-    cost = halo_cost(Footprints(graph), layers, "conv1.out", 1, 4, CHIP, "L1")
+    cost = halo_cost(context_of(graph), layers, "conv1.out", 1, 4)
     assert cost.exchange_cycles == inf
     assert cost.choice in ("recompute", "cut")
     assert "no exchange" in str(cost)
@@ -60,11 +65,11 @@ def test_each_way_can_be_the_cheapest() -> None:
     x = builder.input("x", 1, 64, 64, 8)
     y = builder.conv(builder.conv(x, 8, (1, 1), pads=(0, 0, 0, 0)), 8)
     graph, _ = builder.build(y)
-    light = halo_cost(Footprints(graph), group_layers(graph)[0], "conv0.out", 1, 2, CHIP, "L1", on_cores=True)
+    light = halo_cost(context_of(graph), group_layers(graph)[0], "conv0.out", 1, 2, on_cores=True)
     assert light.choice == "recompute"
     graph, layers = three_windows()
-    cores = halo_cost(Footprints(graph), layers, "conv1.out", 1, 8, CHIP, "L1", on_cores=True)
-    instances = halo_cost(Footprints(graph), layers, "conv1.out", 1, 32, CHIP, "L1")
+    cores = halo_cost(context_of(graph), layers, "conv1.out", 1, 8, on_cores=True)
+    instances = halo_cost(context_of(graph), layers, "conv1.out", 1, 32)
     assert (cores.choice, instances.choice) == ("exchange", "cut")
 
 
@@ -72,7 +77,7 @@ def test_batch_pieces_have_no_halo() -> None:
     builder = Builder("batch")
     x = builder.input("x", 4, 8, 8, 8)
     graph, _ = builder.build(builder.conv(builder.conv(x, 8), 8))
-    cost = halo_cost(Footprints(graph), group_layers(graph)[0], "conv0.out", 0, 4, CHIP, "L1", on_cores=True)
+    cost = halo_cost(context_of(graph), group_layers(graph)[0], "conv0.out", 0, 4, on_cores=True)
     assert (cost.recomputed_macs, cost.reread_bytes, cost.exchanged_bytes) == (0, 0, 0)
     assert (cost.recompute_cycles, cost.exchange_cycles, cost.choice) == (0.0, 0.0, "recompute")
 
@@ -80,11 +85,9 @@ def test_batch_pieces_have_no_halo() -> None:
 def test_the_veto_keeps_apart_what_would_be_computed_twice_too_often() -> None:
     """Room for a few rows: together each piece would compute its own border rows again and again."""
     graph, layers = three_windows()
-    footprints = Footprints(graph)
-    splitter = Splitter(footprints, 16 * ROW * 2, SplitOptions(uneven=True))
+    ctx = context_of(graph)
+    splitter = Splitter(ctx.footprints, 16 * ROW * 2, SplitOptions(uneven=True))
     free, _ = group_layers_into_subgraphs(graph, layers, splitter.best, lambda _layers: None)
-    held, decisions = group_layers_into_subgraphs(
-        graph, layers, splitter.best, halo_veto(footprints, splitter.best, CHIP, "L1")
-    )
+    held, decisions = group_layers_into_subgraphs(graph, layers, splitter.best, halo_veto(ctx, splitter.best))
     assert len(held) > len(free)
     assert any("halo of" in d.reason and "computing" in d.reason for d in decisions if d.verdict == "not merged")

@@ -10,6 +10,7 @@ from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
 from hw_models.errors import DoesNotFit, PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.memory.memory_plan import lay_out
@@ -29,13 +30,13 @@ def resnet50() -> Model:
 @cache
 def plan_of(level: str) -> Plan:
     model = resnet50()
-    return make_plan(model.graph, model.constants, stcp920(), TARGET, level)
+    return make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), level)
 
 
 @cache
 def traffic_of(level: str) -> Traffic:
-    graph, chip = resnet50().graph, stcp920()
-    return plan_traffic(plan_of(level), lay_out(plan_of(level), graph, chip, TARGET), graph, chip)
+    ctx = PlanContext(resnet50().graph, resnet50().constants, stcp920(), TARGET)
+    return plan_traffic(plan_of(level), lay_out(plan_of(level), ctx), ctx, tiles=False)
 
 
 def test_resnet50_has_four_groups_whose_factors_fall_as_the_maps_shrink() -> None:
@@ -60,7 +61,7 @@ def test_traffic_to_the_main_memory_is_at_least_nine_times_below_o0() -> None:
 
 def test_the_text_form_and_the_bytes_are_the_same_every_time() -> None:
     model = resnet50()
-    again = make_plan(model.graph, model.constants, stcp920(), TARGET, "O3")
+    again = make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), "O3")
     assert str(again) == str(plan_of("O3"))
     assert parse_plan(str(again)) == again
 
@@ -82,7 +83,7 @@ def test_a_chip_too_small_for_the_smallest_tile_is_refused_with_numbers() -> Non
     x = builder.input("x", 1, 4, 4, 512)
     graph, constants = builder.build(builder.conv(x, 8))
     with pytest.raises(DoesNotFit) as refusal:
-        make_plan(graph, constants, small_chip(weights_bytes=KIB), TARGET, "O3")
+        make_plan(PlanContext(graph, constants, small_chip(weights_bytes=KIB), TARGET), "O3")
     text = str(refusal.value)
     assert "conv0" in text
     assert "needs" in text
@@ -95,7 +96,7 @@ def test_more_instances_than_a_program_can_hold_are_refused_with_their_number() 
     x = builder.input("x", 5000, 16, 16, 8)
     graph, constants = builder.build(builder.elementwise("relu", builder.pool("max_pool", x, (2, 2), stride=2)))
     with pytest.raises(PlanError, match=r"graph many: needs at most 4,096 instances; has 5,000; .*--per-pass"):
-        make_plan(graph, constants, small_chip(cores=1, data_bytes=6 * KIB), TARGET, "O3")
+        make_plan(PlanContext(graph, constants, small_chip(cores=1, data_bytes=6 * KIB), TARGET), "O3")
 
 
 @pytest.mark.parametrize("data_bytes", [6 * KIB, 16 * KIB, 64 * KIB, 1024 * KIB])
@@ -107,7 +108,7 @@ def test_groups_shrink_with_the_local_memory_and_the_bits_stay(data_bytes: int) 
         x = builder.elementwise("relu", builder.elementwise("add", builder.conv(inner, 8), x))
     graph, constants = builder.build(builder.pool("max_pool", x, (2, 2), stride=2))
     chip = small_chip(cores=4, data_bytes=data_bytes)
-    plan = make_plan(graph, constants, chip, TARGET, "O3")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
     if data_bytes == 1024 * KIB:
         assert len(plan.groups) == 1
         assert plan.groups[0].split.instances == 1
@@ -118,5 +119,5 @@ def test_groups_shrink_with_the_local_memory_and_the_bits_stay(data_bytes: int) 
 
 def test_a_chip_without_a_code_generator_is_planned_too() -> None:
     model = resnet50()
-    plan = make_plan(model.graph, model.constants, stcp920(), GenericTarget("neuralscale-v1"), "O3")
+    plan = make_plan(PlanContext(model.graph, model.constants, stcp920(), GenericTarget("neuralscale-v1")), "O3")
     assert len(plan.groups) < len(plan_of("O0").groups) / 4

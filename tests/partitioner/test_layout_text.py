@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.text import TextError
 from partitioner.memory.layout_text import parse_layout
@@ -30,7 +31,8 @@ def chain() -> Layout:
     x = builder.conv(builder.input("x", 1, 8, 8, 16), 16)
     graph, constants = builder.build(builder.conv(x, 16))
     chip = small_chip(cores=2)
-    return lay_out(one_group(graph, constants, chip, {}, (1, 2, 1, 1), ("conv0.out",)), graph, chip, TARGET)
+    plan = one_group(graph, constants, chip, {}, (1, 2, 1, 1), ("conv0.out",))
+    return lay_out(plan, PlanContext(graph, constants, chip, TARGET))
 
 
 TEXT = """\
@@ -71,14 +73,15 @@ def test_layouts_are_read_back_and_verified(
     network: tuple[Graph, Constants], chip: Chip, level: str, scheduled: bool
 ) -> None:
     graph, constants = network
+    ctx = PlanContext(graph, constants, chip, TARGET)
     try:
-        plan = make_plan(graph, constants, chip, TARGET, level)
-        layout = lay_out(plan, graph, chip, TARGET, options=FOR_SCHEDULING if scheduled else PLAIN)
+        plan = make_plan(ctx, level)
+        layout = lay_out(plan, ctx, FOR_SCHEDULING if scheduled else PLAIN)
     except UserError:
         assume(False)
         raise
     assert parse_layout(str(layout)) == layout
-    verify_layout(layout, plan, graph, chip, TARGET)
+    verify_layout(layout, plan, ctx)
 
 
 def test_names_may_hold_what_the_form_uses_itself() -> None:

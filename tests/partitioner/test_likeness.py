@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from codegen.neuralscale.target import TARGET
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import group_layers
 from partitioner.ir.regions import full_box
 from partitioner.ir.structural_key import likeness
@@ -38,7 +39,7 @@ def test_a_plan_binds_alike_layers_as_it_would_bind_each() -> None:
     for _ in range(3):
         x = b.elementwise("add", b.conv(b.elementwise("relu", b.conv(x, 16)), 32), x)
     graph, constants = b.build(b.pool("max_pool", x, (2, 2), 2))
-    for step in make_plan(graph, constants, stcp920(), TARGET).steps:
+    for step in make_plan(PlanContext(graph, constants, stcp920(), TARGET)).steps:
         layer = next(layer for layer in group_layers(graph, TARGET.can_trail)[0] if layer.name == step.group)
         box = full_box(graph.by_name[layer.output].shape)
-        assert step.binding == bind(graph, layer, box, TARGET, stcp920())[0]
+        assert step.binding == bind(PlanContext(graph, {}, stcp920(), TARGET), layer, box)[0]

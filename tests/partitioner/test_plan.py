@@ -9,6 +9,7 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import ModelError, PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.plan import Binding, Exchange, Plan, Split, parse_plan
@@ -24,7 +25,7 @@ def network() -> tuple[Graph, Plan]:
     x = builder.input("x", 1, 12, 12, 8)
     first = builder.elementwise("relu", builder.conv(x, 8))
     graph, constants = builder.build(builder.elementwise("add", builder.conv(first, 8), first))
-    return graph, make_plan(graph, constants, stcp920(), TARGET)
+    return graph, make_plan(PlanContext(graph, constants, stcp920(), TARGET))
 
 
 FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
@@ -60,9 +61,9 @@ FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 @pytest.mark.parametrize(("damage", "message"), FAULTS.values(), ids=FAULTS.keys())
 def test_damaged_plans_are_refused(damage: Callable[[Plan], Plan], message: str) -> None:
     graph, plan = network()
-    verify_plan(plan, graph, stcp920(), TARGET)
+    verify_plan(plan, PlanContext(graph, {}, stcp920(), TARGET))
     with pytest.raises(PlanError, match=message):
-        verify_plan(damage(plan), graph, stcp920(), TARGET)
+        verify_plan(damage(plan), PlanContext(graph, {}, stcp920(), TARGET))
 
 
 def test_text_round_trip_and_decisions() -> None:
@@ -135,4 +136,4 @@ def test_all_operators_that_cannot_be_computed_are_listed_at_once() -> None:
                 for i, kind in enumerate(("erosion", "gather")))  # fmt: skip
     tensors = (*graph.tensors, *(replace(graph.by_name[y], name=f"o{i}") for i in range(2)))
     with pytest.raises(ModelError, match=r"odd0 \(Erosion of \[1, 8, 6, 6\]\): no template(.|\n)*odd1 \(Gather"):
-        make_plan(replace(graph, ops=(*graph.ops, *odd), tensors=tensors), constants, stcp920(), TARGET)
+        make_plan(PlanContext(replace(graph, ops=(*graph.ops, *odd), tensors=tensors), constants, stcp920(), TARGET))

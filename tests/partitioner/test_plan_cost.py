@@ -8,6 +8,7 @@ from codegen.neuralscale.target import TARGET
 from isched.lowering.lower import lower_plan
 from isched.program.timed_ops import timed_streams
 from isched.timing.cycle_model import time_streams
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, StepCost, plan_cycles
 from partitioner.ir.graph import Constants, Graph
 from partitioner.planners.registry import LEVELS, make_plan
@@ -30,10 +31,10 @@ def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -
     """With a small LLB layers need several rounds, each with two barriers."""
     graph, constants = residual(4)
     chip = small_chip(4, data_bytes=1 << 16, llb_bytes=llb_bytes)
-    plan = make_plan(graph, constants, chip, TARGET, level)
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     counts = {sum(instr.opcode == program.barrier for instr in stream.instrs) for stream in program.streams}
-    assert counts == {plan_cycles(plan, graph, chip, TARGET).barriers}
+    assert counts == {plan_cycles(plan, PlanContext(graph, {}, chip, TARGET)).barriers}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -41,10 +42,10 @@ def test_the_two_sums_bracket_the_clock(level: str) -> None:
     """The serial sum is what decides: it must be near the clock, not only above it."""
     graph, constants = residual(8, 32)
     chip = stcp920()
-    plan = make_plan(graph, constants, chip, TARGET, level)
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     clock = time_streams(timed_streams(program, chip, TARGET.issue_costs(program)), chip).cycles
-    cost = plan_cycles(plan, graph, chip, TARGET)
+    cost = plan_cycles(plan, PlanContext(graph, {}, chip, TARGET))
     launch = chip.assumed.launch_cycles
     assert cost.overlapped_cycles - launch < clock - launch
     assert cost.serial_cycles - launch == pytest.approx(clock - launch, rel=0.25)
@@ -67,6 +68,6 @@ def test_launch_and_barriers_count_once_a_run() -> None:
 
 def test_values_that_stay_on_the_chip_make_a_plan_cheaper() -> None:
     graph, constants = residual(4)
-    costs = {level: plan_cycles(make_plan(graph, constants, stcp920(), TARGET, level), graph, stcp920(), TARGET)
-             for level in ("O0", "O1")}  # fmt: skip
+    ctx = PlanContext(graph, constants, stcp920(), TARGET)
+    costs = {level: plan_cycles(make_plan(ctx, level), ctx) for level in ("O0", "O1")}
     assert costs["O1"].cycles < costs["O0"].cycles

@@ -6,6 +6,7 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from isched.lowering.lower import lower_plan
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
@@ -21,7 +22,7 @@ def test_outputs_reach_the_main_memory_in_long_runs(llb_kib: int) -> None:
     b = GraphBuilder("rounds", 1)
     x = b.conv(b.input("x", 8, 24, 24, 8), 32)
     graph, constants = b.build(b.conv(x, 128, (1, 1), pads=(0, 0, 0, 0)))
-    plan = make_plan(graph, constants, chip, TARGET, "O2")
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O2")
+    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     chains = [instr.reads for stream in program.streams for instr in stream.instrs if instr.starts]
     assert sum(map(len, chains)) < 256

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import group_layers
 from partitioner.ir.plan import Plan
@@ -36,7 +37,7 @@ def sizes(plan: Plan) -> list[int]:
 
 def test_neighbours_that_multiply_nothing_are_one_kernel() -> None:
     graph, constants = cheap_chain()
-    plan = make_plan(graph, constants, stcp920(), TARGET, "astitch")
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), "astitch")
     assert sizes(plan) == [1, 3, 1]
     assert [step.scope for step in plan.steps] == ["DDR"] * 3
     (decision,) = (d for d in plan.decisions if d.verdict.startswith("stitched"))
@@ -47,12 +48,12 @@ def test_neighbours_that_multiply_nothing_are_one_kernel() -> None:
 def test_a_group_that_does_not_fit_is_cut_and_says_why() -> None:
     graph, constants = cheap_chain(size=64)
     chip = small_chip(data_bytes=40 << 10)
-    plan = make_plan(graph, constants, chip, TARGET, "astitch")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "astitch")
     assert max(sizes(plan)) < 3
     decision = next(d for d in plan.decisions if "not stitched" in d.verdict)
     assert decision.verdict.startswith("3 layers not stitched: cut before ")
     assert "of L1" in decision.reason
-    lay_out(plan, graph, chip, TARGET)
+    lay_out(plan, PlanContext(graph, {}, chip, TARGET))
 
 
 def test_a_convolution_between_keeps_two_operators_apart() -> None:
@@ -61,7 +62,7 @@ def test_a_convolution_between_keeps_two_operators_apart() -> None:
     first = b.pool("max_pool", b.input("x", 1, 8, 8, 16), (3, 3), pads=(1, 1, 1, 1))
     side = b.pool("average_pool", first, (3, 3), pads=(1, 1, 1, 1))
     graph, constants = b.build(b.concat(3, b.conv(first, 16), side))
-    plan = make_plan(graph, constants, stcp920(), TARGET, "astitch")
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), "astitch")
     homes = {layer.output: group.name for group in plan.groups for layer in group.layers}
     assert homes[first] == homes[side]
     assert homes[graph.outputs[0]] != homes[side]
@@ -72,14 +73,15 @@ def test_a_view_whose_name_leaves_is_a_group_of_its_own() -> None:
     x = b.pool("max_pool", b.input("x", 1, 8, 8, 16), (2, 2), 2)
     flat = b.view(x, 1, 256)
     graph, constants = b.build(flat, b.softmax(flat))
-    plan = make_plan(graph, constants, stcp920(), TARGET, "astitch")
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), "astitch")
     assert [step.kind for step in plan.steps] == ["run", "view", "run"]
 
 
 def test_a_target_without_templates_is_planned_too() -> None:
     graph, constants = cheap_chain()
     target = GenericTarget("any")
-    verify_plan(make_plan(graph, constants, stcp920(), target, "astitch"), graph, stcp920(), target)
+    ctx = PlanContext(graph, constants, stcp920(), target)
+    verify_plan(make_plan(ctx, "astitch"), ctx)
 
 
 @st.composite
@@ -125,5 +127,5 @@ def test_sets_can_be_put_in_an_order_and_hold_no_products_with_others(graph: Gra
 def test_every_chip_gets_a_plan_that_can_be_laid_out(data_bytes: int) -> None:
     graph, constants = cheap_chain(size=16)
     chip = small_chip(data_bytes=data_bytes, weights_bytes=16 << 10)
-    plan = make_plan(graph, constants, chip, TARGET, "astitch")
-    lay_out(plan, graph, chip, TARGET)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "astitch")
+    lay_out(plan, PlanContext(graph, {}, chip, TARGET))

@@ -9,11 +9,20 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.regions import box_size, full_box
 from partitioner.tiling.buffer_aliasing import NOTHING, Residents
-from partitioner.tiling.tiling import Tiler, Tiling, buffer_sizes, choose_tiles, overflow, place_buffers, tile_boxes
+from partitioner.tiling.tiling import (
+    Tiling,
+    buffer_sizes,
+    choose_tiles,
+    overflow,
+    piece_tiles,
+    place_buffers,
+    tile_boxes,
+)
 from tests.chip_runs import compile_graph, small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -28,7 +37,7 @@ def convolution(channels: int = 64, outputs: int = 96, size: int = 20) -> tuple[
 
 def tiles(chip: Chip, graph: Graph, layer: Layer) -> Tiling:
     box = full_box(graph.by_name[layer.output].shape)
-    return choose_tiles(graph, layer, box, TARGET, chip)[0]
+    return choose_tiles(PlanContext(graph, {}, chip, TARGET), layer, box)[0]
 
 
 def test_what_fits_whole_is_one_tile() -> None:
@@ -125,12 +134,12 @@ def test_a_border_that_makes_another_tile_the_largest_does_not_refuse_the_piece(
     graph, _ = builder.build(builder.pool("max_pool", x, (3, 3), stride=1, pads=(1, 1, 1, 1)))
     (layer,) = group_layers(graph)[0]
     chip = small_chip(cores=1)
-    tiler = Tiler.of(graph, TARGET, chip)
+    ctx = PlanContext(graph, {}, chip, TARGET)
     room = {("L1", "data"): (0, 4352)}
     piece = ((0, 1), (7, 15), (0, 10), (0, 24))
     kept = Residents({layer.output: piece, "x": ((0, 1), (6, 15), (0, 10), (0, 24))}, "data")
     for residents in (NOTHING, kept):
-        tiles = tiler.tiles(layer, piece, residents, room)
+        tiles = piece_tiles(ctx, layer, piece, residents, room)
         assert sum(box_size(tile) for tile in tiles.boxes) == box_size(piece)
         assert all(overflow(chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits)
 

@@ -13,6 +13,7 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
@@ -20,7 +21,6 @@ from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.tiling.core_regions import instance_box
 from partitioner.tiling.tile_loads import relay
-from partitioner.tiling.tiling import Tiler
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
@@ -76,16 +76,16 @@ def two_groups(base: Plan, graph: Graph, scopes: Sequence[str]) -> Plan:
 
 def counted(graph: Graph, constants: Constants, chip: Chip, plan: Plan) -> tuple[Traffic, Traffic, dict[str, int]]:
     """Traffic with and without the tiles, and what the simulator says."""
-    verify_plan(plan, graph, chip, TARGET)
-    tiler = Tiler.of(graph, TARGET, chip)
-    layout = lay_out(plan, graph, chip, TARGET, tiler)
-    program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+    ctx = Context(graph, constants, chip, TARGET)
+    verify_plan(plan, ctx)
+    layout = lay_out(plan, ctx)
+    program = lower_plan(plan, ctx, TARGET.data_base_bytes)
     verify_program(program, chip)
     compiled = Compiled(graph, constants, chip, plan, program)
     place = {p.tensor: TARGET.address(p.memory, p.offset_bytes) for p in program.placements}
     loads = {place[name]: bits.tobytes() for name, bits in compiled.inputs().items()}
     moved = dict(TARGET.run(compiled.files, loads, (), 0).moved_bytes)
-    return plan_traffic(plan, layout, graph, chip, tiler), plan_traffic(plan, layout, graph, chip), moved
+    return plan_traffic(plan, layout, ctx), plan_traffic(plan, layout, ctx, tiles=False), moved
 
 
 def between_memories(traffic: Traffic) -> dict[str, int]:
@@ -108,7 +108,7 @@ def check(graph: Graph, constants: Constants, chip: Chip, plan: Plan) -> Traffic
 def test_levels_move_what_the_simulator_counts(level: str, batch: int) -> None:
     graph, constants = residual(batch)
     chip = small_chip(4, 48 << 10, 24 << 10, 24 << 10, 160 << 10)
-    check(graph, constants, chip, make_plan(graph, constants, chip, TARGET, level))
+    check(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET), level))
 
 
 def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> None:
@@ -119,7 +119,7 @@ def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> Non
         chip = random_chip(choose)
         for level in LEVELS:
             try:
-                plan = make_plan(graph, constants, chip, TARGET, level)
+                plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
             except UserError:  # too small a chip, or an operator that it lacks
                 continue
             check(graph, constants, chip, plan)
@@ -141,7 +141,7 @@ def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> Non
 def test_one_group_moves_what_the_simulator_counts(axis: int, instances: int, pieces: Pieces, exchanged: bool) -> None:
     graph, constants = residual()
     chip = small_chip()
-    plan = one_group(make_plan(graph, constants, chip, TARGET), graph, axis, instances, pieces, exchanged)
+    plan = one_group(make_plan(PlanContext(graph, constants, chip, TARGET)), graph, axis, instances, pieces, exchanged)
     check(graph, constants, chip, plan)
 
 
@@ -150,7 +150,9 @@ def test_outputs_that_wait_move_what_the_simulator_counts(scopes: tuple[str, ...
     """With both in L1 each core gives parts of two instances, from two places in its memory."""
     graph, constants = residual()
     chip = small_chip()
-    traffic = check(graph, constants, chip, two_groups(make_plan(graph, constants, chip, TARGET), graph, scopes))
+    traffic = check(
+        graph, constants, chip, two_groups(make_plan(PlanContext(graph, constants, chip, TARGET)), graph, scopes)
+    )
     (middle,) = {part.group for part in traffic.parts} - {"tail"}
     stays = traffic.by_group[middle].get(("LLB", "DDR"), 0)
     assert bool(stays) == (scopes == ("DDR", "DDR"))
@@ -161,7 +163,7 @@ def test_spilled_values_move_as_the_simulator_counts(scope: str) -> None:
     """Written once, in disjoint pieces, by the cores, and read with halos."""
     graph, constants = residual()
     chip = small_chip()
-    base = one_group(make_plan(graph, constants, chip, TARGET), graph, 1, 2, ALL_ROWS)
+    base = one_group(make_plan(PlanContext(graph, constants, chip, TARGET)), graph, 1, 2, ALL_ROWS)
     (group,) = base.groups
     name = group.layers[0].output
     spilled = replace(base, groups=(replace(group, exchanges=(Exchange(name, ALL_ROWS, scope),)),))
@@ -174,10 +176,10 @@ def test_spilled_values_move_as_the_simulator_counts(scope: str) -> None:
 def test_what_waits_in_l1_arrives_bit_for_bit() -> None:
     graph, constants = residual()
     chip = small_chip()
-    base = make_plan(graph, constants, chip, TARGET)
+    base = make_plan(PlanContext(graph, constants, chip, TARGET))
     outputs = []
     for plan in (base, two_groups(base, graph, ("L1", "L1"))):
-        program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+        program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
         compiled = Compiled(graph, constants, chip, plan, program)
         place = {p.tensor: (TARGET.address(p.memory, p.offset_bytes), p.size_bytes) for p in program.placements}
         loads = {place[name][0]: bits.tobytes() for name, bits in compiled.inputs().items()}
@@ -189,7 +191,7 @@ def test_what_waits_in_l1_arrives_bit_for_bit() -> None:
 def test_pinned_weights_come_once() -> None:
     graph, constants = residual()
     chip = small_chip()
-    plan = one_group(make_plan(graph, constants, chip, TARGET), graph, 1, 3, ALL_ROWS)
+    plan = one_group(make_plan(PlanContext(graph, constants, chip, TARGET)), graph, 1, 3, ALL_ROWS)
     pinned = replace(plan, pinned=tuple(tensor.name for tensor in graph.tensors if tensor.constant))
     traffic = {name: check(graph, constants, chip, each) for name, each in (("again", plan), ("once", pinned))}
     assert traffic["again"].main_bytes() > traffic["once"].main_bytes()
@@ -204,7 +206,7 @@ def test_recomputed_macs_are_those_of_the_overlaps() -> None:
     builder = GraphBuilder("pair")
     graph, constants = builder.build(builder.conv(builder.conv(builder.input("x", 1, 12, 12, 16), 16), 16))
     chip = small_chip(1)
-    base = make_plan(graph, constants, chip, TARGET)
+    base = make_plan(PlanContext(graph, constants, chip, TARGET))
     whole = check(graph, constants, chip, one_group(base, graph, 1, 1, (1, 1, 1, 1)))
     halves = check(graph, constants, chip, one_group(base, graph, 1, 2, (1, 1, 1, 1)))
     row_macs = 12 * 16 * 9 * 16

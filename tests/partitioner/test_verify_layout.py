@@ -13,6 +13,7 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
 from partitioner.memory.layout_text import parse_layout
@@ -37,13 +38,17 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Case:
-    graph: Graph
-    chip: Chip
+    ctx: PlanContext
     plan: Plan
     layout: Layout
 
     def check(self, layout: Layout) -> None:
-        verify_layout(layout, self.plan, self.graph, self.chip, TARGET)
+        verify_layout(layout, self.plan, self.ctx)
+
+
+def case_from(graph: Graph, chip: Chip, plan: Plan, options: LayoutOptions = PLAIN) -> Case:
+    ctx = PlanContext(graph, {}, chip, TARGET)
+    return Case(ctx, plan, lay_out(plan, ctx, options))
 
 
 def residual() -> tuple[Graph, Constants]:
@@ -69,7 +74,7 @@ def grouped(
     plan = one_group(graph, constants, chip, cuts, pieces, exchanged, spilled)
     if pinned:
         plan = replace(plan, pinned=tuple(tensor.name for tensor in graph.tensors if tensor.constant))
-    return Case(graph, chip, plan, lay_out(plan, graph, chip, TARGET, options=options))
+    return case_from(graph, chip, plan, options)
 
 
 def moved(shared: str) -> Case:
@@ -81,7 +86,7 @@ def moved(shared: str) -> Case:
         x = builder.elementwise("relu", builder.conv(x, channels))
     graph, constants = builder.build(x)
     chip = small_chip(cores=4, data_bytes=64 * KIB, llb_bytes=256 * KIB)
-    base = make_plan(graph, constants, chip, TARGET)
+    base = make_plan(PlanContext(graph, constants, chip, TARGET))
     layers = tuple(layer for group in base.groups for layer in group.layers)
     first, second = Group("first", layers[:2], Split(((0, (0, 1, 2)),))), Group("second", layers[2:])
     shape = graph.by_name[first.output].shape
@@ -95,7 +100,7 @@ def moved(shared: str) -> Case:
         Step("run", "second", 0, whole, "DDR", cross),
     )
     plan = replace(base, groups=(first, second), steps=steps)
-    return Case(graph, chip, plan, lay_out(plan, graph, chip, TARGET))
+    return case_from(graph, chip, plan)
 
 
 def stored() -> Case:
@@ -108,7 +113,7 @@ def stored() -> Case:
     graph, constants = builder.build(last, first)
     chip = small_chip(cores=2, data_bytes=64 * KIB, llb_bytes=256 * KIB)
     plan = one_group(graph, constants, chip, {}, (2, 1, 1))
-    return Case(graph, chip, plan, lay_out(plan, graph, chip, TARGET))
+    return case_from(graph, chip, plan)
 
 
 INNER = ("relu1.out", "relu3.out", "relu6.out")
@@ -147,7 +152,7 @@ def test_every_place_that_moves_alone_is_found(name: str) -> None:
     assert found
     for place in found:
         memory, offset = place[1], int(place[2])
-        unit = case.chip.memory(memory).alignment_bytes
+        unit = case.ctx.chip.memory(memory).alignment_bytes
         buffer = _line(text, place.start()).startswith(PASSING) and memory == case.layout.staging
         for other in (offset + 1, offset - unit) if buffer else (offset + unit, offset + 1, offset - unit):
             if other >= 0:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
-from codegen.neuralscale.kernels.tile_cache import Code, memory_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
@@ -101,7 +100,7 @@ class NeuralScaleKernels:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         template = template_of(graph, layer.anchor(graph))
-        return memory_of(graph, chip).work(graph, layer, box, lambda place: template.work(graph, layer, place, chip))
+        return template.work(graph, layer, box, chip)
 
     def lower(
         self,
@@ -115,11 +114,7 @@ class NeuralScaleKernels:
         pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
         template = template_of(graph, layer.anchor(graph))
-
-        def make(place: Box, needed: Work) -> Code:
-            return template.lower(Tile(graph, constants, layer, place, needed, offsets_bytes, chip, pitches_bytes))
-
-        return memory_of(graph, chip).code(graph, layer, box, work, offsets_bytes, pitches_bytes, make)
+        return template.lower(Tile(graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes))
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         return copy_instructions(copies, source, chip)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from codegen.neuralscale.emit.expansion import POLL_INSTRUCTIONS, Body
 from codegen.neuralscale.emit.frame import ending_count, start_up_count
 from isched.program.program import Instr, Program
@@ -14,24 +12,22 @@ __all__ = ["issue_costs"]
 
 def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
+    known: dict[int, Issue] = {}  # equal costs are one object, so that the clock looks at them once
     costs = []
     for number, stream in enumerate(program.streams):
         body = Body(program.cluster)
-        issues = tuple(_issue_cost(instr, body) for instr in stream.instrs)
+        issues = tuple(_issue_cost(instr, body, known) for instr in stream.instrs)
         costs.append(CoreIssue(start_up_count(program.cluster, number), issues, ending_count(stream.core)))
     return tuple(costs)
 
 
-def _issue_cost(instr: Instr, body: Body) -> Issue:
+def _issue_cost(instr: Instr, body: Body, known: dict[int, Issue]) -> Issue:
     """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
     if instr.opcode != "dma.wait":
-        return _issue(body.count(instr))
+        before = body.count(instr)
+        if before not in known:
+            known[before] = Issue(before)
+        return known[before]
     code = body.expand(instr)
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
     return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)
-
-
-@cache
-def _issue(before: int) -> Issue:
-    """Equal costs are one object, so that the clock looks at them once."""
-    return Issue(before)

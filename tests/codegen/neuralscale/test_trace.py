@@ -22,6 +22,7 @@ from isched.program.program import Instr, Program, Region, Stream
 from isched.program.region_overlap import overlaps
 from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
 from isched.timing.cycle_model import time_streams
+from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
@@ -106,8 +107,8 @@ def test_the_elf_takes_the_time_of_its_program(name: str, chip: Chip) -> None:
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "O0"])
 def test_every_level_has_one_clock(level: str) -> None:
     graph, constants = residual()
-    plan = make_plan(graph, constants, SMALL, TARGET, level)
-    program = lower_plan(plan, graph, constants, SMALL, TARGET, TARGET.data_base_bytes)
+    plan = make_plan(PlanContext(graph, constants, SMALL, TARGET), level)
+    program = lower_plan(plan, Context(graph, constants, SMALL, TARGET), TARGET.data_base_bytes)
     same_time(Compiled(graph, constants, SMALL, plan, program), program)
 
 
@@ -241,8 +242,8 @@ def test_random_networks_on_random_chips_have_one_clock(
 ) -> None:
     graph, constants = made
     try:
-        plan = make_plan(graph, constants, chip, TARGET, level)
-        program = lower_plan(plan, graph, constants, chip, TARGET, TARGET.data_base_bytes)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+        program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     except PlanError:
         reject()
     same_time(Compiled(graph, constants, chip, plan, program), replace(program, cluster=cluster))

@@ -164,7 +164,7 @@ def test_networks_of_the_zoo_part_by_part(name: str) -> None:
 
 def test_groups_of_a_plan_are_tasks() -> None:
     tasks = task_model_of(load_source("squeezenet"))
-    _, plan = plan_model("squeezenet", "stcp920", CompileOptions("O3"))
+    plan = plan_model("squeezenet", "stcp920", CompileOptions("O3")).plan
     coarse = tasks.with_groups(plan_groups(tasks.graph, plan))
     assert len(coarse.graph.tasks) == 2 + len(plan.groups) < len(tasks.graph.tasks)
 

@@ -1,4 +1,4 @@
-"""What a tile needs and its instructions are the same, made for its images or remembered from others."""
+"""What a tile needs and its instructions are the same, asked for its images or taken from others'."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.kernels.dispatch import template_of
-from codegen.neuralscale.kernels.tile_cache import images_of
-from codegen.neuralscale.target import TARGET
-from codegen.neuralscale.templates.tile import Tile
+from codegen.neuralscale.target import TARGET, NeuralScaleTarget
+from isched.lowering.tile_code import tile_code
+from partitioner.context.image_independence import images_of
+from partitioner.context.plan_context import Context
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.tiling.tiling import buffer_sizes, place_buffers
@@ -44,6 +45,12 @@ def network() -> tuple[Graph, Constants, tuple[Layer, ...]]:
     return graph, constants, tuple(layer for layer in layers if layer.anchor(graph).kind != "view")
 
 
+@cache
+def context() -> Context[NeuralScaleTarget]:
+    graph, constants, _ = network()
+    return Context(graph, constants, CHIP, TARGET)
+
+
 @given(st.data())
 @settings(max_examples=400, deadline=None)
 def test_the_same_for_all_images(data: st.DataObject) -> None:
@@ -57,11 +64,13 @@ def test_the_same_for_all_images(data: st.DataObject) -> None:
         low, high = sorted(data.draw(st.tuples(points, points).filter(lambda ends: ends[0] != ends[1])))
         box.append((low * quantum, min(extent, high * quantum)) if quantum else (0, extent))
     place = tuple(box)
+    ctx = context()
     work = TARGET.work(graph, layer, place, CHIP)
-    assert work == template.work(graph, layer, place, CHIP)
+    assert ctx.work(layer, place) == work
     offsets = place_buffers(CHIP, buffer_sizes((work.buffers,)))
-    code = TARGET.lower(graph, constants, layer, place, work, offsets, CHIP)
-    assert code == template.lower(Tile(graph, constants, layer, place, work, offsets, CHIP, {}))
+    assert tile_code(ctx, layer, place, offsets, {}) == TARGET.lower(
+        graph, constants, layer, place, work, offsets, CHIP
+    )
 
 
 def test_which_values_follow_the_images() -> None:

@@ -1,0 +1,180 @@
+"""The context of one compilation: made once by the driver, handed to everything after the frontend, dropped at the end.
+
+    graph, constants, chip, target --asked once each--> names of memories, layers, work of tiles, what they read
+
+Whatever is remembered between one question and the next lies in here and dies with it; no module keeps anything.
+Nothing that a context holds refers back to it, so it is gone as soon as nobody uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Generic, TypeAlias, TypeVar, cast
+
+from hw_models.chip import Chip
+from hw_models.memory_parts import part_bytes, part_start, place_of
+from hw_models.routes import main_memory, staging_memory
+from partitioner.context.image_independence import images_of
+from partitioner.footprint.footprint import Footprints
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer, group_layers
+from partitioner.ir.regions import Box, full_box, input_boxes, join
+from partitioner.ir.target import Load, Pass, PlanTarget, Work
+
+__all__ = ["Context", "Local", "PlanContext"]
+
+TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
+Memo = TypeVar("Memo")
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The memory of a core in which values stay, and its physical part; empty names where nothing is computed."""
+
+    memory: str
+    part: str
+
+
+@dataclass(frozen=True, eq=False)
+class Context(Generic[TargetT]):
+    """One compilation of `graph` for one cluster of `chip`. A planner needs a `PlanTarget`; stages behind it ask for a
+    context whose target can do more. Two contexts share nothing, even of equal graphs and chips."""
+
+    graph: Graph
+    constants: Constants
+    chip: Chip
+    target: TargetT
+    _works: dict[tuple[Layer, Box], Work] = field(default_factory=dict, init=False, repr=False)
+    _reads: dict[tuple[Layer, Box], Mapping[str, Box]] = field(default_factory=dict, init=False, repr=False)
+    _images: dict[Layer, frozenset[str] | None] = field(default_factory=dict, init=False, repr=False)
+    _memos: dict[Callable[[], object], object] = field(default_factory=dict, init=False, repr=False)
+
+    # Memories.
+
+    @cached_property
+    def main(self) -> str:
+        """The memory where inputs, constants and outputs lie. Raises ChipError for a chip without one."""
+        return main_memory(self.chip)
+
+    @cached_property
+    def local(self) -> Local:
+        """The memory and part in which the target leaves results of tiles."""
+        for layer in self.layers:
+            if layer.anchor(self.graph).kind != "view":
+                work = self.work(layer, full_box(self.graph.by_name[layer.output].shape))
+                buffer = next(b for b in work.buffers if b.name == work.output)
+                return Local(*place_of(self.chip, buffer.memory, buffer.part))
+        return Local("", "")
+
+    @cached_property
+    def staging(self) -> str:
+        """The memory from which data enter the local one; the main memory where there is none between, and where
+        nothing is computed. Raises ChipError where no links lead there."""
+        return staging_memory(self.chip, self.local.memory) if self.local.memory else self.main
+
+    @cached_property
+    def local_bytes(self) -> int:
+        """What values may use of each core's memory."""
+        return part_bytes(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
+
+    @cached_property
+    def local_start_bytes(self) -> int:
+        """Where that begins in the memory."""
+        return part_start(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
+
+    # The graph.
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """Anchors with the maps that trail them, as far as the target computes them in place."""
+        return self._fused[0]
+
+    @cached_property
+    def layer_decisions(self) -> tuple[Decision, ...]:
+        """Why operators trail others or do not."""
+        return self._fused[1]
+
+    @cached_property
+    def _fused(self) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
+        return group_layers(self.graph, self.target.can_trail)
+
+    @cached_property
+    def footprints(self) -> Footprints:
+        """What groups of layers need of every value, remembered."""
+        return Footprints(self.graph)
+
+    # Tiles.
+
+    def work(self, layer: Layer, box: Box) -> Work:
+        """What the target needs for a box of a layer's output, asked once for all images that are alike."""
+        key = (layer, box)
+        found = self._works.get(key)
+        if found is None:
+            first = self.at_first_image(layer, box)
+            if first is box:
+                found = self.target.work(self.graph, layer, box, self.chip)
+            else:
+                found = _at_image(self.work(layer, first), self._images[layer] or frozenset(), box[0][0])
+            self._works[key] = found
+        return found
+
+    def at_first_image(self, layer: Layer, box: Box) -> Box:
+        """The box moved to the first image where images are independent (see `PlanTarget.work`), else as it is: boxes
+        for which this is equal have equal work, but for the places that are loaded, and equal instructions."""
+        if not box or box[0][0] == 0:
+            return box
+        if layer not in self._images:
+            self._images[layer] = images_of(self.graph, layer)
+        if self._images[layer] is None:
+            return box
+        return ((0, box[0][1] - box[0][0]), *box[1:])
+
+    def reads(self, layer: Layer, box: Box) -> Mapping[str, Box]:
+        """The box of every value that the target loads for a box of a layer's output, constants too; a view reads what
+        it renames."""
+        key = (layer, box)
+        found = self._reads.get(key)
+        if found is None:
+            anchor = layer.anchor(self.graph)
+            if anchor.kind == "view":
+                found = input_boxes(self.graph, anchor, {layer.output: box})
+            else:
+                found = _loaded_boxes(self.work(layer, box))
+            self._reads[key] = found
+        return found
+
+    def memo(self, kind: Callable[[], Memo]) -> Memo:
+        """A table of what a stage has found out, the same one whenever it asks: `kind()` where it asks first. A table
+        holds no context."""
+        if kind not in self._memos:
+            self._memos[kind] = kind()
+        return cast(Memo, self._memos[kind])
+
+
+PlanContext: TypeAlias = Context[PlanTarget]
+"""What a planner is given."""
+
+
+def _at_image(work: Work, followers: frozenset[str], image: int) -> Work:
+    """The work of the first image at another one: what `followers` names is loaded from there."""
+
+    def moved(load: Load) -> Load:
+        if load.tensor not in followers:
+            return load
+        (low, high), *rest = load.box
+        return Load(load.tensor, ((low + image, high + image), *rest), load.buffer)
+
+    passes = tuple(Pass(tuple([moved(load) for load in step.loads])) for step in work.passes)
+    return Work(work.buffers, passes, work.output, work.engine_cycles)
+
+
+def _loaded_boxes(work: Work) -> dict[str, Box]:
+    """The box of each tensor that all passes of `work` load together."""
+    boxes: dict[str, Box] = {}
+    for step in work.passes:
+        for load in step.loads:
+            boxes[load.tensor] = join(boxes[load.tensor], load.box) if load.tensor in boxes else load.box
+    return boxes
