@@ -14,14 +14,26 @@ from math import prod
 
 from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.cost import matrix_cycles, vector_cycles
-from hw_models.errors import ChipError
+from hw_models.errors import ChipError, TargetError
 from hw_models.routes import main_memory, route
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
 
-__all__ = ["GenericTarget", "local_memory"]
+__all__ = ["GenericTarget", "generic_target", "local_memory"]
+
+
+def generic_target(chip: Chip) -> GenericTarget:
+    """What plans for an array of cores by its chip file alone. Raises TargetError for a chip of another kind: what its
+    kernels are only a code generator knows."""
+    if chip.kind != "cores":
+        raise TargetError(
+            f"chip {chip.name}",
+            needs=f"a code generator for {chip.isa}, which plans for a chip of kind {chip.kind} ask for its kernels",
+            has="none",
+        )
+    return GenericTarget(chip.isa)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,37 @@
-"""Rules between the fields of a chip: names that refer to nothing, buffers that exceed their memory, and the like.
+"""Rules between the fields of a chip: parts of another kind of chip, names that refer to nothing, and the like.
 
-In: a `Chip` whose fields are each well formed. Out: findings, each a path, what is wrong and what is allowed.
+In: the values of a chip file, or a `Chip` whose fields are each well formed. Out: findings, each a path, what is wrong
+and what is allowed.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
-from hw_models.chip import Chip, Memory, Named
+from hw_models.chip import PARTS_OF, Chip, Kind, Memory, Simt
 from hw_models.errors import size_text
+from hw_models.parts import ENGINE_KINDS, Named
 from hw_models.yaml_nodes import Path
 
-__all__ = ["Finding", "contradictions"]
+__all__ = ["KIND_WORDS", "Finding", "contradictions", "parts_of_kind"]
 
 Finding = tuple[Path, str, str]
+
+KIND_WORDS: dict[Kind, str] = {"cores": "an array of cores", "gpu": "a GPU"}
+
+
+def parts_of_kind(kind: Kind, given: Container[str]) -> Iterator[Finding]:
+    """Parts that a chip of a kind needs and that are not `given`, and parts of another kind that are."""
+    for part in PARTS_OF[kind]:
+        if part not in given:
+            yield ((part,), "missing", f"{KIND_WORDS[kind]} (kind: {kind}) needs this field")
+    for other, parts in PARTS_OF.items():
+        for part in parts:
+            if other != kind and part in given:
+                needed = ", ".join(PARTS_OF[kind])
+                said = f"is a part of {KIND_WORDS[other]}, and the chip is {KIND_WORDS[kind]} (kind: {kind})"
+                yield ((part,), said, f"remove it, or write kind: {other}; a chip of kind {kind} has {needed}")
 
 
 def contradictions(chip: Chip) -> Iterator[Finding]:
@@ -24,12 +41,26 @@ def contradictions(chip: Chip) -> Iterator[Finding]:
     for index, memory in enumerate(chip.memories):
         yield from _memory(("memories", index), memory, chip)
     for index, engine in enumerate(chip.engines):
-        if engine.kind in ("matrix", "vector"):
-            dtypes = [rate.dtype for rate in engine.rates]
-            for dtype in sorted({dtype for dtype in dtypes if dtypes.count(dtype) > 1}):
-                yield (("engines", index, "rates"), f"type {dtype} is given twice", "one rate a type")
+        path: Path = ("engines", index)
+        if engine.kind not in ENGINE_KINDS[chip.kind]:
+            said = f"kind {engine.kind!r} is no engine of {KIND_WORDS[chip.kind]}"
+            yield (path, said, f"allowed: {', '.join(map(repr, ENGINE_KINDS[chip.kind]))}")
+        if engine.kind in ("matrix", "vector", "simt"):
+            for dtype in _twice([rate.dtype for rate in engine.rates]):
+                yield ((*path, "rates"), f"type {dtype} is given twice", "one rate a type")
+        if engine.kind == "tensor":
+            for rate in _twice([f"{rate.instruction} of {rate.dtype}" for rate in engine.rates]):
+                yield ((*path, "rates"), f"{rate} is given twice", "one rate an instruction and type")
     yield from _links(chip)
-    yield from _refers(("dma", "engine"), chip.dma.engine, [e for e in chip.engines if e.kind == "dma"], "DMA engine")
+    if chip.dma_part is not None:
+        engines = [engine for engine in chip.engines if engine.kind == "dma"]
+        yield from _refers(("dma", "engine"), chip.dma_part.engine, engines, "DMA engine")
+    if chip.simt_part is not None:
+        yield from _simt(chip.simt_part, chip)
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _repeated(path: Path, parts: Sequence[Named]) -> Iterator[Finding]:
@@ -64,6 +95,33 @@ def _memory(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
     for field, names in (("read_by", memory.read_by), ("written_by", memory.written_by)):
         for index, name in enumerate(names):
             yield from _refers((*path, field, index), name, chip.engines, "engine")
+
+
+def _simt(simt: Simt, chip: Chip) -> Iterator[Finding]:
+    memories = {memory.name: memory for memory in chip.memories}
+    yield from _refers(("simt", "shared_memory"), simt.shared_memory, chip.memories, "memory")
+    yield from _refers(("simt", "cache"), simt.cache, chip.memories, "memory")
+    shared, cache = memories.get(simt.shared_memory), memories.get(simt.cache)
+    if shared and shared.scope != "core":
+        yield (("simt", "shared_memory"), f"{shared.name} belongs to the {shared.scope}", "a memory of scope core")
+    if shared and shared.persists:
+        index = chip.memories.index(shared)
+        said = f"{shared.name} is gone with its block of threads"
+        yield (("memories", index, "persists"), said, "write persists: false")
+    if cache and cache.scope == "core":
+        yield (("simt", "cache"), f"{cache.name} belongs to each core", "a memory of scope chip or cluster")
+    if shared and simt.shared_bytes_per_block > shared.size_bytes:
+        said = f"a block takes {simt.shared_bytes_per_block} bytes"
+        yield (("simt", "shared_bytes_per_block"), said, f"memory {shared.name} has {shared.size_bytes}")
+    for field, has, most_field, most in (
+        ("threads_per_block", simt.threads_per_block, "threads_per_core", simt.threads_per_core),
+        ("registers_per_thread", simt.registers_per_thread, "registers_per_core", simt.registers_per_core),
+    ):
+        if has > most:
+            yield (("simt", field), f"{has} is more than {most_field}", f"at most {most}")
+    if simt.threads_per_block % simt.warp_threads:
+        said = f"{simt.threads_per_block} threads are no whole warps"
+        yield (("simt", "threads_per_block"), said, f"a multiple of warp_threads, {simt.warp_threads}")
 
 
 def _links(chip: Chip) -> Iterator[Finding]:

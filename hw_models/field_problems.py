@@ -47,6 +47,8 @@ CHIP_FILE = FileSchema(
         "transfer": schema.TransferEngine,
         "dma": schema.DmaEngine,
         "sync": schema.SyncEngine,
+        "simt": schema.SimtEngine,
+        "tensor": schema.TensorEngine,
     },
     parts={
         (): schema.Chip,
@@ -56,6 +58,7 @@ CHIP_FILE = FileSchema(
         ("links",): schema.Link,
         ("dma",): schema.Dma,
         ("assumed",): schema.Assumed,
+        ("simt",): schema.Simt,
     },
     owners={"memories": "a memory", "engines": "an engine of this kind", "links": "a link"},
     version=schema.SCHEMA_VERSION,
@@ -142,7 +145,7 @@ def _known_fields(path: Path, document: Document, file: FileSchema) -> str:
     part = _part(path[:-1], document, file)
     if part is None:
         return "remove it"
-    names = tuple(part.model_fields)
+    names = tuple(field.alias or name for name, field in part.model_fields.items())
     close = difflib.get_close_matches(str(path[-1]), names, 1)
     return f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(names)}"
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from hw_models.chip import Chip
-from hw_models.chip_rules import contradictions
+from hw_models.chip_rules import Finding, contradictions, parts_of_kind
 from hw_models.errors import ChipError, FileError, Problem
 from hw_models.field_problems import field_problems
 from hw_models.plausibility import implausible
-from hw_models.yaml_nodes import read_document
+from hw_models.yaml_nodes import Document, read_document
 
 __all__ = ["MAX_FILE_BYTES", "builtin_chips", "inspect_chip", "load_chip", "parse_chip", "read_chip", "read_text"]
 
@@ -95,14 +96,24 @@ def parse_chip(text: str, file: str) -> Chip:
     document = read_document(text)
     if document.problems:
         raise _error(file, document.problems)
+    parts = tuple(document.problem(*finding) for finding in _parts(document))
     try:
         chip = Chip.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
-        raise _error(file, field_problems(error, document)) from None
-    found = tuple(document.problem(*finding) for finding in contradictions(chip))
+        raise _error(file, (*parts, *field_problems(error, document))) from None
+    found = parts or tuple(document.problem(*finding) for finding in contradictions(chip))
     if found:
         raise _error(file, found)
     return chip
+
+
+def _parts(document: Document) -> Iterator[Finding]:
+    """What is wrong with the parts for the kind of chip; nothing where that is not a kind, which the schema says."""
+    match document.value:
+        case dict() as fields:
+            kind = fields.get("kind", "cores")
+            if kind == "cores" or kind == "gpu":
+                yield from parts_of_kind(kind, fields)
 
 
 def _error(file: str, problems: tuple[Problem, ...]) -> ChipError:

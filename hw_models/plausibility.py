@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from hw_models.chip import Chip, Link, MatrixEngine, Memory, Scope, TransferEngine, VectorEngine
+from hw_models.chip import (
+    Assumed,
+    Chip,
+    Link,
+    MatrixEngine,
+    Memory,
+    Scope,
+    Simt,
+    SimtEngine,
+    TensorEngine,
+    TransferEngine,
+    VectorEngine,
+)
 from hw_models.chip_rules import Finding
 from hw_models.errors import ChipError, size_text
 from hw_models.routes import main_memory, route
@@ -22,6 +34,8 @@ MOST_BYTES_PER_CYCLE, LEAST_BYTES_PER_CYCLE = 1 << 16, 0.05
 LONGEST_CYCLES, LONGEST_LAUNCH_SECONDS = 1_000_000, 1.0
 LEAST_MEMORY_BYTES, MOST_CORE_MEMORY_BYTES, MOST_MEMORY_BYTES = 256, 1 << 30, 1 << 42
 MOST_CORES, MOST_LANES, MOST_CELLS = 1 << 20, 1 << 16, 1 << 20
+MOST_MACS, MOST_WARP_THREADS, LEAST_REGISTERS = 1 << 17, 1 << 10, 8
+COMPUTING = MatrixEngine | VectorEngine | SimtEngine | TensorEngine
 COSTS = (
     "matrix_tile_cycles",
     "matrix_row_cycles",
@@ -41,11 +55,14 @@ def implausible(chip: Chip) -> Iterator[Finding]:
         yield from _size(("memories", index), memory)
         yield from _bandwidth(("memories", index, "bandwidth_bytes_per_cycle"), memory.bandwidth_bytes_per_cycle)
         yield from _hidden(("memories", index, "bandwidth_bytes_per_cycle"), memory, chip)
-    yield from _ways(chip)
+    yield from _main(chip)
     yield from _engines(chip)
     for index, link in enumerate(chip.links):
         yield from _link(("links", index), link, chip)
-    yield from _costs(chip)
+    if chip.assumed_part is not None:
+        yield from _costs(chip.assumed_part, chip)
+    if chip.simt_part is not None:
+        yield from _threads(chip.simt_part, chip)
 
 
 def _clock(chip: Chip) -> Iterator[Finding]:
@@ -78,7 +95,7 @@ def _bandwidth(path: Path, bytes_per_cycle: float | None) -> Iterator[Finding]:
 def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
     """A bandwidth of which links pass on only a part. Engines that compute read some memories without any link."""
     has = memory.bandwidth_bytes_per_cycle
-    computing = {engine.name for engine in chip.engines if isinstance(engine, MatrixEngine | VectorEngine)}
+    computing = {engine.name for engine in chip.engines if isinstance(engine, COMPUTING)}
     if has is None or computing.intersection((*memory.read_by, *memory.written_by)):
         return
     out = sum(_share(link, memory, chip) for link in chip.links if link.source == memory.name)
@@ -100,8 +117,8 @@ def _instances(scope: Scope, chip: Chip) -> int:
     return prod({"chip": (), "cluster": (chip.clusters,), "core": (chip.clusters, chip.cores_per_cluster)}[scope])
 
 
-def _ways(chip: Chip) -> Iterator[Finding]:
-    """Memories that data cannot reach from the main memory, or from which results do not come back."""
+def _main(chip: Chip) -> Iterator[Finding]:
+    """A main memory that holds no network, and on an array of cores what links do not join to it."""
     try:
         main = main_memory(chip)
     except ChipError:
@@ -111,13 +128,22 @@ def _ways(chip: Chip) -> Iterator[Finding]:
             "usual is one of scope chip or cluster, for whole networks",
         )
         return
+    if not (memory := chip.memory(main)).persists:
+        said = f"{main} is the main memory, and what lies in it is lost between kernels"
+        yield (("memories", chip.memories.index(memory), "persists"), said, "weights and results live in it")
+    if chip.kind == "cores":
+        yield from _ways(chip, main)
+    if not any(memory.scope == "core" for memory in chip.memories):
+        yield (("memories",), "no memory belongs to a core", "layers are computed in one of scope core")
+
+
+def _ways(chip: Chip, main: str) -> Iterator[Finding]:
+    """Memories that data cannot reach from the main memory, or from which results do not come back."""
     for index, memory in enumerate(chip.memories):
         lacking = [f"{a} to {b}" for a, b in ((main, memory.name), (memory.name, main)) if not _leads(chip, a, b)]
         if lacking:
             said = f"no links lead from {', nor from '.join(lacking)}"
             yield (("memories", index, "name"), said, "a memory is fed from the main one, and results go back there")
-    if not any(memory.scope == "core" for memory in chip.memories):
-        yield (("memories",), "no memory belongs to a core", "layers are computed in one of scope core")
 
 
 def _leads(chip: Chip, source: str, destination: str) -> bool:
@@ -128,22 +154,35 @@ def _leads(chip: Chip, source: str, destination: str) -> bool:
 
 
 def _engines(chip: Chip) -> Iterator[Finding]:
-    computing = [e for e in chip.engines if isinstance(e, MatrixEngine | VectorEngine)]
-    if not any(isinstance(engine, VectorEngine) for engine in computing):
-        yield (("engines",), "no engine of kind vector", "element-wise layers and all that is no product run on one")
+    kind, needed = ("vector", VectorEngine) if chip.kind == "cores" else ("simt", SimtEngine)
+    if not any(isinstance(engine, needed) for engine in chip.engines):
+        yield (("engines",), f"no engine of kind {kind}", "element-wise layers and all that is no product run on one")
     for index, engine in enumerate(chip.engines):
         path: Path = ("engines", index)
+        if isinstance(engine, COMPUTING) and all(rate.dtype != COMPUTES for rate in engine.rates):
+            yield ((*path, "rates"), f"{engine.name} has no rate for {COMPUTES}", "networks are computed in it")
         if isinstance(engine, MatrixEngine | VectorEngine):
-            if all(rate.dtype != COMPUTES for rate in engine.rates):
-                yield ((*path, "rates"), f"{engine.name} has no rate for {COMPUTES}", "networks are computed in it")
             yield from _long((*path, "start_latency_cycles"), engine.start_latency_cycles)
-        if isinstance(engine, VectorEngine) and engine.lanes > MOST_LANES:
+        if isinstance(engine, VectorEngine | SimtEngine) and engine.lanes > MOST_LANES:
             yield ((*path, "lanes"), f"{engine.lanes:,} lanes in a core", "usual are 8 to 2,048")
         if isinstance(engine, MatrixEngine) and engine.array_pixels * engine.array_channels > MOST_CELLS:
             cells = f"{engine.array_pixels:,} x {engine.array_channels:,} cells in a core"
             yield ((*path, "array_pixels"), cells, "usual are 4 x 4 to 256 x 256")
+        if isinstance(engine, TensorEngine):
+            yield from _products(path, engine)
         if isinstance(engine, MatrixEngine | VectorEngine | TransferEngine) and not engine.max_extent:
             yield ((*path, "max_extent"), f"{engine.name} moves no element at once", "usual are 255 and more")
+
+
+def _products(path: Path, engine: TensorEngine) -> Iterator[Finding]:
+    for number, rate in enumerate(engine.rates):
+        if rate.macs_per_cycle > MOST_MACS:
+            said = f"{rate.macs_per_cycle:,} MAC a cycle in a core"
+            yield (
+                (*path, "rates", number, "macs_per_cycle"),
+                said,
+                "usual are 64 to 8,192; those of one core are meant",
+            )
 
 
 def _link(path: Path, link: Link, chip: Chip) -> Iterator[Finding]:
@@ -162,12 +201,31 @@ def _link(path: Path, link: Link, chip: Chip) -> Iterator[Finding]:
     yield from _long((*path, "latency_cycles"), link.latency_cycles)
 
 
-def _costs(chip: Chip) -> Iterator[Finding]:
-    assumed = chip.assumed
-    if (seconds := assumed.launch_cycles / chip.clock_hz) > LONGEST_LAUNCH_SECONDS:
-        yield (("assumed", "launch_cycles"), f"a launch takes {seconds:,.3g} s", "usual are 1 us to some ms")
+def _costs(assumed: Assumed, chip: Chip) -> Iterator[Finding]:
+    yield from _launch(("assumed", "launch_cycles"), assumed.launch_cycles / chip.clock_hz)
     for field in COSTS:
         yield from _long(("assumed", field), getattr(assumed, field))
+
+
+def _threads(simt: Simt, chip: Chip) -> Iterator[Finding]:
+    """Limits of a GPU that nothing can reach, or that leave a thread next to nothing."""
+    if simt.warp_threads > MOST_WARP_THREADS:
+        yield (("simt", "warp_threads"), f"{simt.warp_threads:,} threads in a warp", "usual are 8 to 64")
+    if (registers := simt.registers_per_core // simt.threads_per_core) < LEAST_REGISTERS:
+        said = f"{registers} for each of {simt.threads_per_core:,} threads"
+        yield (("simt", "registers_per_core"), said, "usual are 32 and more when a core is full")
+    if simt.blocks_per_core > simt.threads_per_core:
+        said = f"{simt.blocks_per_core:,} blocks of {simt.threads_per_core:,} threads in all"
+        yield (("simt", "blocks_per_core"), said, "a block has a thread at least")
+    if chip.memory(simt.cache).name == main_memory(chip):
+        said = f"{simt.cache} is the main memory, the largest of all"
+        yield (("simt", "cache"), said, "usual is a memory of some MiB between it and the cores")
+    yield from _launch(("simt", "launch_us"), simt.launch_us / 1e6)
+
+
+def _launch(path: Path, seconds: float) -> Iterator[Finding]:
+    if seconds > LONGEST_LAUNCH_SECONDS:
+        yield (path, f"a launch takes {seconds:,.3g} s", "usual are 1 us to some ms")
 
 
 def _long(path: Path, cycles: float) -> Iterator[Finding]:

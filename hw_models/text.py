@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from hw_models.chip import Chip, Engine, Link, MatrixEngine, Memory, SyncEngine, VectorEngine
+from collections.abc import Iterator
+
+from hw_models.chip import (
+    Assumed,
+    Chip,
+    Dma,
+    Engine,
+    Link,
+    MatrixEngine,
+    Memory,
+    Simt,
+    SimtEngine,
+    SyncEngine,
+    TensorEngine,
+    VectorEngine,
+)
 from hw_models.errors import size_text
 
 __all__ = ["chip_text"]
@@ -16,21 +31,48 @@ SIDES = {
 
 
 def chip_text(chip: Chip) -> str:
-    """The chip as lines: head, memories, engines, links, DMA, assumed costs."""
-    dma = chip.dma
-    sides = ", ".join(word for word, on in (("gather", dma.gather), ("scatter", dma.scatter)) if on) or "linear only"
+    """The chip as lines: head, memories, engines, then what its kind has: links, DMA and assumed costs, or threads."""
+    kind = "" if chip.kind == "cores" else f"{chip.kind}, "
     lines = (
         f"chip {chip.name}: {chip.description}",
-        f"  isa {chip.isa}, {chip.clock_hz / 1e6:g} MHz, {chip.clusters} clusters x {chip.cores_per_cluster} cores",
+        f"  {kind}isa {chip.isa}, {chip.clock_hz / 1e6:g} MHz, "
+        f"{chip.clusters} clusters x {chip.cores_per_cluster} cores",
         f"  hash {chip.hash}",
         *(f"  memory {_memory(memory)}" for memory in chip.memories),
         *(f"  engine {_engine(engine)}" for engine in chip.engines),
         *(f"  link {_link(link)}" for link in chip.links),
-        f"  dma {dma.engine}: {dma.engines_per_cluster} engines x {dma.channels_per_engine} channels a cluster, "
-        f"{dma.max_descriptors} descriptors, up to {size_text(dma.max_linear_bytes)} each, {sides}",
-        *(f"  assumed {field} {value:g}" for field, value in chip.assumed),
+        *(f"  dma {line}" for line in _dma(chip.dma_part)),
+        *(f"  assumed {line}" for line in _assumed(chip.assumed_part)),
+        *(f"  simt {line}" for line in _simt(chip.simt_part)),
     )
     return "\n".join(lines) + "\n"
+
+
+def _dma(dma: Dma | None) -> Iterator[str]:
+    if dma is not None:
+        on = ", ".join(word for word, on in (("gather", dma.gather), ("scatter", dma.scatter)) if on) or "linear only"
+        yield (
+            f"{dma.engine}: {dma.engines_per_cluster} engines x {dma.channels_per_engine} channels a cluster, "
+            f"{dma.max_descriptors} descriptors, up to {size_text(dma.max_linear_bytes)} each, {on}"
+        )
+
+
+def _assumed(assumed: Assumed | None) -> Iterator[str]:
+    if assumed is not None:
+        yield from (f"{field} {value:g}" for field, value in assumed)
+
+
+def _simt(simt: Simt | None) -> Iterator[str]:
+    if simt is not None:
+        yield (
+            f"a core: {simt.threads_per_core} threads in warps of {simt.warp_threads}, {simt.blocks_per_core} blocks, "
+            f"{simt.registers_per_core} registers"
+        )
+        yield (
+            f"a block: {simt.threads_per_block} threads of {simt.registers_per_thread} registers, "
+            f"{size_text(simt.shared_bytes_per_block)} of {simt.shared_memory}, clusters of {simt.blocks_per_cluster}"
+        )
+        yield f"a launch: {simt.launch_us:g} us; all cores share {simt.cache}"
 
 
 def _memory(memory: Memory) -> str:
@@ -41,6 +83,7 @@ def _memory(memory: Memory) -> str:
         f"{memory.name}: {size_text(memory.size_bytes)} per {memory.scope}, aligned to {memory.alignment_bytes}"
         + (f", {bandwidth:g} B/cycle" if bandwidth is not None else "")
         + (f", buffers {buffers} ({enforced})" if buffers else "")
+        + ("" if memory.persists else ", lost between kernels")
         + f", read by {', '.join(memory.read_by)}, written by {', '.join(memory.written_by)}"
     )
 
@@ -54,6 +97,12 @@ def _engine(engine: Engine) -> str:
         case VectorEngine():
             rates = ", ".join(f"{rate.dtype} {engine.elements_per_cycle(rate.dtype)}/cycle" for rate in engine.rates)
             detail = f", {rates}, start {engine.start_latency_cycles:g} cycles"
+        case SimtEngine():
+            rates = ", ".join(f"{rate.dtype} {engine.elements_per_cycle(rate.dtype)}/cycle" for rate in engine.rates)
+            detail = f", {engine.lanes} lanes, {rates}"
+        case TensorEngine():
+            rates = ", ".join(f"{rate.instruction} {rate.dtype} {rate.macs_per_cycle}" for rate in engine.rates)
+            detail = f", {rates} MAC/cycle"
         case SyncEngine():
             detail = f", {engine.groups} groups"
         case _:

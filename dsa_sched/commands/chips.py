@@ -29,7 +29,7 @@ def chip() -> None:
 @click.argument("chip", metavar="CHIP")
 @click.option("--json", "as_json", is_flag=True, help="Print every field as JSON instead.")
 def show(chip: str, as_json: bool) -> None:
-    """Print memories, engines, links and costs of CHIP, a built-in name or a chip file."""
+    """Print memories, engines, links, costs and limits of CHIP, a built-in name or a chip file."""
     from hw_models.loading import load_chip
 
     loaded = load_chip(chip)
@@ -41,8 +41,8 @@ def show(chip: str, as_json: bool) -> None:
 def check(file: Path) -> None:
     """Check the chip file FILE: every problem with its line, or one line that says it is good.
 
-    Further lines warn of what is possible but hardly meant, with what is usual, and say why a good chip can be planned
-    for, but no machine code can be made, where that is so.
+    Further lines warn of what is possible but hardly meant, with what is usual, and say why for a good chip
+    no machine code can be made, where that is so, and whether it can be planned for.
     """
     from dsa_sched.pipeline.driver import target_of
     from hw_models.errors import TargetError
@@ -55,4 +55,5 @@ def check(file: Path) -> None:
     try:
         target_of(loaded)
     except TargetError as error:
-        click.echo(f"{file}: note: plans only, no machine code: {error}")
+        able = "plans only, no machine code" if loaded.kind == "cores" else "neither plans nor machine code"
+        click.echo(f"{file}: note: {able}: {error}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from codegen.generic import GenericTarget
+from codegen.generic import generic_target
 from codegen.target import Target, find_target
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.refusals import Judge
@@ -89,7 +89,7 @@ def plan_clusters(
 ) -> Planned[PlanTarget]:
     """The plan of one pass on the cluster with the largest share. A chip without a code generator will do."""
     shares = _shares(chip, clusters, options, per_pass)
-    target = find_target(chip.isa) or GenericTarget(chip.isa)
+    target = find_target(chip.isa) or generic_target(chip)
     if per_pass == "auto":
         search: _Search[PlanTarget] = _Search(source, chip, target, options, shares, progress)
         return search.planned(search.choose())

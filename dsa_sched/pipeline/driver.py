@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from codegen.generic import GenericTarget
+from codegen.generic import generic_target
 from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
 from dsa_sched.artifact.format import (
     FORMAT,
@@ -194,13 +194,14 @@ def target_of(chip: Chip) -> Target:
     """The chip's code generator. Raises TargetError saying which instruction sets have one and how to add one."""
     target = find_target(chip.isa)
     if target is None:
+        works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
         raise TargetError(
             f"chip {chip.name}",
             needs=f"a code generator for {chip.isa}",
             has=", ".join(target_names()),
             change=(
                 f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
-                f"object with {', '.join(target_members())}; --print graph and --print plan work without one"
+                f"object with {', '.join(target_members())}; {works} without one"
             ),
         )
     if problems := target.unsuited(chip):
@@ -220,13 +221,14 @@ def plan_model(
     options: CompileOptions = CompileOptions(),
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Planned[PlanTarget]:
-    """The first two steps alone. A chip without a code generator is planned by its costs and may lack nothing else.
+    """The first two steps alone. An array of cores without a code generator is planned by its costs and may lack
+    nothing else.
 
-    Raises ModelError or ChipError.
+    Raises ModelError, ChipError, or TargetError for a chip of another kind without a code generator.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     progress("reading the model")
-    target = find_target(described.isa) or GenericTarget(described.isa)
+    target = find_target(described.isa) or generic_target(described)
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
     ctx: Context[PlanTarget] = Context(model.graph, model.constants, described, target)

@@ -218,7 +218,7 @@ def test_the_levels_of_the_option_are_those_of_the_partitioner() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["compile", "m.onnx", "-o", "out"], "There is no default chip. Built-in chips: stcp920"),
+        (["compile", "m.onnx", "-o", "out"], "There is no default chip. Built-in chips: a100, h200, stcp920; or"),
         (["verify", "m.onnx"], "There is no default chip."),
         (["ops"], "There is no default chip."),
         (["compile", "m.onnx", "--chip", "stcp920"], "Nothing to do: give -o DIR, --print STAGE or both."),

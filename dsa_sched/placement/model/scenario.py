@@ -16,10 +16,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsa_sched.placement.model.problem import MOST_MACHINES, MOST_STREAMS, Machine, Route
-from hw_models.chip import Chip, Line, Name
+from hw_models.chip import Chip
 from hw_models.errors import ChipError, PlacementError, Problem
 from hw_models.field_problems import FileSchema, field_problems
 from hw_models.loading import load_chip, read_text
+from hw_models.parts import Line, Name
 from hw_models.yaml_nodes import Path as FieldPath
 from hw_models.yaml_nodes import read_document
 

@@ -1,0 +1,328 @@
+"""The parts that a chip is described by: memories, engines, links, and what a kind of chip has beside them.
+
+In: fields of a chip file, each checked by itself (rules between them: `hw_models.chip_rules`). Out: immutable records,
+each number with its unit in its name; cycles are those of the chip's `clock_hz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hw_models.errors import ChipError
+
+__all__ = [
+    "ENGINE_KINDS",
+    "Assumed",
+    "Buffer",
+    "Count",
+    "Dma",
+    "DmaEngine",
+    "Engine",
+    "Kind",
+    "Line",
+    "Link",
+    "MatrixEngine",
+    "Memory",
+    "Name",
+    "Named",
+    "Part",
+    "Rate",
+    "ScalarEngine",
+    "Scope",
+    "Simt",
+    "SimtEngine",
+    "SyncEngine",
+    "TensorEngine",
+    "TensorRate",
+    "TransferEngine",
+    "VectorEngine",
+    "named",
+    "names_of",
+]
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=64)]
+Line = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Count = Annotated[int, Field(ge=1, le=1 << 20)]
+Limit = Annotated[int, Field(ge=0, le=1 << 50)]
+Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
+Cycles = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Bandwidth = Annotated[float, Field(ge=1e-3, le=1e12, allow_inf_nan=False)]
+"""Below, a program of some megabytes takes longer to simulate than anyone waits."""
+Kind = Literal["cores", "gpu"]
+"""An array of in-order cores whose programs move data by DMA, or a GPU whose blocks of threads the hardware places."""
+Scope = Literal["chip", "cluster", "core"]
+Dtype = Literal["float16", "float32", "bfloat16", "int8", "uint8", "int16", "int32"]
+
+
+class Named(Protocol):
+    """Whatever is asked for by name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+NamedPart = TypeVar("NamedPart", bound=Named)
+
+
+class Part(BaseModel):
+    """Rules of every part of a chip: immutable, no conversion between types, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Buffer(Part):
+    """A physical part of a memory, such as the weight buffer of an L1; parts follow each other in the listed order."""
+
+    name: Name
+    size_bytes: Bytes
+
+
+class Memory(Part):
+    """One level of memory. `scope` says what one instance of it belongs to: the chip, each cluster or each core.
+
+    `read_by` and `written_by` are engine names. `buffers_enforced` says whether data of one buffer may not lie in
+    another. `bandwidth_bytes_per_cycle` is that of one instance, where a document gives it. `persists` says whether
+    what lies in it is still there when the next kernel starts; the program of an array of cores is one kernel.
+    """
+
+    name: Name
+    scope: Scope
+    size_bytes: Bytes
+    alignment_bytes: Bytes
+    buffers: tuple[Buffer, ...] = ()
+    buffers_enforced: bool = False
+    read_by: tuple[Name, ...]
+    written_by: tuple[Name, ...]
+    bandwidth_bytes_per_cycle: Bandwidth | None = None
+    persists: Annotated[bool, Field(exclude_if=bool)] = True
+
+    def buffer(self, name: str) -> Buffer:
+        """The physical buffer of that name; ChipError when there is none."""
+        return named(self.buffers, name, f"memory {self.name}", "buffer")
+
+
+class Rate(Part):
+    """Operations of one cell (matrix: multiply-accumulates) or one lane (vector: elements) in a cycle."""
+
+    dtype: Dtype
+    per_unit_per_cycle: Count
+
+
+class ScalarEngine(Part):
+    """The processor that issues everything else, in order."""
+
+    kind: Literal["scalar"]
+    name: Name
+
+
+class MatrixEngine(Part):
+    """An array of multiply-accumulate cells: `array_pixels` output pixels by `array_channels` output channels at once.
+
+    It walks the reduction, one step a cycle. `start_latency_cycles` is paid once an instruction.
+    """
+
+    kind: Literal["matrix"]
+    name: Name
+    array_pixels: Count
+    array_channels: Count
+    rates: Annotated[tuple[Rate, ...], Field(min_length=1)]
+    start_latency_cycles: Cycles
+    max_stride_bytes: Limit
+    max_extent: Limit
+
+    def macs_per_cycle(self, dtype: str) -> int:
+        """Peak multiply-accumulates in a cycle; ChipError when the engine has no such type."""
+        return self.array_pixels * self.array_channels * _rate(self.rates, dtype, self.name)
+
+
+class VectorEngine(Part):
+    """An element-wise engine of `lanes` elements a cycle; `start_latency_cycles` is paid once an instruction."""
+
+    kind: Literal["vector"]
+    name: Name
+    lanes: Count
+    rates: Annotated[tuple[Rate, ...], Field(min_length=1)]
+    start_latency_cycles: Cycles
+    max_stride_bytes: Limit
+    max_extent: Limit
+
+    def elements_per_cycle(self, dtype: str) -> int:
+        """Peak elements in a cycle; ChipError when the engine has no such type."""
+        return self.lanes * _rate(self.rates, dtype, self.name)
+
+
+class TransferEngine(Part):
+    """The engine of a core that moves data between its own memory, other cores and the shared buffer."""
+
+    kind: Literal["transfer"]
+    name: Name
+    max_stride_bytes: Limit
+    max_extent: Limit
+
+
+class DmaEngine(Part):
+    """The engine of a cluster that moves data to and from the large memory; its limits are in `Chip.dma`."""
+
+    kind: Literal["dma"]
+    name: Name
+
+
+class SyncEngine(Part):
+    """Barriers among cores in hardware; `groups` may be waited for independently."""
+
+    kind: Literal["sync"]
+    name: Name
+    groups: Count
+
+
+class SimtEngine(Part):
+    """The arithmetic of a GPU's core outside its matrix units: `lanes` threads a cycle, for element-wise work and sums.
+
+    Rates are fused multiply-adds of one lane in a cycle.
+    """
+
+    kind: Literal["simt"]
+    name: Name
+    lanes: Count
+    rates: Annotated[tuple[Rate, ...], Field(min_length=1)]
+
+    def elements_per_cycle(self, dtype: str) -> int:
+        """Peak fused multiply-adds of one core in a cycle; ChipError when the engine has no such type."""
+        return self.lanes * _rate(self.rates, dtype, self.name)
+
+
+class TensorRate(Part):
+    """Peak multiply-accumulates of one core in a cycle by one matrix instruction, from operands of type `dtype`."""
+
+    instruction: Name
+    dtype: Dtype
+    macs_per_cycle: Count
+
+
+class TensorEngine(Part):
+    """The matrix units of a GPU's core; how fast they are depends on the instruction that drives them."""
+
+    kind: Literal["tensor"]
+    name: Name
+    rates: Annotated[tuple[TensorRate, ...], Field(min_length=1)]
+
+    def macs_per_cycle(self, instruction: str, dtype: str) -> int:
+        """Peak multiply-accumulates of one core in a cycle; ChipError when the engine has no such rate."""
+        for rate in self.rates:
+            if (rate.instruction, rate.dtype) == (instruction, dtype):
+                return rate.macs_per_cycle
+        known = ", ".join(f"{rate.instruction} of {rate.dtype}" for rate in self.rates)
+        raise ChipError(f"engine {self.name}", needs=f"a rate for {instruction} of {dtype}", has=known)
+
+
+Engine = Annotated[
+    ScalarEngine | MatrixEngine | VectorEngine | TransferEngine | DmaEngine | SyncEngine | SimtEngine | TensorEngine,
+    Field(discriminator="kind"),
+]
+
+ENGINE_KINDS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+    {"cores": ("scalar", "matrix", "vector", "transfer", "dma", "sync"), "gpu": ("simt", "tensor")}
+)
+"""Engines that each kind of chip may have."""
+
+
+class Link(Part):
+    """A way from one memory to another, driven by one engine.
+
+    `bandwidth_bytes_per_cycle` is shared by everything inside one `shared_by`; one core alone gets at most
+    `core_bandwidth_bytes_per_cycle` where that is less. `dense_side` is the side that cannot be strided. A row is moved
+    in whole units of `burst_bytes`. `broadcast` says that one read can serve several cores.
+    """
+
+    name: Name
+    source: Name
+    destination: Name
+    engine: Name
+    bandwidth_bytes_per_cycle: Bandwidth
+    core_bandwidth_bytes_per_cycle: Bandwidth | None = None
+    latency_cycles: Cycles
+    shared_by: Scope
+    max_stride_bytes: Limit
+    dense_side: Literal["source", "destination", "both", "none"]
+    burst_bytes: Bytes = 1
+    broadcast: bool = False
+
+    def available_bytes_per_cycle(self, sharers: int = 1) -> float:
+        """Bandwidth of one of `sharers` users that work at the same time."""
+        share = self.bandwidth_bytes_per_cycle / sharers
+        return share if self.core_bandwidth_bytes_per_cycle is None else min(share, self.core_bandwidth_bytes_per_cycle)
+
+
+class Dma(Part):
+    """Limits of the DMA engines of a cluster. `gather`: source rows may lie apart; `scatter`: destination rows may."""
+
+    engine: Name
+    engines_per_cluster: Count
+    channels_per_engine: Count
+    max_descriptors: Count
+    max_linear_bytes: Bytes
+    max_row_bytes: Bytes
+    max_rows: Count
+    max_stride_bytes: Limit
+    gather: bool
+    scatter: bool
+
+
+class Assumed(Part):
+    """Costs that no document gives, kept apart from those that one does; a fit may replace this part alone."""
+
+    launch_cycles: Cycles
+    matrix_tile_cycles: Cycles
+    matrix_row_cycles: Cycles = 0.0
+    vector_pass_cycles: Cycles
+    dma_descriptor_cycles: Cycles
+    sync_cycles: Cycles
+    scalar_instruction_cycles: Cycles
+    queue_depth: Count
+
+
+class Simt(Part):
+    """How a GPU runs blocks of threads: what a core holds at most, and what one block, thread and launch may take.
+
+    Registers are of 32 bits. `shared_memory` and `cache` are names of memories: the one that the threads of a block
+    share, of which `shared_bytes_per_block` are the most for one block, and the one that all cores share before the
+    main memory. `blocks_per_cluster` blocks may reach each other's shared memory; 1 where none may. `launch_us` is the
+    time from one kernel to the next, no work in either.
+    """
+
+    warp_threads: Count
+    threads_per_core: Count
+    threads_per_block: Count
+    blocks_per_core: Count
+    blocks_per_cluster: Count
+    registers_per_core: Count
+    registers_per_thread: Count
+    shared_memory: Name
+    shared_bytes_per_block: Bytes
+    cache: Name
+    launch_us: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+def names_of(parts: Sequence[Named]) -> str:
+    """Names for a message."""
+    return ", ".join(part.name for part in parts) or "none"
+
+
+def named(parts: Sequence[NamedPart], name: str, who: str, what: str) -> NamedPart:
+    """The part of that name; ChipError about `who`, which has no such `what`, when there is none."""
+    for part in parts:
+        if part.name == name:
+            return part
+    article = "an" if what[0] in "aeiou" else "a"
+    raise ChipError(who, needs=f"{article} {what} named {name!r}", has=names_of(parts))
+
+
+def _rate(rates: tuple[Rate, ...], dtype: str, engine: str) -> int:
+    for rate in rates:
+        if rate.dtype == dtype:
+            return rate.per_unit_per_cycle
+    raise ChipError(f"engine {engine}", needs=f"the type {dtype}", has=", ".join(rate.dtype for rate in rates))
