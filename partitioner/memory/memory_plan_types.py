@@ -1,8 +1,8 @@
 """The nouns of a layout: places of values, what a layer or a move of one step uses, all of it together.
 
 Offsets are bytes in a memory, boxes are dense row-major arrays there. `memory_plan.py` makes these from a plan,
-`layout_text.py` prints and parses them, `partitioner.verification.verify_layout` checks them, lowering turns them into
-instructions, traffic counts their bytes.
+`layout_text.py` prints and `layout_parsing.py` parses them, `partitioner.verification.verify_layout` checks them,
+`partitioner.expansion.expansion` says what a program of them does.
 """
 
 from __future__ import annotations

@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from hw_models.memory_parts import part_bytes, part_start
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import MOVES, Plan, Step
-from partitioner.ir.regions import Box, box_size, common, full_box, holds, input_boxes
+from partitioner.ir.regions import Box, box_size, common, full_box, holds
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
 from partitioner.tiling.staging_rounds import Stage, Staged
 from partitioner.verification.coverage import covered
-from partitioner.verification.memory_contents import Contents, Written
+from partitioner.verification.layout_memories import Memories, box_text, where
+from partitioner.verification.memory_contents import Written
 
 __all__ = ["verify_layout"]
 
@@ -33,9 +32,9 @@ def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
     its part of its memory, nothing that is still read is overwritten, and all that a layer reads or hands on is there.
     Whether tiles fit their workspace is for lowering to say, which cuts them.
     """
-    check = _Walk(layout, ctx.graph, ctx.chip, ctx.reads, ctx.main)
+    check = _Walk(layout, ctx.graph, ctx.main, ctx.reads, Memories(layout, ctx.graph, ctx.chip))
     for name in (*ctx.graph.inputs, *layout.options.in_main):
-        check.stored[name] = [full_box(ctx.graph.by_name[name].shape)]
+        check.memories.stored[name] = [full_box(ctx.graph.by_name[name].shape)]
     if len(layout.steps) != len(plan.steps):
         raise PlanError("layout", needs=f"an entry for each of {len(plan.steps)} steps", has=str(len(layout.steps)))
     for step, laid in zip(plan.steps, layout.steps, strict=True):
@@ -45,19 +44,14 @@ def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
 
 @dataclass(slots=True)
 class _Walk:
-    """Memories while the steps are walked: `memories` by name and core, `stored` the boxes of values that the main
-    memory holds. `phase` counts what follows each other, `slot` is that of the layer before."""
+    """The steps in order; `slot` is that of the layer before, `written` the values that were stored."""
 
     layout: Layout
     graph: Graph
-    chip: Chip
-    reads: Callable[[Layer, Box], Mapping[str, Box]]
     main: str
-    memories: dict[tuple[str, int], Contents] = field(default_factory=dict)
-    stored: dict[str, list[Box]] = field(default_factory=dict)
+    reads: Callable[[Layer, Box], Mapping[str, Box]]
+    memories: Memories
     written: set[str] = field(default_factory=set)
-    bounds: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    phase: int = 0
     slot: int = -1
 
     # Steps.
@@ -83,7 +77,7 @@ class _Walk:
         """Outputs are stored, and what is said to be in the main memory was written there."""
         made = {layer.output for group in plan.groups for layer in group.layers}
         for name in self.graph.outputs:
-            if name in made and not self._is_stored(name, full_box(self.graph.by_name[name].shape)):
+            if name in made and not self.memories.is_stored(name, full_box(self.graph.by_name[name].shape)):
                 raise PlanError("layout", needs=f"all of the output {name} in {self.main}", has="parts that stay away")
         if odd := self.written ^ self.layout.main:
             raise PlanError(
@@ -97,13 +91,13 @@ class _Walk:
         if entry.slot <= self.slot:
             raise PlanError(f"layout of {who}", needs=f"a slot behind {self.slot}", has=str(entry.slot))
         self.slot = entry.slot
-        self.phase += 1
+        self.memories.phase += 1
         inputs = entry.layer.inputs(self.graph)
         for name in inputs:
             place, first = self.layout.pinned.get(name, (None, -1))
             if place is not None and first == entry.slot:
-                self._write(SHARED, name, place, (place.box,), f"{name}, which is pinned")
-                self.phase += 1
+                self.memories.write(SHARED, name, place, (place.box,), f"{name}, which is pinned")
+                self.memories.phase += 1
         self._workspace(entry, who)
         self._outputs(entry, who)
         self._cores_read(entry, who, inputs)
@@ -117,22 +111,26 @@ class _Walk:
         """Tile buffers on every core, and the area in which rounds are staged."""
         for (memory, part), (offset, size) in entry.room.items():
             if memory and size:
-                low, high, _ = self._bounds(memory, part)
-                self._require_inside(who, f"tile buffers at {memory}@{offset}+{size}", (offset, size), (low, high))
+                low, high, _ = self.memories.bounds_of(memory, part)
+                self.memories.require_inside(
+                    who, f"tile buffers at {memory}@{offset}+{size}", (offset, size), (low, high)
+                )
                 for core, box in zip(entry.cores, entry.boxes, strict=True):
                     if box_size(box):
-                        self._put(
+                        self.memories.put(
                             core,
                             memory,
-                            Written(offset, offset + size, "", (), (), f"tile buffers of {who}", self.phase),
+                            Written(offset, offset + size, "", (), (), f"tile buffers of {who}", self.memories.phase),
                         )
         most = max((stage.size_bytes for _, stage in entry.rounds), default=0)
         if most:
             memory, (offset, size) = self.layout.staging, entry.staging
             what = f"staged rounds at {memory}@{offset}+{size}"
-            self._require_inside(who, what, (offset, max(size, 0)), self._bounds(memory, "")[:2])
-            self._require_inside(who, f"{most} bytes of a round", (0, most), (0, size))
-            self._put(SHARED, memory, Written(offset, offset + size, "", (), (), f"rounds of {who}", self.phase))
+            self.memories.require_inside(who, what, (offset, max(size, 0)), self.memories.bounds_of(memory, "")[:2])
+            self.memories.require_inside(who, f"{most} bytes of a round", (0, most), (0, size))
+            self.memories.put(
+                SHARED, memory, Written(offset, offset + size, "", (), (), f"rounds of {who}", self.memories.phase)
+            )
 
     def _outputs(self, entry: LayerLayout, who: str) -> None:
         """What the cores compute goes to their own memories, or to a shared one."""
@@ -140,10 +138,10 @@ class _Walk:
         for core, here, box in zip(entry.cores, entry.residents, entry.boxes, strict=True):
             if name in here:
                 if not holds(here[name].box, box):
-                    raise self._lacks(who, core, name, here[name], box, "a place for less")
-                self._write(core, name, here[name], (box,) if box_size(box) else (), who)
+                    raise self.memories.lacks(who, core, name, here[name], box, "a place for less")
+                self.memories.write(core, name, here[name], (box,) if box_size(box) else (), who)
             elif box_size(box) and entry.destination is None:
-                raise PlanError(_where(who, core), needs=f"a place for {_text(box)} of {name}", has="none")
+                raise PlanError(where(who, core), needs=f"a place for {box_text(box)} of {name}", has="none")
         if entry.destination is not None:
             self._leave(name, entry.destination, filled, who)
 
@@ -151,13 +149,13 @@ class _Walk:
         """Boxes of a value reach a shared memory."""
         for box in filled:
             if not holds(to.box, box):
-                raise self._lacks(who, SHARED, name, to, box, "a place for less")
+                raise self.memories.lacks(who, SHARED, name, to, box, "a place for less")
         if to.memory == self.main:
-            self._whole(who, name, to)
+            self.memories.require_whole(who, name, to)
             self.written.add(name)
-            self.stored.setdefault(name, []).extend(filled)
+            self.memories.stored.setdefault(name, []).extend(filled)
         else:
-            self._write(SHARED, name, to, filled, who)
+            self.memories.write(SHARED, name, to, filled, who)
 
     # Reads.
 
@@ -169,21 +167,14 @@ class _Walk:
                 if read is None or not box_size(read):
                     continue
                 if name in here:
-                    self._require(who, core, name, here[name], read)
+                    self.memories.require(who, core, name, here[name], read)
                 elif name in self.layout.pinned:
-                    self._require(who, SHARED, name, self.layout.pinned[name][0], read)
+                    self.memories.require(who, SHARED, name, self.layout.pinned[name][0], read)
                 elif self._staged(entry, name):
                     if not self.graph.by_name[name].constant:
                         self._from_main(who, core, name, entry.sources[name], read)
                 else:
                     self._from_sources(who, core, name, entry.sources.get(name, ()), read)
-
-    def _whole(self, who: str, name: str, place: Place) -> None:
-        """In the main memory a place stands for the whole value; where that lies is not the layout's to say."""
-        if place.offset_bytes or place.box != full_box(self.graph.by_name[name].shape):
-            raise self._lacks(
-                who, SHARED, name, place, full_box(self.graph.by_name[name].shape), "a part of it or an offset"
-            )
 
     def _staged(self, entry: LayerLayout, name: str) -> bool:
         """Whether a value that is neither local nor pinned comes from the main memory, round by round."""
@@ -194,19 +185,19 @@ class _Walk:
     def _from_main(self, who: str, core: int, name: str, places: tuple[Place, ...], read: Box) -> None:
         for place in places:
             if place.memory == self.main:
-                self._whole(who, name, place)
-        if not self._is_stored(name, read):
+                self.memories.require_whole(who, name, place)
+        if not self.memories.is_stored(name, read):
             raise PlanError(
-                _where(who, core), needs=f"{_text(read)} of {name} in {self.main}", has="less of it written there"
+                where(who, core), needs=f"{box_text(read)} of {name} in {self.main}", has="less of it written there"
             )
 
     def _from_sources(self, who: str, core: int, name: str, places: tuple[Place, ...], read: Box) -> None:
         parts = [(place, part) for place in places if box_size(part := common(place.box, read))]
         if not covered(read, (part for _, part in parts)):
-            has = ", ".join(self._said(name, place) for place in places) or "no place for it"
-            raise PlanError(_where(who, core), needs=f"{_text(read)} of {name}", has=has)
+            has = ", ".join(self.memories.said(name, place) for place in places) or "no place for it"
+            raise PlanError(where(who, core), needs=f"{box_text(read)} of {name}", has=has)
         for place, part in parts:
-            self._require(who, SHARED, name, place, part)
+            self.memories.require(who, SHARED, name, place, part)
 
     def _rounds(self, entry: LayerLayout, who: str, inputs: tuple[str, ...]) -> None:
         """Rounds make all boxes of the cores; what they read from the main memory, and store there, is staged."""
@@ -232,16 +223,16 @@ class _Walk:
         for number, box in enumerate(entry.boxes):
             own = [turn.boxes[number] for turn, _ in entry.rounds if turn.whole is None and number < len(turn.boxes)]
             if not covered(box, own or shared):
-                raise PlanError(_where(who, entry.cores[number]), needs=f"rounds that make {_text(box)}", has="a gap")
+                raise PlanError(where(who, entry.cores[number]), needs=f"rounds that make {box_text(box)}", has="a gap")
 
     def _require_staged(self, who: str, name: str, box: Box, staged: tuple[Staged, ...]) -> None:
         if not any(item.tensor == name and holds(item.box, box) for item in staged):
-            has = ", ".join(_text(item.box) for item in staged if item.tensor == name) or "none of it"
-            raise PlanError(who, needs=f"{_text(box)} of {name} staged", has=has)
+            has = ", ".join(box_text(item.box) for item in staged if item.tensor == name) or "none of it"
+            raise PlanError(who, needs=f"{box_text(box)} of {name} staged", has=has)
 
     def _require_apart(self, who: str, stage: Stage) -> None:
         """Boxes of a round lie behind each other, aligned, inside what the round takes."""
-        unit = self._bounds(self.layout.staging, "")[2]
+        unit = self.memories.bounds_of(self.layout.staging, "")[2]
         end = 0
         for item in sorted((*stage.inputs, *stage.outputs), key=lambda item: item.offset_bytes):
             size = box_size(item.box) * self.graph.by_name[item.tensor].item_bytes
@@ -258,39 +249,39 @@ class _Walk:
 
     def _exchange(self, entry: LayerLayout, buffer: Place, who: str) -> None:
         """All cores get what they keep room for of each other's boxes."""
-        self.phase += 1
+        self.memories.phase += 1
         name = entry.layer.output
         given = tuple(part for box in entry.boxes if box_size(part := common(box, buffer.box)))
-        self._write(SHARED, name, buffer, given, f"the exchange of {name}")
+        self.memories.write(SHARED, name, buffer, given, f"the exchange of {name}")
         for core, here, box in zip(entry.cores, entry.residents, entry.boxes, strict=True):
             if name in here and box_size(here[name].box):
-                run = self._require(who, core, name, here[name], box)
+                run = self.memories.require(who, core, name, here[name], box)
                 if run is not None:
                     run.filled = given if box in given else (*given, box)
 
     def _store(self, entry: LayerLayout, store: Store, who: str) -> None:
-        self.phase += 1
+        self.memories.phase += 1
         name, owned = store.tensor, tuple(box for box in store.owned if box_size(box))
         for core, here, box in zip(entry.cores, entry.residents, store.owned, strict=True):
             if box_size(box):
                 if name not in here:
-                    raise PlanError(_where(who, core), needs=f"a place of {name} to store from", has="none")
-                self._require(who, core, name, here[name], box)
+                    raise PlanError(where(who, core), needs=f"a place of {name} to store from", has="none")
+                self.memories.require(who, core, name, here[name], box)
         if store.buffer is not None:
             for box in owned:
                 if not holds(store.buffer.box, box):
-                    raise self._lacks(who, SHARED, name, store.buffer, box, "a place for less")
-            self._write(SHARED, name, store.buffer, owned, f"the store of {name}")
+                    raise self.memories.lacks(who, SHARED, name, store.buffer, box, "a place for less")
+            self.memories.write(SHARED, name, store.buffer, owned, f"the store of {name}")
         self._leave(name, store.destination, owned, who)
 
     def _move(self, move: MoveLayout) -> None:
         """Cores get parts from their own memories and from shared ones, and from other cores through the buffer."""
-        self.phase += 1
+        self.memories.phase += 1
         name, who = move.tensor, f"move of {move.tensor} for instance {move.instance} of group {move.group}"
         targets = [(core, place) for core, place in move.targets if box_size(place.box)]
         if move.buffer is not None:
             given = (common(owned, move.buffer.box) for core, _, owned in move.sources if core != SHARED)
-            self._write(
+            self.memories.write(
                 SHARED, name, move.buffer, tuple(box for box in given if box_size(box)), f"the buffer of the {who}"
             )
         for core, place in targets:
@@ -302,99 +293,9 @@ class _Walk:
                 if part and box_size(part):
                     parts.append(part)
             if not covered(place.box, parts):
-                raise self._lacks(who, core, name, place, place.box, "sources of less")
-            self._write(core, name, place, (place.box,), who)
+                raise self.memories.lacks(who, core, name, place, place.box, "sources of less")
+            self.memories.write(core, name, place, (place.box,), who)
         union = [place.box for _, place in targets]
         for giver, place, owned in move.sources:
             if any(box_size(common(owned, box)) for box in union):
-                self._require(who, giver, name, place, owned)
-
-    # Bytes.
-
-    def _require(self, who: str, core: int, name: str, place: Place, read: Box) -> Written | None:
-        """All of `read` lies at a place. Raises PlanError saying what is there instead."""
-        if not holds(place.box, read):
-            raise self._lacks(who, core, name, place, read, f"{_text(place.box)} there")
-        if not box_size(read):
-            return None
-        memory = self._memory(core, place.memory)
-        source, box, wanted = name, place.box, read
-        while True:
-            item_bytes = self.graph.by_name[source].item_bytes
-            run = memory.find(source, box, place.offset_bytes, item_bytes)
-            if run is not None:
-                if not (wanted in run.filled or covered(wanted, run.filled)):
-                    has = ", ".join(map(_text, run.filled)) or "none of it"
-                    raise self._lacks(who, core, name, place, read, f"{has} written there")
-                return run
-            op = self.graph.producer.get(source)
-            if op is None or op.kind != "view":
-                break
-            box, wanted = (input_boxes(self.graph, op, {source: named})[op.inputs[0]] for named in (box, wanted))
-            source = op.inputs[0]
-        over = memory.lost.get(name) or memory.lost.get(source)
-        raise self._lacks(who, core, name, place, read, f"{over} on its bytes" if over else "nothing written there")
-
-    def _is_stored(self, name: str, box: Box) -> bool:
-        """Whether the main memory holds a box of a value, or of what it is a view of."""
-        while not covered(box, self.stored.get(name, ())):
-            op = self.graph.producer.get(name)
-            if op is None or op.kind != "view":
-                return False
-            name, box = op.inputs[0], input_boxes(self.graph, op, {name: box})[op.inputs[0]]
-        return True
-
-    def _write(self, core: int, name: str, place: Place, filled: tuple[Box, ...], writer: str) -> None:
-        size = box_size(place.box) * self.graph.by_name[name].item_bytes
-        part = self.layout.local.part if place.memory == self.layout.local.memory else ""
-        low, high, unit = self._bounds(place.memory, part)
-        what = f"{_text(place.box)} of {name} at {place.memory}@{place.offset_bytes}+{size}"
-        if place.offset_bytes < low or place.offset_bytes + size > high:
-            self._require_inside(writer, what, (place.offset_bytes, size), (low, high))
-        if place.offset_bytes % unit:
-            raise PlanError(f"layout of {writer}", needs=f"an offset that is a multiple of {unit}", has=what)
-        written = Written(place.offset_bytes, place.offset_bytes + size, name, place.box, filled, writer, self.phase)
-        self._put(core, place.memory, written)
-
-    def _put(self, core: int, memory: str, written: Written) -> None:
-        if clash := self._memory(core, memory).write(written):
-            raise PlanError(
-                f"layout of {_where(written.writer, core)}",
-                needs=f"bytes of its own at {memory}@{written.low}+{written.high - written.low}",
-                has=f"{clash.writer} at {memory}@{clash.low}+{clash.high - clash.low} at the same time",
-            )
-
-    def _memory(self, core: int, memory: str) -> Contents:
-        key = (memory, core)
-        found = self.memories.get(key)
-        if found is None:
-            found = self.memories[key] = Contents()
-        return found
-
-    def _bounds(self, memory: str, part: str) -> tuple[int, int, int]:
-        """First byte of a part of a memory, the byte behind its last one, and what offsets are multiples of."""
-        key = f"{memory}/{part}"
-        if key not in self.bounds:
-            start = part_start(self.chip, memory, part)
-            end = start + part_bytes(self.chip, memory, part)
-            self.bounds[key] = start, end, self.chip.memory(memory).alignment_bytes
-        return self.bounds[key]
-
-    def _require_inside(self, who: str, what: str, run: tuple[int, int], bounds: tuple[int, int]) -> None:
-        if run[0] < bounds[0] or run[0] + run[1] > bounds[1]:
-            raise PlanError(f"layout of {who}", needs=f"bytes {bounds[0]} to {bounds[1]}", has=what)
-
-    def _lacks(self, who: str, core: int, name: str, place: Place, read: Box, has: str) -> PlanError:
-        return PlanError(_where(who, core), needs=f"{_text(read)} of {name} at {self._said(name, place)}", has=has)
-
-    def _said(self, name: str, place: Place) -> str:
-        size = box_size(place.box) * self.graph.by_name[name].item_bytes
-        return f"{place.memory}@{place.offset_bytes}+{size}"
-
-
-def _where(who: str, core: int) -> str:
-    return who if core == SHARED else f"{who}, core {core}"
-
-
-def _text(box: Box) -> str:
-    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"
+                self.memories.require(who, giver, name, place, owned)

@@ -27,7 +27,7 @@ from isched.program.program import parse_program
 from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
-from partitioner.memory.layout_text import parse_layout
+from partitioner.memory.layout_parsing import parse_layout
 from partitioner.planners.registry import LEVELS, SPILLS
 from tests.small_models import classifier, one_node, save
 

@@ -16,7 +16,7 @@ from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
-from partitioner.memory.layout_text import parse_layout
+from partitioner.memory.layout_parsing import parse_layout
 from partitioner.memory.memory_plan import (
     FOR_SCHEDULING,
     PLAIN,
