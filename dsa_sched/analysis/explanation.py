@@ -16,7 +16,7 @@ from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_ker
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels
+from dsa_sched.pipeline.driver import PlannedKernels, laid_out
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.memory_parts import aligned, part_bytes
@@ -27,7 +27,7 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import MOVES, Plan, Step
 from partitioner.ir.regions import box_size
-from partitioner.memory.memory_plan import LayerLayout, Layout, lay_out
+from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
 
@@ -153,13 +153,14 @@ def explain_model(
     if isinstance(planned, PlannedKernels):
         return explain_kernels(planned.plan, planned.context)
     progress("laying out")
-    return explain_plan(planned.plan, planned.context)
+    return explain_plan(planned.plan, planned.context, options.schedule)
 
 
-def explain_plan(plan: Plan, ctx: PlanContext) -> Explained:
-    """Explain a plan. Raises PlanError or DoesNotFit where it cannot be laid out."""
+def explain_plan(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Explained:
+    """Explain a plan, with `schedule` as it is laid out for a scheduler. Raises PlanError or DoesNotFit where it cannot
+    be laid out."""
     graph, chip = ctx.graph, ctx.chip
-    layout = lay_out(plan, ctx)
+    layout = laid_out(plan, ctx, schedule)
     traffic = plan_traffic(plan, layout, ctx)
     groups = tuple(_groups(plan, layout, traffic, ctx))
     explanation = Explanation(

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_command"]
 
-EARLY_STAGES = ("graph", "plan")
-"""Those that a chip without a code generator has too."""
+EARLY_STAGES = ("graph", "plan", "layout")
+"""Those that a chip without a code generator has too: the layout only of what is not scheduled, else the cycle model
+may choose between two by their programs."""
 
 
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
@@ -25,8 +26,9 @@ EARLY_STAGES = ("graph", "plan")
 @click.option(
     "--print",
     "stage",
-    type=click.Choice(["graph", "plan", "program", "asm"]),
-    help="Print what one stage made: the graph, the plan, the program or the assembly.",
+    type=click.Choice(["graph", "plan", "layout", "program", "asm"]),
+    help="Print what one stage made: the graph, the plan, the layout (what lies where in the memories), the program or "
+    "the assembly.",
 )
 @schedule_option
 @click.option(
@@ -59,7 +61,8 @@ def compile_command(
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
 
-    --print graph and plan alone need no code generator for the chip: the plan then rests on the costs in the chip file.
+    --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests
+    on the costs in the chip file.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
@@ -74,7 +77,7 @@ def compile_command(
         require_place(folder)
         require_folder(folder, beside=True)
     options = CompileOptions(level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill)
-    if folder is None and stage in EARLY_STAGES:
+    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and schedule):
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
     with Steps() as steps:
@@ -98,6 +101,8 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from dsa_sched.frontend import load_model
     from dsa_sched.frontend.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
+    from dsa_sched.pipeline.compilation import without_layout
+    from dsa_sched.pipeline.driver import PlannedKernels, laid_out
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
 
@@ -111,6 +116,11 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)
             read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
+            if stage == "layout":
+                if isinstance(planned, PlannedKernels):
+                    raise without_layout(planned.context.target)
+                steps.say("laying out")
+                text = str(laid_out(planned.plan, planned.context))
     for warning in read.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     click.echo(text, nl=False)
@@ -122,6 +132,8 @@ def _text(done: Compilation, stage: str) -> str:
             return str(done.model.graph)
         case "plan":
             return str(done.plan)
+        case "layout":
+            return str(done.layout)
         case "program":
             return str(done.program)
     # Assembly is whatever file for readers the target emitted beside the executable of its program.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options
+from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
 
 __all__ = ["explain"]
 
@@ -15,6 +15,7 @@ __all__ = ["explain"]
 @click.argument("model", metavar="MODEL")
 @compile_options
 @division_options
+@schedule_option
 @click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
 @click.option("--full", is_flag=True, help="Print each decision, not one of many that differ in names and numbers.")
 @click.option(
@@ -29,6 +30,7 @@ def explain(
     shapes: tuple[Shape, ...],
     clusters: int,
     per_pass: PerPass,
+    schedule: bool,
     group: str | None,
     full: bool,
     json_file: Path | None,
@@ -48,6 +50,9 @@ def explain(
       the decisions, under the operator, layer, group or value that they are about; of many that differ only in names
         and numbers, one (with --full, each)
 
+    With --schedule memories and bytes are those of a program in which work runs ahead: smaller rounds, buffers apart.
+    (Of a short program, compile --schedule takes the layout without that where it is faster.)
+
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
     With --group: layers and the box of each core, constants, steps, what was decided about it and about merging it with
@@ -66,7 +71,7 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with Steps() as steps:
-        options = CompileOptions(level, batch, shapes, spill=spill)
+        options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained

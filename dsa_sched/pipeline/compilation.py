@@ -34,9 +34,10 @@ from hw_models.errors import TargetError
 from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
+from partitioner.memory.memory_plan_types import Layout
 from partitioner.memory.spilling import NO_SPILLS
 
-__all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact"]
+__all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "without_layout"]
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
@@ -64,6 +65,7 @@ class Lowered:
     """A plan as instructions of in-order cores."""
 
     target: TileTarget
+    layout: Layout
     program: Program
 
     @property
@@ -81,6 +83,9 @@ class Lowered:
     def on_cluster(self, cluster: int) -> Lowered:
         return replace(self, program=replace(self.program, cluster=cluster))
 
+    def laid_out(self) -> Layout:
+        return self.layout
+
     def instructions(self) -> Program:
         return self.program
 
@@ -93,6 +98,16 @@ class Lowered:
         """Raises DoesNotFit when the code overflows its space."""
         del plan
         return self.target.emit(self.program, model.graph, model.constants, chip)
+
+
+def without_layout(target: GroupTarget) -> TargetError:
+    """What to say to a user who asks where values lie in memories that the kernels manage themselves."""
+    return TargetError(
+        target.name,
+        needs="a target that lays plans out in the memories of its cores",
+        has="one whose kernels are whole groups of layers, which manage them themselves",
+        change="--print plan names the kernels",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +128,10 @@ class Placed:
 
     def on_cluster(self, cluster: int) -> Placed:
         return replace(self, cluster=cluster)
+
+    def laid_out(self) -> Layout:
+        """Raises TargetError, always."""
+        raise without_layout(self.target)
 
     def instructions(self) -> Program:
         """Raises TargetError, always."""
@@ -147,6 +166,11 @@ class Compilation:
     @property
     def target(self) -> Target:
         return self.made.target
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything lies. Raises TargetError where kernels are whole groups, which place it themselves."""
+        return self.made.laid_out()
 
     @property
     def program(self) -> Program:

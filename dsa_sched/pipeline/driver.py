@@ -1,7 +1,7 @@
 """The driver: one function a step, from a model file to an artifact.
 
     target whose kernels are tiles of in-order cores (TileTarget)
-        load_model -> Graph -> make_plan -> Plan -> lower_plan -> Program -> emit -> Artifact
+        load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
     target whose kernels are whole groups of layers (GroupTarget)
         load_model -> Graph -> make_kernel_plan -> Plan -> place_group_tensors -> TensorPlaces -> emit_plan -> Artifact
 
@@ -26,17 +26,19 @@ from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from isched.hazards.verify_places import verify_places
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
+from isched.lowering.lower import lower_layout
 from isched.lowering.main_memory_allocation import place_group_tensors
 from isched.program.program import Program
 from isched.program.target import Timeable
 from isched.scheduling.schedule import scheduled_lowering
-from partitioner.context.plan_context import Context, GraphContext
+from partitioner.context.plan_context import Context, GraphContext, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
 from partitioner.planners.registry import LEVELS, make_kernel_plan, make_plan, require_level
+from partitioner.verification.verify_layout import verify_layout
 
-__all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "plan_model"]
+__all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "laid_out", "plan_model"]
 
 Progress = Callable[[str], None]
 DEFAULTS = CompileOptions()
@@ -83,6 +85,14 @@ def plan_model(
     if isinstance(target, GroupTarget):
         return plan_kernels(model, described, target, options)
     return plan_tiles(model, described, target, options)
+
+
+def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
+    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
+    PlanError."""
+    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+    verify_layout(layout, plan, ctx)
+    return layout
 
 
 @uncollected()
@@ -150,24 +160,27 @@ def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: Compile
 
 
 def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
-    """Plan -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
+    """Plan -> Layout -> Program, scheduled where the options say so, each verified. Raises DoesNotFit or PlanError."""
     plan, ctx = planned.plan, planned.context
     chip, target = ctx.chip, ctx.target
 
-    def lowered(overlap: bool) -> Program:
+    layouts: dict[bool, Layout] = {}
+
+    def lowered(ahead: bool) -> Program:
         progress("lowering")
-        found = lower_plan(plan, ctx, target.data_base_bytes, options.isolated, overlap, options.keep_values)
+        layouts[ahead] = laid_out(plan, ctx, ahead)
+        found = lower_layout(layouts[ahead], ctx, target.data_base_bytes, options.isolated, options.keep_values)
         if options.schedule:
             progress("scheduling")
         return found
 
     if options.schedule and isinstance(target, Timeable):
-        program = scheduled_lowering(lowered, chip, target)
+        program, ahead = scheduled_lowering(lowered, chip, target)
     else:
-        program = lowered(overlap=False)
+        program, ahead = lowered(ahead=False), False
     progress("verifying the program")
     verify_program(program, chip)
-    return Lowered(target, program)
+    return Lowered(target, layouts[ahead], program)
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:

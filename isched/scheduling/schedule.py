@@ -44,16 +44,18 @@ def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
     return _fastest((scheduled, program), chip, target) if _is_short(program) else scheduled
 
 
-def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: Timeable) -> Program:
+def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: Timeable) -> tuple[Program, bool]:
     """What `lower` makes, in the scheduler's order; its argument says whether addresses leave room for running ahead.
+    Which of them was taken is returned too.
 
     They do, which takes smaller tiles where memories are small; of short programs the fastest by the clock is taken of
     that one, the one without such room, and the latter as it was lowered."""
     ahead = _scheduled(lower(True), chip, target)
     if not _is_short(ahead):
-        return ahead
+        return ahead, True
     plain = lower(False)
-    return _fastest((ahead, _scheduled(plain, chip, target), plain), chip, target)
+    best = _fastest((ahead, _scheduled(plain, chip, target), plain), chip, target)
+    return best, best is ahead
 
 
 def _is_short(program: Program) -> bool:

@@ -19,12 +19,10 @@ from functools import cached_property
 
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
-from partitioner.ir.graph import Graph
-from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
-from partitioner.memory.memory_plan import LayerLayout, Layout, MoveLayout, lay_out
+from partitioner.memory.memory_plan import lay_out
 
-__all__ = ["PlanCost", "StepCost", "barrier_count", "cost_of", "plan_cycles"]
+__all__ = ["PlanCost", "StepCost", "cost_of", "plan_cycles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,38 +90,21 @@ class PlanCost:
 
 def plan_cycles(plan: Plan, ctx: PlanContext) -> PlanCost:
     """Lay a plan out and cost it; takes about as long as laying it out twice. Raises DoesNotFit or PlanError."""
-    layout = lay_out(plan, ctx)
-    return cost_of(plan, layout, plan_traffic(plan, layout, ctx), ctx)
+    return cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
 
 
-def cost_of(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> PlanCost:
+def cost_of(plan: Plan, traffic: Traffic, ctx: PlanContext) -> PlanCost:
     """The cost of a plan whose traffic was counted with that of its tiles."""
-    graph, assumed = ctx.graph, ctx.chip.assumed
+    assumed = ctx.chip.assumed
     busy: list[dict[str, float]] = [{} for _ in plan.steps]
+    barriers = [0 for _ in plan.steps]
     for part in traffic.parts:
+        barriers[part.step] += part.barriers
         here = busy[part.step]
         for engine, cycles in part.busy:
             here[engine] = here.get(engine, 0.0) + cycles
     steps = tuple(
-        StepCost(step.kind, step.group, step.instance, spent, barrier_count(laid, layout, graph))
-        for step, laid, spent in zip(plan.steps, layout.steps, busy, strict=True)
+        StepCost(step.kind, step.group, step.instance, spent, met)
+        for step, spent, met in zip(plan.steps, busy, barriers, strict=True)
     )
     return PlanCost(steps, assumed.launch_cycles, assumed.sync_cycles)
-
-
-def barrier_count(laid: tuple[LayerLayout, ...] | MoveLayout, layout: Layout, graph: Graph) -> int:
-    """Barriers of one step, as lowering puts them: around rounds that share something, exchanges, stores and moves."""
-    if isinstance(laid, MoveLayout):
-        return 3 if laid.buffer is not None else 2
-    return sum(_barriers(entry, layout, graph) for entry in laid)
-
-
-def _barriers(entry: LayerLayout, layout: Layout, graph: Graph) -> int:
-    shares = bool(entry.sources or entry.destination or _pinned(entry.layer, layout, graph))
-    rounds = sum(2 for _, stage in entry.rounds if shares or stage.inputs or stage.outputs)
-    exchange = 2 if entry.exchange is not None else 0
-    return rounds + exchange + sum(3 if store.buffer is not None else 2 for store in entry.stores)
-
-
-def _pinned(layer: Layer, layout: Layout, graph: Graph) -> bool:
-    return any(name in layout.pinned for name in layer.inputs(graph))

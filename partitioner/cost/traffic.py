@@ -10,11 +10,12 @@ Cycles of the engines come from the cost model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from partitioner.context.plan_context import PlanContext
-from partitioner.cost.data_movement import Busy, Counting, Move, Way, sums
+from partitioner.cost.data_movement import Busy, Counted, Move, Way, sums
+from partitioner.expansion.expansion import Begin, expand
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
@@ -38,6 +39,7 @@ class Part:
     elements: int = 0
     busy: tuple[tuple[str, float], ...] = ()
     """Cycles that each engine works, of the busiest core of every round, added up."""
+    barriers: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,24 +127,29 @@ def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = Tru
     Without `tiles`, their loads and stores are left out: the ways from and to the main memory, exchanges and moves
     remain.
     """
-    graph, count = ctx.graph, Counting(ctx, layout, tiles)
-    parts: list[Part] = []
-    for position, (step, laid) in enumerate(zip(plan.steps, layout.steps, strict=True)):
-        if isinstance(laid, MoveLayout):
-            spent: Busy = {}
-            moves = _merged(count.together(count.move(step, laid), spent))
-            parts.append(Part(position, step.group, step.instance, "", moves, busy=tuple(spent.items())))
-            continue
-        for entry in laid:
-            size = sum(box_size(box) for box in entry.boxes)
-            macs = layer_macs(graph, entry.layer) * size // box_size(full_box(graph.by_name[entry.layer.output].shape))
-            busy: Busy = {}
-            moves = _merged(count.layer(step, entry, busy))
-            name = entry.layer.name
-            parts.append(Part(position, step.group, step.instance, name, moves, macs, size, tuple(busy.items())))
+    graph = ctx.graph
+    begun: list[tuple[Begin, Counted]] = []
+    for event in expand(layout, ctx, tiles):
+        if isinstance(event, Begin):
+            begun.append((event, Counted(ctx, layout)))
+        else:
+            begun[-1][1].add(event)
+    parts = [_part(begin, counted, graph) for begin, counted in begun]
     values = {tensor.name: tensor.size_bytes for tensor in graph.tensors}
     macs_once = {layer.name: layer_macs(graph, layer) for group in plan.groups for layer in group.layers}
     return Traffic(tuple(parts), ctx.main, values, macs_once)
+
+
+def _part(begun: Begin, counted: Counted, graph: Graph) -> Part:
+    """A layer or move all of which was counted."""
+    counted.end_operation()
+    laid, moves, busy = begun.laid, _merged(counted.moves), tuple(counted.busy.items())
+    part = Part(begun.position, laid.group, laid.instance, "", moves, busy=busy, barriers=counted.barriers)
+    if isinstance(laid, MoveLayout):
+        return part
+    size = sum(box_size(box) for box in laid.boxes)
+    macs = layer_macs(graph, laid.layer) * size // box_size(full_box(graph.by_name[laid.layer.output].shape))
+    return replace(part, layer=laid.layer.name, macs=macs, elements=size)
 
 
 def _merged(moves: Iterable[Move]) -> tuple[Move, ...]:

@@ -81,7 +81,7 @@ def _parse_line(number: int, line: str) -> tuple[str, Fields]:
         key = rest[position:equals].strip()
         try:
             value, position = _decoder.raw_decode(rest, equals + 1)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # an integer of too many digits is a ValueError
             raise TextError(
                 who=f"line {number}", needs=f"a JSON value for {key}", has=rest[equals + 1 :][:60]
             ) from error

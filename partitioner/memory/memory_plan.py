@@ -18,7 +18,17 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
 from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
-from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
+from partitioner.memory.memory_plan_types import (
+    FOR_SCHEDULING,
+    PLAIN,
+    SHARED,
+    LayerLayout,
+    Layout,
+    LayoutOptions,
+    MoveLayout,
+    Place,
+    Store,
+)
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import Residents, Room
 from partitioner.tiling.core_partition import cut_quanta
@@ -26,9 +36,12 @@ from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
 __all__ = [
+    "FOR_SCHEDULING",
+    "PLAIN",
     "SHARED",
     "LayerLayout",
     "Layout",
+    "LayoutOptions",
     "MoveLayout",
     "Place",
     "Store",
@@ -43,53 +56,47 @@ and the wait for the first round of a layer is short."""
 
 
 ITEMS_APART = 2
-"""With `apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
+"""With `buffers_apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
 can be begun while the layer before, and that before it, still read what they need."""
 
 ROOM_APART = 1
 """Likewise tile buffers, of values that end or begin in the layer beside."""
 
 
-def lay_out(
-    plan: Plan,
-    ctx: PlanContext,
-    given: tuple[str, ...] = (),
-    ahead: bool = False,
-    apart: bool = False,
-) -> Layout:
+class _Known(dict[tuple[object, ...], Layout | Infeasible]):
+    """Layouts of one compilation, by groups, steps, pinned constants and options."""
+
+
+def lay_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
     """As `fit_layout`, for a plan that is to be carried out. Raises DoesNotFit with the layer or value that found no
     room, and PlanError for a plan that contradicts itself."""
-    return required(fit_layout(plan, ctx, given, ahead, apart))
+    return required(fit_layout(plan, ctx, options))
 
 
-def fit_layout(
-    plan: Plan,
-    ctx: PlanContext,
-    given: tuple[str, ...] = (),
-    ahead: bool = False,
-    apart: bool = False,
-) -> Layout | Infeasible:
-    """Places for all that a plan holds; `given` names values that are in the main memory before its first step. With
-    `ahead`, rounds are small enough that the next one can be staged while one is worked on. With `apart`, what lives in
-    layers that follow each other has places of its own where there is room.
+def fit_layout(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout | Infeasible:
+    """Places for all that a plan holds. Made once a compilation: who asks again for the same is given the same.
 
     Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
-    return _placed(walked(plan, ctx, given), ahead, apart)
+    known = ctx.memo(_Known)
+    key = (plan.groups, plan.steps, plan.pinned, options)
+    if key not in known:
+        known[key] = _placed(walked(plan, ctx, options.in_main), options)
+    return known[key]
 
 
-def walked(plan: Plan, ctx: PlanContext, given: tuple[str, ...] = ()) -> Walk:
-    """What all steps of a plan hold where and for how long. Raises PlanError."""
+def walked(plan: Plan, ctx: PlanContext, in_main: tuple[str, ...] = ()) -> Walk:
+    """What all steps of a plan hold where and for how long; `in_main` as in LayoutOptions. Raises PlanError."""
     walk = Walk(ctx, plan)
-    for name in (*ctx.graph.inputs, *given):
+    for name in (*ctx.graph.inputs, *in_main):
         walk.keep_in_main(name)
     for step in plan.steps:
         walk.add(step)
     return walk
 
 
-def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout | Infeasible:
+def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
     """Offsets for all items, then rounds and tiles in what is left."""
     ctx, chip, graph = walk.ctx, walk.ctx.chip, walk.ctx.graph
     pins: dict[str, str] = {}
@@ -114,12 +121,12 @@ def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout | Infeasible:
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
-        packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if apart else 0)
+        packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if options.buffers_apart else 0)
         if (late := unplaced(walk, memory, items[memory], packing, capacity)) is not None:
             return late
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
-        clear = ROOM_APART if apart and memory == walk.ctx.local.memory else 0
+        clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
     places = _Places(walk, offsets)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
@@ -132,7 +139,7 @@ def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout | Infeasible:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
             room = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
             staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
-            layout = _layer(walk, places, entry, room, staging, ahead)
+            layout = _layer(walk, places, entry, room, staging, options.rounds_ahead)
             if isinstance(layout, Infeasible):
                 return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
             layouts.append(layout)
@@ -141,7 +148,9 @@ def _placed(walk: Walk, ahead: bool, apart: bool) -> Layout | Infeasible:
         name: (Place(walk.ctx.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
         for name, key in pins.items()
     }
-    return Layout(tuple(steps), frozenset(walk.stored), pinned, walk.ctx.local, walk.ctx.staging, peaks)
+    item_bytes = {tensor.name: tensor.item_bytes for tensor in graph.tensors}
+    stored = frozenset(walk.stored)
+    return Layout(tuple(steps), stored, pinned, ctx.local, ctx.staging, peaks, item_bytes, options)
 
 
 def _wanted(walk: Walk) -> dict[int, int] | Infeasible:
@@ -209,7 +218,8 @@ class _Places:
             for core in held.boxes
             if core in held.owned
         )
-        return MoveLayout(targets, sources, self.buffer(move.buffer) if move.buffer else None)
+        buffer = self.buffer(move.buffer) if move.buffer else None
+        return MoveLayout(move.step.group, move.step.instance, move.step.tensor, targets, sources, buffer)
 
 
 def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
@@ -245,6 +255,9 @@ def _layer(
                 if lack is not None:
                     return lack
     return LayerLayout(
+        group=entry.step.group,
+        instance=entry.step.instance,
+        cores=ids,
         layer=layer,
         slot=entry.slot,
         boxes=entry.boxes,

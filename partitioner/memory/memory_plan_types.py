@@ -1,7 +1,8 @@
 """The nouns of a layout: places of values, what a layer or a move of one step uses, all of it together.
 
 Offsets are bytes in a memory, boxes are dense row-major arrays there. `memory_plan.py` makes these from a plan,
-lowering turns them into instructions, traffic counts their bytes.
+`layout_text.py` prints and `layout_parsing.py` parses them, `partitioner.verification.verify_layout` checks them,
+`partitioner.expansion.expansion` says what a program of them does.
 """
 
 from __future__ import annotations
@@ -11,14 +12,43 @@ from dataclasses import dataclass
 
 from partitioner.context.plan_context import Local
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box
+from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import Room
 from partitioner.tiling.staging_rounds import Round, Stage
 
-__all__ = ["SHARED", "LayerLayout", "Layout", "MoveLayout", "Place", "Store"]
+__all__ = [
+    "FOR_SCHEDULING",
+    "PLAIN",
+    "SHARED",
+    "LayerLayout",
+    "Layout",
+    "LayoutOptions",
+    "MoveLayout",
+    "Place",
+    "Store",
+]
 
 SHARED = -1
 """Stands for the core where a place is in a memory that all cores share."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """How a plan is laid out. With `rounds_ahead`, rounds are small enough that the next one can be staged while one is
+    worked on. With `buffers_apart`, what lives in layers that follow each other has places of its own where there is
+    room. Both are for a scheduler that lets work run ahead. `in_main` names values, beside the graph's inputs, that are
+    in the main memory before the first step: for plans of a part of a network."""
+
+    rounds_ahead: bool = False
+    buffers_apart: bool = False
+    in_main: tuple[str, ...] = ()
+
+
+PLAIN = LayoutOptions()
+"""How a program is laid out that runs in the order in which it is lowered."""
+
+FOR_SCHEDULING = LayoutOptions(rounds_ahead=True, buffers_apart=True)
+"""How a program is laid out that a scheduler will put into another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +74,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class LayerLayout:
-    """One layer of one instance: by core (in the order of the binding) the box that it computes and the `residents`,
-    values in its local memory. `sources` are shared places of values that are read from there. The output goes to
-    `destination` where it does not stay local. Tile buffers lie in `room`, rounds are staged in `staging` (offset and
-    bytes)."""
+    """One layer of one `instance` of a `group`: by core (`cores`, those of the binding, in its order) the box that it
+    computes and the `residents`, values in its local memory. `sources` are shared places of values that are read from
+    there. The output goes to `destination` where it does not stay local. Tile buffers lie in `room`, rounds are staged
+    in `staging` (offset and bytes)."""
 
+    group: str
+    instance: int
+    cores: tuple[int, ...]
     layer: Layer
     slot: int
     boxes: tuple[Box, ...]
@@ -64,8 +97,12 @@ class LayerLayout:
 
 @dataclass(frozen=True, slots=True)
 class MoveLayout:
-    """A move: (core, place to fill), from (core or SHARED, place, its part to give), through `buffer` between cores."""
+    """A move of `tensor` for an `instance` of a `group`: (core, place to fill), from (core or SHARED, place, its part
+    to give), through `buffer` between cores."""
 
+    group: str
+    instance: int
+    tensor: str
     targets: tuple[tuple[int, Place], ...]
     sources: tuple[tuple[int, Place, Box], ...]
     buffer: Place | None
@@ -74,7 +111,8 @@ class MoveLayout:
 @dataclass(frozen=True)
 class Layout:
     """One entry a step of the plan: its layers (views have none), or its move. `main` names the values that are stored
-    in the main memory, `pinned` the constants that stay in the staging memory, with the slot of their first use."""
+    in the main memory, `pinned` the constants that stay in the staging memory, with the slot of their first use;
+    `options` is how it was made, `item_bytes` the size of one element of every tensor."""
 
     steps: tuple[tuple[LayerLayout, ...] | MoveLayout, ...]
     main: frozenset[str]
@@ -83,3 +121,14 @@ class Layout:
     staging: str
     peaks: Mapping[str, int]
     """Bytes in use at once in the local memory of a core and in the staging memory, tile buffers not counted."""
+    item_bytes: Mapping[str, int]
+    options: LayoutOptions = PLAIN
+
+    def size_bytes(self, tensor: str, place: Place) -> int:
+        """What a place of a tensor takes."""
+        return box_size(place.box) * self.item_bytes[tensor]
+
+    def __str__(self) -> str:
+        from partitioner.memory.layout_text import format_layout  # which reads these types
+
+        return format_layout(self)

@@ -22,7 +22,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.ir.value_lifetimes import activations
-from partitioner.memory.memory_plan import fit_layout
+from partitioner.memory.memory_plan import LayoutOptions, fit_layout
 from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
@@ -204,8 +204,8 @@ class _Stitcher:
             (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
         )
         alone = Plan(graph.name, "alone", graph.hash, self.ctx.chip.hash, 1, (group,), (step,), ())
-        given = tuple(name for name in group.inputs(graph) if name not in graph.inputs)
-        layout = fit_layout(alone, self.ctx, given)
+        options = LayoutOptions(in_main=tuple(name for name in group.inputs(graph) if name not in graph.inputs))
+        layout = fit_layout(alone, self.ctx, options)
         if isinstance(layout, Infeasible):
             return layout
         inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)

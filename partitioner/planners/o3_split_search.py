@@ -18,7 +18,7 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
 from partitioner.ir.regions import Box
-from partitioner.memory.memory_plan import Layout, fit_layout, walked
+from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_layout, walked
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
 from partitioner.memory.spilling import NO_SPILLS, spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
@@ -159,7 +159,7 @@ class Workshop:
         return Plan(self.ctx.graph.name, "alone", "", "", 0, (group,), steps, ())
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:
-        return fit_layout(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
+        return fit_layout(self._alone(group, spread), self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
 
 
 def _counts(most: int) -> Iterator[int]:

@@ -18,12 +18,18 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 
 import dsa_sched
+from codegen.target import TileTarget
 from dsa_sched.cli import cli
 from dsa_sched.commands import options
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.zoo import zoo_names
+from isched.lowering.lower import lower_layout
 from isched.program.program import parse_program
+from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
+from partitioner.memory.layout_parsing import parse_layout
 from partitioner.planners.registry import LEVELS, SPILLS
 from tests.small_models import classifier, one_node, save
 
@@ -109,11 +115,48 @@ def test_an_input_may_be_an_output(tmp_path: Path, level: str) -> None:
     assert all(np.array_equal(outputs[name], expected[name]) for name in outputs)
 
 
-@pytest.mark.parametrize(("stage", "parse"), [("graph", parse_graph), ("plan", parse_plan), ("program", parse_program)])
+STAGES: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("graph", parse_graph),
+    ("plan", parse_plan),
+    ("layout", parse_layout),
+    ("program", parse_program),
+)
+
+
+@pytest.mark.parametrize(("stage", "parse"), STAGES)
 def test_print_shows_the_text_form_of_a_stage(model: Path, stage: str, parse: Callable[[str], object]) -> None:
     result = invoke("compile", model, "--chip", "stcp920", "--print", stage)
     assert result.exit_code == 0
     assert str(parse(result.stdout)) == result.stdout
+
+
+def test_the_layout_that_is_printed_is_that_of_the_build(model: Path, tmp_path: Path) -> None:
+    """Alone, beside an artifact, and, of a scheduled build, the one that its program has."""
+    how = ("compile", model, "--chip", "stcp920", "--level", "O3", "--batch", 2, "--print", "layout")
+    alone, beside = invoke(*how).stdout, invoke(*how, "-o", tmp_path / "out").stdout
+    assert alone == beside
+    assert not parse_layout(alone).options.rounds_ahead
+    ahead = parse_layout(invoke(*how, "--schedule").stdout).options
+    found = compile_model(model, "stcp920", CompileOptions("O3", 2, schedule=True))
+    assert ahead == found.layout.options
+    assert isinstance(found.target, TileTarget)
+    ctx = Context(found.model.graph, found.model.constants, found.chip, found.target)
+    program = lower_layout(found.layout, ctx, found.target.data_base_bytes)
+    work = [
+        sorted((i.opcode, i.operands, i.reads, i.writes) for i in p.streams[0].instrs if i.engine != "sync")
+        for p in (program, found.program)
+    ]
+    assert work[0] == work[1], "a schedule is another order of what the layout is lowered to"
+
+
+def test_a_layout_needs_no_code_generator(model: Path, tmp_path: Path) -> None:
+    chip = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(chip.replace("isa: neuralscale-v1", "isa: not-there-yet"), encoding="utf-8")
+    how = ("compile", model, "--chip", tmp_path / "mine.yaml", "--print", "layout")
+    assert parse_layout(invoke(*how).stdout).steps
+    refused = invoke(*how, "--schedule")
+    assert refused.exit_code == 1
+    assert "needs a code generator for not-there-yet" in refused.stderr
 
 
 def test_print_asm_shows_the_assembly_of_the_artifact(model: Path, folder: Path) -> None:

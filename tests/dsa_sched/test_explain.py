@@ -25,6 +25,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Binding, Group, Split, Step
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, lay_out
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
@@ -235,6 +236,21 @@ def test_every_level_is_explained(level: str, model: Path, tmp_path: Path) -> No
     data = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
     assert (data["level"], data["batch_per_cluster"]) == (level, 2)
     assert sum(group["instances"] for group in data["groups"]) == data["instances"]
+
+
+def test_a_scheduled_build_is_explained_by_its_own_layout(explained: Explained) -> None:
+    ctx = PlanContext(explained.graph, {}, explained.chip, TARGET)
+    ahead = explain_plan(explained.plan, ctx, schedule=True)
+    assert explained.layout.options == PLAIN
+    assert ahead.layout == lay_out(ahead.plan, ctx, FOR_SCHEDULING)
+    assert ahead.explanation.peak_bytes == dict(ahead.layout.peaks)
+    assert ahead.layout.steps != explained.layout.steps
+
+
+def test_explain_takes_the_schedule(model: Path) -> None:
+    done = invoke(model, "--chip", "stcp920", "--level", "O3", "--schedule")
+    assert done.exit_code == 0, done.stderr
+    assert "LLB: values that stay take" in done.stdout
 
 
 def test_an_operator_says_why_its_neighbours_are_not_with_it(model: Path) -> None:

@@ -12,12 +12,12 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
+from isched.lowering.lower import lower_layout, lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
-from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.tiling.core_regions import instance_box
 from partitioner.tiling.tile_loads import relay
@@ -74,12 +74,14 @@ def two_groups(base: Plan, graph: Graph, scopes: Sequence[str]) -> Plan:
     return replace(base, level="test", groups=(head, tail), steps=(*steps, last))
 
 
-def counted(graph: Graph, constants: Constants, chip: Chip, plan: Plan) -> tuple[Traffic, Traffic, dict[str, int]]:
+def counted(
+    graph: Graph, constants: Constants, chip: Chip, plan: Plan, options: LayoutOptions = PLAIN
+) -> tuple[Traffic, Traffic, dict[str, int]]:
     """Traffic with and without the tiles, and what the simulator says."""
     ctx = Context(graph, constants, chip, TARGET)
     verify_plan(plan, ctx)
-    layout = lay_out(plan, ctx)
-    program = lower_plan(plan, ctx, TARGET.data_base_bytes)
+    layout = lay_out(plan, ctx, options)
+    program = lower_layout(layout, ctx, TARGET.data_base_bytes)
     verify_program(program, chip)
     compiled = Compiled(graph, constants, chip, plan, program)
     place = {p.tensor: TARGET.address(p.memory, p.offset_bytes) for p in program.placements}
@@ -125,6 +127,20 @@ def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> Non
             check(graph, constants, chip, plan)
             checked += 1
     assert checked >= 2 * len(LEVELS)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_layout_for_a_scheduler_moves_what_the_simulator_counts(level: str) -> None:
+    """One broadcast serves all cores and is counted once by the simulator, so loads of tiles can only be more here."""
+    graph, constants = residual(3)
+    chip = small_chip(4, 48 << 10, 24 << 10, 24 << 10, 64 << 10)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    full, main_only, moved = counted(graph, constants, chip, plan, FOR_SCHEDULING)
+    ways = between_memories(full)
+    assert ways.pop("LLB->L1") >= moved.pop("LLB->L1")
+    assert ways.pop("LLB->IM", 0) >= moved.pop("LLB->IM", 0)
+    assert ways == moved
+    assert main_only.main_bytes() == full.main_bytes()
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ class ToyGroups:
     def emulate(self, graph, constants, layer, points, read, chip):
         op = layer.anchor(graph)
         shape = graph.by_name[layer.output].shape
-        return compute(op.kind, [np.broadcast_to(read(name), shape)[tuple(points.T)] for name in op.inputs]).view(np.float16)
+        operands = [np.broadcast_to(read(name), shape)[tuple(points.T)] for name in op.inputs]
+        return compute(op.kind, operands).view(np.float16)
 
     def run(self, files, loads, dumps, seed):
         memory = np.zeros(1 << 20, np.uint8)
@@ -289,6 +290,7 @@ REFUSED = {
     "verify net.onnx --chip toy.yaml --level astitch": f"--level: needs O0 or O3 for {WHOLE}; has astitch",
     "compile net.onnx --chip toy.yaml -o out --level O3 --spill auto": f"--spill: needs none for {WHOLE}; has auto",
     "compile net.onnx --chip toy.yaml --print plan --level O1": f"--level: needs O0 or O3 for {WHOLE}; has O1",
+    "compile net.onnx --chip toy.yaml --print layout": "needs a target that lays plans out in the",
     "compile net.onnx --chip toy.yaml --print program": NO_PROGRAM,
     "compile net.onnx --chip toy.yaml --print asm": NO_PROGRAM,
     "compile net.onnx --chip toy.yaml -o out --batch 4 --per-pass auto":

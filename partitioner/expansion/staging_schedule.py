@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
-from partitioner.ir.plan import Plan, Step
 from partitioner.memory.memory_plan import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.staging_rounds import Round, Stage, Staged
 
@@ -24,7 +23,6 @@ class Turn:
     """One round of a layer (`number` of those that it has), staged from `base_bytes` on in `staging`. What is `kept`
     lies there from the turn before."""
 
-    step: Step
     entry: LayerLayout
     number: int
     round: Round
@@ -47,14 +45,14 @@ class Turn:
         return Place(self.staging, self.base_bytes + staged.offset_bytes, staged.box)
 
 
-def turns_of(plan: Plan, layout: Layout, chip: Chip, apart: bool) -> tuple[Turn | tuple[Step, MoveLayout], ...]:
-    """All turns and moves in program order; each turn is staged from the start of what its layer finds free, or, with
-    `apart`, behind the turn before it where there is room."""
+def turns_of(layout: Layout, chip: Chip, apart: bool) -> tuple[tuple[int, Turn | MoveLayout], ...]:
+    """All turns and moves in program order, with the position of their step; each turn is staged from the start of what
+    its layer finds free, or, with `apart`, behind the turn before it where there is room."""
     unit = chip.memory(layout.staging).alignment_bytes
-    result: list[Turn | tuple[Step, MoveLayout]] = []
+    result: list[tuple[int, Turn | MoveLayout]] = []
     before: Turn | None = None
     following = 0
-    for item in _flat(plan, layout):
+    for position, item in _flat(layout):
         if isinstance(item, Turn):
             low, size = item.entry.staging
             start = max(low, -(-following // unit) * unit)
@@ -64,7 +62,7 @@ def turns_of(plan: Plan, layout: Layout, chip: Chip, apart: bool) -> tuple[Turn 
                 item = _keeping(before, item)
             following = item.end_bytes
             before = item
-        result.append(item)
+        result.append((position, item))
     return tuple(result)
 
 
@@ -76,11 +74,11 @@ def _keeping(before: Turn, turn: Turn) -> Turn:
     return replace(turn, base_bytes=before.base_bytes, kept=kept) if kept and fits else turn
 
 
-def _flat(plan: Plan, layout: Layout) -> Iterator[Turn | tuple[Step, MoveLayout]]:
-    for step, laid in zip(plan.steps, layout.steps, strict=True):
+def _flat(layout: Layout) -> Iterator[tuple[int, Turn | MoveLayout]]:
+    for position, laid in enumerate(layout.steps):
         if isinstance(laid, MoveLayout):
-            yield step, laid
+            yield position, laid
             continue
         for entry in laid:
             for number, (turn, stage) in enumerate(entry.rounds):
-                yield Turn(step, entry, number, turn, stage, layout.staging, entry.staging[0])
+                yield position, Turn(entry, number, turn, stage, layout.staging, entry.staging[0])

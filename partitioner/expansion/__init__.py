@@ -1,0 +1,1 @@
+"""How a layout becomes transfers, computation and barriers, in the order in which a program does them."""

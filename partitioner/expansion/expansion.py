@@ -1,0 +1,284 @@
+"""How a layout becomes transfers, computation and barriers: written once, folded by lowering, traffic and cost.
+
+    Layout --step by step, round by round--> Begin | Transfers | Compute | Barrier, ... in the order of a program
+
+One core issues the DMA and with it all that enters or leaves the main memory; every core brings what its tiles load.
+Where the layout has its rounds ahead, tile buffers have two places and change ends too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from partitioner.context.plan_context import PlanContext
+from partitioner.expansion.staging_schedule import Turn, turns_of
+from partitioner.ir.regions import Box, box_size, common, holds
+from partitioner.ir.target import Load
+from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
+from partitioner.tiling.buffer_aliasing import Residents
+from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
+from partitioner.tiling.tiling import piece_tiles
+
+__all__ = [
+    "DMA_CORE",
+    "Barrier",
+    "Begin",
+    "Compute",
+    "Event",
+    "InMain",
+    "Piece",
+    "Transfer",
+    "Transfers",
+    "expand",
+    "read_from",
+    "written_to",
+]
+
+DMA_CORE = 0
+"""The core that issues transfers to and from the main memory."""
+
+NOWHERE: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class InMain:
+    """The whole of a value in the main memory, wherever that puts it."""
+
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A `part` of a tensor from one place to another; empty where a place has none of what is wanted. With
+    `packed_at_source`, boxes are cut such that they are dense there, else such that they are dense at the target; None
+    where neither side is asked for."""
+
+    tensor: str
+    source: Place | InMain
+    target: Place | InMain
+    part: Box
+    packed_at_source: bool | None = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What follows belongs to this layer or move, of the step at `position`."""
+
+    position: int
+    laid: LayerLayout | MoveLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """What one core moves, one after the other. Those of one `operation` (a number) happen side by side as far as cores
+    and links allow."""
+
+    operation: int
+    core: int
+    transfers: tuple[Transfer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The tiles of one core's box, the core being `cores[number]` of its layer."""
+
+    number: int
+    core: int
+    tiles: tuple[TileFetch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """All cores at work on one round; without pieces where tiles are not asked for."""
+
+    turn: Turn
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All cores wait for each other; one that `drains` stands only where bytes are used again that may still be on
+    their way out."""
+
+    drains: bool = False
+
+
+Event: TypeAlias = Begin | Transfers | Compute | Barrier
+
+
+def expand(layout: Layout, ctx: PlanContext, tiles: bool = True) -> Iterator[Event]:
+    """All that a program of this layout does, in order; without `tiles`, what they load and store is left out.
+    Raises DoesNotFit for a tile that finds no room."""
+    state = _Expansion(layout, ctx, tiles)
+    before: object = None
+    for position, item in turns_of(layout, ctx.chip, layout.options.rounds_ahead):
+        laid = item if isinstance(item, MoveLayout) else item.entry
+        if laid is not before:
+            yield Begin(position, laid)
+        before = laid
+        yield from state.move(item) if isinstance(item, MoveLayout) else state.turn(item)
+
+
+def read_from(layout: Layout, turn: Turn, load: Load, here: Mapping[str, Place]) -> Sequence[tuple[Place, Box]]:
+    """Places that a tile's load reads, each with the part that it has of it: a value in the core's memory, a pinned
+    constant, the staging area, or what is kept in shared memories."""
+    name = load.tensor
+    if name in here:
+        return ((here[name], load.box),)
+    if name in layout.pinned:
+        return ((layout.pinned[name][0], load.box),)
+    for staged in turn.stage.inputs:
+        if staged.tensor == name and holds(staged.box, load.box):
+            return ((turn.place(staged), load.box),)
+    return [(place, common(place.box, load.box)) for place in turn.entry.sources[name]]
+
+
+def written_to(turn: Turn, box: Box, here: Mapping[str, Place]) -> Place:
+    """Where a finished tile goes: to the core's own memory, the staging area, or where the value is kept."""
+    name = turn.entry.layer.output
+    if name in here:
+        return here[name]
+    for staged in turn.stage.outputs:
+        if holds(staged.box, box):
+            return turn.place(staged)
+    assert turn.entry.destination is not None  # an output that stays nowhere local goes somewhere
+    return turn.entry.destination
+
+
+@dataclass(slots=True)
+class _Expansion:
+    """What rounds leave for those behind them."""
+
+    layout: Layout
+    ctx: PlanContext
+    tiles: bool
+    operation: int = 0
+    from_end: dict[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """By core, the parts of memories whose end was not used by the last tile: the next one begins there."""
+    leaving: list[tuple[int, int]] = field(default_factory=list)
+    """Bytes of the staging memory that are on their way out, which only the DMA's core knows to be over before a
+    barrier."""
+
+    def turn(self, turn: Turn) -> Iterator[Event]:
+        """What comes from the main memory is staged, all cores work on their boxes, what goes there is taken away."""
+        entry, stage = turn.entry, turn.stage
+        pins = [name for name in entry.layer.inputs(self.ctx.graph) if name in self.layout.pinned]
+        if turn.number == 0:
+            yield self._together(DMA_CORE, self._pinned(entry, pins))
+        shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
+        yield self._together(DMA_CORE, (
+            Transfer(staged.tensor, InMain(staged.tensor), turn.place(staged), staged.box)
+            for staged in stage.inputs
+            if staged not in turn.kept
+        ))  # fmt: skip
+        if shared:
+            yield self._barrier()
+        yield Compute(turn, tuple(self._pieces(turn)) if self.tiles else ())
+        if shared:
+            yield self._barrier()
+        if stage.outputs:
+            name = entry.layer.output
+            yield self._together(DMA_CORE, (
+                Transfer(name, turn.place(staged), InMain(name), staged.box, packed_at_source=True)
+                for staged in stage.outputs
+            ))  # fmt: skip
+            self.leaving.append((turn.base_bytes, turn.end_bytes))
+        if turn.last:
+            if entry.exchange is not None:
+                yield from self._exchange(entry, entry.exchange)
+            for store in entry.stores:
+                yield from self._store(entry, store)
+
+    def move(self, move: MoveLayout) -> Iterator[Event]:
+        """What a reader's cores need, into their memories: from their own, through the buffer from others', from shared
+        places."""
+        givers = [(core, place, owned) for core, place, owned in move.sources if core != SHARED]
+        takers = [(core, target) for core, target in move.targets if box_size(target.box)]
+        self.operation += 1
+        yield self._barrier()
+        for core, target in takers:
+            yield Transfers(self.operation, core, tuple([
+                Transfer(move.tensor, place, target, common(owned, target.box), None if giver == core else False)
+                for giver, place, owned in move.sources
+                if giver in (core, SHARED)
+            ]))  # fmt: skip
+        if move.buffer is not None:
+            yield from self._through(move.tensor, move.buffer, givers, takers)
+        else:
+            yield self._barrier()
+
+    def _barrier(self, drains: bool = False) -> Barrier:
+        self.leaving = []
+        return Barrier(drains)
+
+    def _together(self, core: int, transfers: Iterator[Transfer]) -> Transfers:
+        """Transfers that are an operation of their own."""
+        self.operation += 1
+        return Transfers(self.operation, core, tuple(transfers))
+
+    def _pinned(self, entry: LayerLayout, names: list[str]) -> Iterator[Transfer]:
+        """Constants that stay in the staging memory come there before their first use."""
+        for name in names:
+            place, first = self.layout.pinned[name]
+            if first == entry.slot:
+                yield Transfer(name, InMain(name), place, place.box, None)
+
+    def _pieces(self, turn: Turn) -> Iterator[Piece]:
+        """The tiles of each core that has a box in the round."""
+        entry, chip, ahead = turn.entry, self.ctx.chip, self.layout.options.rounds_ahead
+        for number, (core, box) in enumerate(zip(entry.cores, turn.round.boxes, strict=False)):
+            if not box_size(box):
+                continue
+            boxes = {name: place.box for name, place in entry.residents[number].items()}
+            residents = Residents(boxes, self.layout.local.part)
+            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.room, ahead)
+            from_end = self.from_end.get(core, NOWHERE)
+            fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.room, ahead, from_end))
+            if ahead:
+                self.from_end[core] = in_first_half(chip, fetches[-1], entry.room)
+            yield Piece(number, core, fetches)
+
+    def _exchange(self, entry: LayerLayout, buffer: Place) -> Iterator[Event]:
+        """Every core gives what others need of its box and fetches what it needs of theirs."""
+        name = entry.layer.output
+        end = buffer.offset_bytes + self.layout.size_bytes(name, buffer)
+        if any(low < end and buffer.offset_bytes < high for low, high in self.leaving):
+            yield self._barrier(drains=True)
+        each = zip(entry.cores, entry.residents, entry.boxes, strict=True)
+        givers = [(core, here[name], box) for core, here, box in each if name in here]
+        self.operation += 1
+        yield from self._through(name, buffer, givers, [(core, place) for core, place, _ in givers])
+
+    def _through(
+        self, name: str, buffer: Place, givers: list[tuple[int, Place, Box]], takers: list[tuple[int, Place]]
+    ) -> Iterator[Event]:
+        """Cores give parts of the boxes that they own and take what they lack, through a shared `buffer`.
+
+        A giver is a core, a place in its memory and the box in it that it owns."""
+        handed = relay(
+            [(core, box) for core, _, box in givers], [(core, place.box) for core, place in takers], buffer.box
+        )
+        for (core, place, _), parts in zip(givers, handed.given, strict=True):
+            given = tuple([Transfer(name, place, buffer, part, packed_at_source=True) for part in parts])
+            yield Transfers(self.operation, core, given)
+        yield self._barrier()
+        for (core, place), parts in zip(takers, handed.taken, strict=True):
+            yield Transfers(self.operation, core, tuple([Transfer(name, buffer, place, part) for part in parts]))
+        yield self._barrier()
+
+    def _store(self, entry: LayerLayout, store: Store) -> Iterator[Event]:
+        """A value that stays local leaves too: every core stores the part that it owns."""
+        name, to = store.tensor, store.buffer or store.destination
+        self.operation += 1
+        yield self._barrier()
+        for core, here, owned in zip(entry.cores, entry.residents, store.owned, strict=True):
+            if box_size(owned):
+                moved = Transfer(name, here[name], to, owned, packed_at_source=True)
+                yield Transfers(self.operation, core, (moved,))
+        yield self._barrier()
+        if store.buffer is not None:
+            moved = Transfer(name, store.buffer, InMain(name), store.buffer.box, packed_at_source=True)
+            yield Transfers(self.operation, DMA_CORE, (moved,))
+            yield self._barrier()
