@@ -265,6 +265,8 @@ class _Parser:
                 if len(items) > self._limits.max_vector:
                     raise PtxError(f"a vector of more than {self._limits.max_vector}", line=cursor.line)
                 cursor.take(",")
+            if not items:
+                raise PtxError("a vector of nothing", line=cursor.line)
             return Vector(tuple(items))
         single = self._single()
         if cursor.take("|"):
