@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks import ptx_mutants, ptx_speed
 from codegen.cutlass.ptx import Statistics
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,23 @@ def test_equivalent_ones_have_a_reason_and_a_kernel() -> None:
     for name, reason in ptx_mutants.EQUIVALENT.items():
         assert name.split(": ")[1].rstrip("0123456789 ") in names
         assert len(reason) > 20
+
+
+def test_the_document_says_what_was_found() -> None:
+    figures = json.loads((ROOT / "benchmarks/results/ptx_mutants.json").read_text(encoding="utf-8"))
+    verdicts = Counter[str]()
+    for own in figures.values():
+        verdicts.update(own)
+    total, same = verdicts.total(), verdicts["equivalent"]
+    assert "UNNOTICED" not in verdicts
+    assert total >= ptx_mutants.LEAST
+    assert same == len(ptx_mutants.EQUIVALENT)
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert f"{total} kernels changed in one place" in page
+    assert f"Of the {total}, {total - same} end with a fault or a wrong result and {same} compute the same" in page
+    speed = json.loads((ROOT / "benchmarks/results/ptx_speed.json").read_text(encoding="utf-8"))
+    for name, said in (("conv2d", 430), ("gemm_kk", 460)):
+        assert round(speed[name]["macs_per_s"] / 1e7) * 10 == said
 
 
 def test_speed_is_of_the_best_run() -> None:

@@ -1,9 +1,8 @@
-"""Loads, stores and cp.async: to global, shared, local and parameter memory, by name or by generic address."""
+"""Loads and stores: to global, shared, local and parameter memory, by name or by generic address."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["ACCESS", "addresses_of", "take"]
+__all__ = ["ACCESS", "addresses_of", "bound_addresses", "nothing", "take"]
 
 Load: TypeAlias = "Callable[[Core, Array, Array, np.dtype[Any], int], Array]"
 Store: TypeAlias = "Callable[[Core, Array, Array, Array], None]"
@@ -226,69 +225,6 @@ def _st(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
-    """cp.async and its groups."""
-    words, operands = form.modifiers, instruction.operands
-    need(bool(words) and words[0] == "async", instruction)
-    match words[1:]:
-        case ("commit_group",):
-            return core.copies.commit
-        case ("wait_all",):
-            return partial(core.copies.wait, newest=None)
-        case ("wait_group",):
-            need(len(operands) == 1 and isinstance(operands[0], Immediate) and operands[0].value >= 0, instruction)
-            assert isinstance(operands[0], Immediate)
-            return partial(core.copies.wait, newest=operands[0].value)
-        case ("ca" | "cg", "shared" | "shared::cta", "global"):
-            need(len(operands) in (3, 4) and isinstance(operands[2], Immediate), instruction)
-            return _issue(instruction, words[1], core)
-    raise Unsupported(f"{instruction.opcode} is not executed")
-
-
-def _issue(instruction: Instruction, cache: str, core: Core) -> Step:
-    to, origin = (bound_addresses(operand, core) for operand in instruction.operands[:2])
-    size = instruction.operands[2]
-    assert isinstance(size, Immediate)
-    width = size.value
-    need(width == 16 or (cache == "ca" and width in (4, 8)), instruction)
-    fill: Array | None = None
-    skip: tuple[Array, bool] | None = None
-    if len(instruction.operands) == 4:
-        last = instruction.operands[3]
-        if isinstance(last, Register) and last.type == "pred":
-            skip = core.registers.predicate(last)
-        else:
-            fill = core.registers.source(last, "u32")
-
-    def step(active: Active) -> None:
-        lanes = active.lanes
-        sizes = np.full(lanes.size, width, np.int64) if fill is None else take(fill, active).astype(np.int64)
-        if skip is not None:
-            sizes = np.where(take(skip[0], active) != skip[1], 0, sizes)
-        if (sizes > width).any():
-            raise Fault(FaultKind.INVALID, f"a copy of {width} bytes reads {int(sizes.max())}")
-        core.copies.issue(to(active), lanes, _copied(core, origin(active), sizes, width))
-
-    return step
-
-
-def _copied(core: Core, addresses: Array, sizes: Array, width: int) -> Array:
-    """(n, width) bytes: as many as asked for, zeros behind them."""
-    if (addresses & np.uint64(width - 1))[sizes > 0].any():
-        raise Fault(FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it")
-    if bool((sizes == width).all()):
-        return core.memory.gather(addresses, DTYPES["b32"], width // 4).view(np.uint8)
-    rows = np.zeros((sizes.size, width), np.uint8)
-    for size in np.unique(sizes[sizes > 0]):
-        chosen = np.flatnonzero(sizes == size)
-        if size == width:
-            rows[chosen] = core.memory.gather(addresses[chosen], DTYPES["b32"], width // 4).view(np.uint8)
-            continue
-        for byte in range(int(size)):
-            rows[chosen, byte] = core.memory.gather(addresses[chosen] + np.uint64(byte), DTYPES["b8"], 1)[:, 0]
-    return rows
-
-
 def nothing(active: Active) -> None:
     """A step that does nothing."""
     del active
@@ -305,15 +241,10 @@ HINTS: Final = frozenset({
     "nc", "volatile", "relaxed", "weak", "acquire", "release", "gpu", "sys", "cta",
     "ca", "cg", "cs", "lu", "cv", "wb", "wt", "*",
 })  # fmt: skip
-ASYNC: Final = frozenset({
-    "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
-})  # fmt: skip
-
 ACCESS: Final = (
     Row("ld", _ld, MEMORIES | {"v2", "v4"}, HINTS),
     Row("ldu", _ld, MEMORIES | {"v2", "v4"}, HINTS),
     Row("st", _st, MEMORIES | {"v2", "v4"}, HINTS),
-    Row("cp", _cp, ASYNC, frozenset({"*"})),
     Row("prefetch", _nothing, frozenset({"global", "L1", "L2"}), frozenset({"*"})),
     Row("prefetchu", _nothing, frozenset({"L1"})),
 )

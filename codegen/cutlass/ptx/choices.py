@@ -46,6 +46,7 @@ def _setp(instruction: Instruction, form: Form, core: Core) -> Step:
     word, kind = form.modifiers[0], form.types[0]
     operands = instruction.operands
     need(len(operands) == 2 + len(form.modifiers) and word not in COMBINE and kind != "f16x2", instruction)
+    need(len(form.modifiers) == 1 or form.modifiers[1] in COMBINE, instruction)
     a, b = (core.registers.source(operand, kind) for operand in operands[1:3])
     first, second = operands[0], None
     if isinstance(first, Vector):

@@ -40,6 +40,7 @@ def _to_integer(value: Array, kind: str) -> Array:
 def _convert(instruction: Instruction, form: Form, core: Core) -> Step:
     need(len(form.types) == 2, instruction)
     to, origin = form.types
+    need("pred" not in form.types, instruction)
     if to == "f16x2":
         return _pair(instruction, form, core)
     need(len(instruction.operands) == 2, instruction)

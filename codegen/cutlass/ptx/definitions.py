@@ -115,7 +115,7 @@ def undefined(blocks: tuple[Block, ...]) -> Mapping[Place, str]:
 
 
 def _is_product(line: Instruction) -> bool:
-    return line.parts[:2] == ("wgmma", "mma_async")
+    return line.parts[:2] == ("wgmma", "mma_async") and len(line.operands) > 1
 
 
 def _touched(line: Instruction) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def unfenced(blocks: tuple[Block, ...]) -> frozenset[Place]:
     products = 0
     for block in blocks:
         for line in block.steps:
-            if _is_product(line) and len(line.operands) > 1:
+            if _is_product(line):
                 products |= _bits(_touched(line), numbers)
     if not products:
         return frozenset()

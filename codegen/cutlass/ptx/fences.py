@@ -47,6 +47,7 @@ def _trap(instruction: Instruction, form: Form, core: Core) -> Step:
 def _policy(instruction: Instruction, form: Form, core: Core) -> Step:
     """A cache policy: a number that only hints."""
     del form
+    need(len(instruction.operands) > 0, instruction)
     target = core.registers.target(instruction.operands[0], "b64")
     return lambda active: store(target, np.zeros(1, np.uint64), active)
 

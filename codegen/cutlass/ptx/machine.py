@@ -138,7 +138,9 @@ class Machine:
             return _Wait(numbers[0], numbers[1] if len(numbers) == 2 else None, None)
         if len(operands) not in (3, 4) or isinstance(operands[0], Vector):
             raise Unsupported(f"{line.opcode} is not executed with these operands")
-        operation = next(word for word in ("and", "or", "popc") if word in words)
+        operation = next((word for word in ("and", "or", "popc") if word in words), "")
+        if not operation:
+            raise Unsupported(f"{line.opcode} does not say which reduction")
         target = registers.target(operands[0], "u32" if operation == "popc" else "pred")
         predicate, negated = registers.predicate(operands[-1])
         numbers = [registers.source(operand, "u32") for operand in operands[1:-1]]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from codegen.cutlass.ptx.cursor import Cursor, number
+from codegen.cutlass.ptx.declarations import SIZES, read_parameters, read_variables
 from codegen.cutlass.ptx.errors import PtxError, Unsupported
 from codegen.cutlass.ptx.limits import Limits
 from codegen.cutlass.ptx.module import (
@@ -19,7 +21,6 @@ from codegen.cutlass.ptx.module import (
     Mark,
     Module,
     Operand,
-    Parameter,
     Register,
     Symbol,
     Variable,
@@ -29,14 +30,8 @@ from codegen.cutlass.ptx.tokens import Token, tokens
 
 __all__ = ["parse"]
 
-SIZES: Final = {
-    name: size
-    for size, names in {1: "b8 u8 s8", 2: "b16 u16 s16 f16", 4: "b32 u32 s32 f32 f16x2", 8: "b64 u64 s64 f64"}.items()
-    for name in names.split()
-}
 LINKING: Final = frozenset({".visible", ".extern", ".weak", ".common"})
 SPACES: Final = {".global": "global", ".const": "const", ".shared": "shared", ".local": "local"}
-MOST_DIGITS: Final = 80
 TUNING: Final = frozenset({
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster",
     ".maxclusterrank", ".reqnctapercluster", ".blocksareclusters", ".pragma",
@@ -75,75 +70,44 @@ class _Scope:
 
 class _Parser:
     def __init__(self, found: list[Token], limits: Limits) -> None:
-        self._tokens = found
-        self._at = 0
+        self._cursor = Cursor(found)
         self._limits = limits
         self._scopes: list[_Scope] = []
         self._opened = 0
         self._registers: dict[str, str] = {}
 
-    # --- tokens
-
-    def _peek(self, ahead: int = 0) -> str:
-        at = self._at + ahead
-        return self._tokens[at].text if at < len(self._tokens) else ""
-
-    def _next(self) -> Token:
-        if self._at >= len(self._tokens):
-            raise PtxError("the text ends in the middle", line=self._tokens[-1].line if self._tokens else 0)
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _expect(self, text: str) -> Token:
-        token = self._next()
-        if token.text != text:
-            raise PtxError(f"{text!r} is missing before {token.text!r}", line=token.line)
-        return token
-
-    def _take(self, text: str) -> bool:
-        if self._peek() != text:
-            return False
-        self._at += 1
-        return True
-
-    def _integer(self) -> int:
-        negative = self._take("-")
-        token = self._next()
-        if token.kind != "number":
-            raise PtxError(f"{token.text!r} is not a whole number", line=token.line)
-        return -_number(token.text) if negative else _number(token.text)
-
     # --- module
 
     def module(self) -> Module:
+        cursor = self._cursor
         version, target = "", ""
         variables: list[Variable] = []
         kernels: dict[str, Kernel] = {}
-        while self._at < len(self._tokens):
-            token = self._next()
+        while not cursor.done:
+            token = cursor.next()
             match token.text:
                 case ".version":
-                    version = self._next().text
+                    version = cursor.next().text
                 case ".target":
-                    target = self._next().text
-                    while self._take(","):
-                        self._next()
+                    target = cursor.next().text
+                    while cursor.take(","):
+                        cursor.next()
                 case ".address_size":
-                    if self._integer() != 64:
+                    if cursor.integer() != 64:
                         raise Unsupported("addresses of 64 bits are needed", line=token.line)
                 case text if text in LINKING:
                     continue
                 case text if text in SPACES:
-                    variables += self._variables(SPACES[text])
+                    variables += read_variables(cursor, self._limits, SPACES[text])
                 case ".entry":
                     kernel = self._kernel()
                     kernels[kernel.name] = kernel
                 case ".func":
                     self._skip_function()
                 case ".section":
-                    self._skip_braces()
+                    cursor.skip_braces()
                 case ".file" | ".alias" | ".pragma":
-                    self._skip_line(token.line)
+                    cursor.skip_line(token.line)
                 case ";":
                     continue
                 case _:
@@ -153,110 +117,33 @@ class _Parser:
             raise PtxError(f"variables have {total} bytes, at most {self._limits.max_static_bytes} are admitted")
         return Module(version, target, tuple(variables), kernels)
 
-    def _skip_line(self, line: int) -> None:
-        while self._at < len(self._tokens) and self._tokens[self._at].line == line:
-            self._at += 1
-
-    def _skip_braces(self) -> None:
-        while self._peek() != "{":
-            self._next()
-        depth = 0
-        while True:
-            text = self._next().text
-            depth += (text == "{") - (text == "}")
-            if depth == 0:
-                return
-
     def _skip_function(self) -> None:
-        while self._peek() not in (";", "{"):
-            self._next()
-        if not self._take(";"):
-            self._skip_braces()
-
-    def _variables(self, space: str) -> list[Variable]:
-        """`.align 8 .b8 name[12] = {...}, ...;` after its space."""
-        alignment, found = 0, []
-        while self._peek() in (".align", ".attribute"):
-            if self._next().text == ".align":
-                alignment = self._integer()
-            else:
-                while not self._take(")"):
-                    self._next()
-        token = self._next()
-        element, count = token.text[1:], 1
-        if element in ("v2", "v4"):
-            count, element = int(element[1]), self._next().text[1:]
-        if element not in SIZES:
-            raise Unsupported(f"variables of type {token.text} are not known", line=token.line)
-        while True:
-            name = self._next()
-            size: int | None = SIZES[element] * count
-            while self._take("["):
-                if self._take("]"):
-                    size = None
-                else:
-                    size = None if size is None else size * self._integer()
-                    self._expect("]")
-            data = self._initial(SIZES[element], name.line) if self._take("=") else b""
-            align = alignment or SIZES[element] * count
-            if align < 1 or align & (align - 1) or align > 1 << 20:
-                raise PtxError(
-                    f"variable {name.text}: an alignment of {align} bytes is not a power of two", line=name.line
-                )
-            if size is None and data:
-                size = len(data)
-            if size is not None and (size < 0 or size > self._limits.max_static_bytes or len(data) > size):
-                raise PtxError(f"variable {name.text} has {size} bytes", line=name.line)
-            found.append(Variable(name.text, space, size, align, data))
-            if not self._take(","):
-                break
-        self._expect(";")
-        return found
-
-    def _initial(self, element_bytes: int, line: int) -> bytes:
-        """The bytes of an initialiser: numbers only, nested braces in order."""
-        data = bytearray()
-        depth = 0
-        while True:
-            token = self._next()
-            match token.kind:
-                case "number":
-                    data += (_number(token.text) & (1 << 8 * element_bytes) - 1).to_bytes(element_bytes, "little")
-                case "float":
-                    data += int(token.text[2:], 16).to_bytes(len(token.text) // 2 - 1, "little")
-                case _ if token.text == "-":
-                    data += (-self._integer() & (1 << 8 * element_bytes) - 1).to_bytes(element_bytes, "little")
-                    if depth == 0:
-                        return bytes(data)
-                    continue
-                case _ if token.text in "{},":
-                    depth += (token.text == "{") - (token.text == "}")
-                case _:
-                    raise Unsupported(f"an initialiser with {token.text} is not read", line=line)
-            if depth == 0:
-                return bytes(data)
-            if len(data) > self._limits.max_static_bytes:
-                raise PtxError("an initialiser is too long", line=line)
+        cursor = self._cursor
+        while cursor.peek() not in (";", "{"):
+            cursor.next()
+        if not cursor.take(";"):
+            cursor.skip_braces()
 
     # --- kernels
 
     def _kernel(self) -> Kernel:
-        name = self._next()
-        parameters = self._parameters() if self._take("(") else ()
+        cursor = self._cursor
+        name = cursor.next()
+        parameters = read_parameters(cursor, self._limits) if cursor.take("(") else ()
         threads = None
-        while self._peek() in TUNING:
-            token = self._next()
+        while cursor.peek() in TUNING:
+            token = cursor.next()
             if token.text == ".pragma":
-                self._skip_statement()
+                cursor.skip_statement()
                 continue
-            values = [self._integer()] if self._tokens[self._at].kind == "number" else []
-            while self._take(","):
-                values.append(self._integer())
+            values = [cursor.integer()] if cursor.kind() == "number" else []
+            while cursor.take(","):
+                values.append(cursor.integer())
             if token.text in (".maxntid", ".reqntid"):
                 threads = values[0] * (values[1] if len(values) > 1 else 1) * (values[2] if len(values) > 2 else 1)
-        if self._take(";"):
+        if cursor.take(";"):
             raise Unsupported(f"kernel {name.text} has no body", line=name.line)
-        self._expect("{")
+        cursor.expect("{")
         self._registers, self._opened = {}, 0
         self._scopes = [_Scope("")]
         body: list[Instruction | Mark] = []
@@ -269,41 +156,9 @@ class _Parser:
                 raise PtxError(f"more than {self._limits.max_registers} registers are used", kernel=name.text)
         return Kernel(name.text, parameters, tuple(variables), dict(self._registers), tuple(body), name.line, threads)
 
-    def _parameters(self) -> tuple[Parameter, ...]:
-        found: list[Parameter] = []
-        offset = 0
-        while not self._take(")"):
-            self._expect(".param")
-            alignment, size = 0, 1
-            while (token := self._next()).text.startswith("."):
-                if token.text == ".align":
-                    alignment = self._integer()
-                elif token.text[1:] in SIZES:
-                    size = SIZES[token.text[1:]]
-                elif token.text not in (".ptr", ".global", ".const", ".shared"):
-                    raise Unsupported(f"a parameter with {token.text} is not read", line=token.line)
-            alignment = max(alignment, size) if size > 1 else alignment or 1
-            if self._take("["):
-                size *= self._integer()
-                self._expect("]")
-            if not 0 < alignment <= 4096 or alignment & (alignment - 1):
-                raise PtxError(f"parameter {token.text}: an alignment of {alignment} bytes", line=token.line)
-            offset = -(-offset // alignment) * alignment
-            found.append(Parameter(token.text, offset, size, alignment))
-            offset += size
-            if offset > self._limits.max_parameter_bytes or size < 0:
-                raise PtxError(
-                    f"parameters need {offset} bytes, {self._limits.max_parameter_bytes} is the most", line=token.line
-                )
-            self._take(",")
-        return tuple(found)
-
-    def _skip_statement(self) -> None:
-        while self._next().text != ";":
-            pass
-
     def _statement(self, body: list[Instruction | Mark], variables: list[Variable]) -> None:
-        token = self._next()
+        cursor = self._cursor
+        token = cursor.next()
         match token.text:
             case "{":
                 self._opened += 1
@@ -317,67 +172,69 @@ class _Parser:
             case ".reg":
                 self._declare()
             case ".shared" | ".local":
-                variables += self._variables(token.text[1:])
+                variables += read_variables(cursor, self._limits, token.text[1:])
             case ".pragma":
-                self._skip_statement()
+                cursor.skip_statement()
             case ".loc":
-                self._skip_line(token.line)
+                cursor.skip_line(token.line)
             case text if text.startswith("."):
                 raise Unsupported(f"{text} is not read inside a kernel", line=token.line)
-            case _ if self._peek() == ":":
-                self._at += 1
-                if self._peek() in (".branchtargets",):
-                    self._at += 1
-                    targets = [self._next().text + self._scopes[-1].suffix]
-                    while self._take(","):
-                        targets.append(self._next().text + self._scopes[-1].suffix)
-                    self._expect(";")
+            case _ if cursor.peek() == ":":
+                cursor.next()
+                if cursor.peek() in (".branchtargets",):
+                    cursor.next()
+                    targets = [cursor.next().text + self._scopes[-1].suffix]
+                    while cursor.take(","):
+                        targets.append(cursor.next().text + self._scopes[-1].suffix)
+                    cursor.expect(";")
                     body.append(Mark(token.text + self._scopes[-1].suffix, token.line, tuple(targets)))
-                elif self._peek().startswith(".call"):
-                    self._skip_statement()
+                elif cursor.peek().startswith(".call"):
+                    cursor.skip_statement()
                 else:
                     body.append(Mark(token.text + self._scopes[-1].suffix, token.line))
             case _:
-                self._at -= 1
+                cursor.back()
                 body.append(self._instruction())
 
     def _declare(self) -> None:
         """`.b32 %r<10>, %x;` after `.reg`."""
-        kind = self._next()
+        cursor = self._cursor
+        kind = cursor.next()
         if kind.text[1:] not in SIZES and kind.text not in (".pred", ".b128"):
             raise Unsupported(f"registers of type {kind.text} are not known", line=kind.line)
         scope = self._scopes[-1]
         while True:
-            name = self._next()
-            if self._take("<"):
-                scope.ranges[name.text] = (self._integer(), kind.text[1:])
-                self._expect(">")
+            name = cursor.next()
+            if cursor.take("<"):
+                scope.ranges[name.text] = (cursor.integer(), kind.text[1:])
+                cursor.expect(">")
             else:
                 scope.names[name.text] = kind.text[1:]
-            if not self._take(","):
+            if not cursor.take(","):
                 break
-        self._expect(";")
+        cursor.expect(";")
 
     def _instruction(self) -> Instruction:
+        cursor = self._cursor
         guard = None
-        if self._take("@"):
-            negated = self._take("!")
-            token = self._next()
+        if cursor.take("@"):
+            negated = cursor.take("!")
+            token = cursor.next()
             found = self._register(token)
             if found is None or found.type != "pred":
                 raise PtxError(f"{token.text} guards an instruction and is no predicate", line=token.line)
             guard = Register(found.name, found.type, negated)
-        opcode = self._next()
+        opcode = cursor.next()
         if opcode.kind != "word":
             raise PtxError(f"{opcode.text!r} begins no statement", line=opcode.line)
         operands: list[Operand] = []
-        while not self._take(";"):
+        while not cursor.take(";"):
             if opcode.text.startswith("call"):
-                self._skip_statement()
+                cursor.skip_statement()
                 break
             operands.append(self._operand())
-            if not self._take(","):
-                self._expect(";")
+            if not cursor.take(","):
+                cursor.expect(";")
                 break
         if opcode.text.startswith(("bra", "brx")):  # labels carry their scope, the innermost one with the name counts
             suffix = self._scopes[-1].suffix
@@ -385,48 +242,52 @@ class _Parser:
         return Instruction(opcode.text, tuple(operands), opcode.line, guard)
 
     def _operand(self) -> Operand:
-        if self._take("["):
+        cursor = self._cursor
+        if cursor.take("["):
             inner = self._single()
             offset = 0
-            while self._peek() in ("+", "-"):
-                sign = 1 if self._next().text == "+" else -1
-                offset += sign * self._integer()
-            if self._peek() == ",":
-                raise Unsupported("addresses of tensors or textures are not read", line=self._tokens[self._at].line)
-            line = self._expect("]").line
+            while cursor.peek() in ("+", "-"):
+                sign = 1 if cursor.next().text == "+" else -1
+                offset += sign * cursor.integer()
+            if cursor.peek() == ",":
+                raise Unsupported("addresses of tensors or textures are not read", line=cursor.line)
+            line = cursor.expect("]").line
             if not isinstance(inner, Register | Symbol | Immediate):
                 raise PtxError("an address needs a register or a name", line=line)
             return Address(inner, offset)
-        if self._take("{"):
+        if cursor.take("{"):
             items: list[Register | Immediate | None] = []
-            while not self._take("}"):
+            while not cursor.take("}"):
                 item = self._single()
                 if isinstance(item, Symbol | Vector):
-                    raise PtxError("a vector of names", line=self._tokens[self._at - 1].line)
+                    raise PtxError("a vector of names", line=cursor.line)
                 items.append(item)
                 if len(items) > self._limits.max_vector:
-                    raise PtxError(f"a vector of more than {self._limits.max_vector}", line=self._tokens[self._at].line)
-                self._take(",")
+                    raise PtxError(f"a vector of more than {self._limits.max_vector}", line=cursor.line)
+                cursor.take(",")
+            if not items:
+                raise PtxError("a vector of nothing", line=cursor.line)
             return Vector(tuple(items))
         single = self._single()
-        if self._take("|"):
+        if cursor.take("|"):
             other = self._single()
             if isinstance(single, Symbol) or isinstance(other, Symbol):
-                raise PtxError("a pair of names", line=self._tokens[self._at - 1].line)
+                raise PtxError("a pair of names", line=cursor.line)
             return Vector((single, other), pair=True)
-        if isinstance(single, Symbol) and self._take("+"):
-            return Address(single, self._integer())
+        if isinstance(single, Symbol) and cursor.take("+"):
+            return Address(single, cursor.integer())
         return single
 
     def _single(self) -> Register | Immediate | Symbol | None:
-        negated = self._take("!")
-        minus = self._take("-")
-        token = self._next()
+        cursor = self._cursor
+        negated = cursor.take("!")
+        minus = cursor.take("-")
+        token = cursor.next()
         if minus and token.kind != "number":
             raise PtxError(f"-{token.text} is not read", line=token.line)
         match token.kind:
             case "number":
-                return Immediate(-_number(token.text) if minus else _number(token.text))
+                return Immediate(-number(token.text) if minus else number(token.text))
             case "float":
                 return Immediate(int(token.text[2:], 16), "f32" if token.text[1] in "fF" else "f64")
             case "word" if token.text == "_":
@@ -448,11 +309,3 @@ class _Parser:
         if token.text.startswith("%") or token.text == "WARP_SZ":
             return Register(token.text, "sreg")
         return None
-
-
-def _number(text: str) -> int:
-    digits = text.rstrip("U")
-    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
-    if len(digits) > MOST_DIGITS or (octal and not set(digits) <= set("01234567")):
-        raise PtxError(f"{text[:MOST_DIGITS]} is no number")
-    return int(digits, 8 if octal else 0)

@@ -40,6 +40,7 @@ class Registers:
 
     def source(self, operand: Operand, kind: str) -> Array:
         """Values of an operand as `kind`, one a thread or one for all. A wider register gives its low part."""
+        _known(kind)
         match operand:
             case Immediate():
                 return constant(operand, kind)
@@ -66,6 +67,7 @@ class Registers:
 
     def target(self, operand: Operand, kind: str) -> Array:
         """The register to be written with values of `kind`; a wider one extends them by their sign."""
+        _known(kind)
         match operand:
             case Register(name, declared, False) if declared != "sreg":
                 array = self._arrays[name]
@@ -88,3 +90,8 @@ class Registers:
         if size == array.itemsize:
             return array.view(DTYPES[kind])
         return array.view(DTYPES[kind])[:: array.itemsize // size]
+
+
+def _known(kind: str) -> None:
+    if kind not in DTYPES:
+        raise Unsupported(f"type {kind} is not executed here")

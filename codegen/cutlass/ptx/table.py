@@ -8,6 +8,7 @@ from codegen.cutlass.ptx.access import ACCESS
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.choices import CHOICES
 from codegen.cutlass.ptx.conversions import CONVERSIONS
+from codegen.cutlass.ptx.copies import COPIES
 from codegen.cutlass.ptx.elementwise import ELEMENTWISE
 from codegen.cutlass.ptx.errors import PtxError, Unsupported
 from codegen.cutlass.ptx.fences import FENCES
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["OPCODES", "decode", "guarded"]
 
 OPCODES: Final[dict[str, Row]] = {
-    row.head: row for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *WARPS, *MATRIX, *WGMMA, *FENCES)
+    row.head: row for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *COPIES, *WARPS, *MATRIX, *WGMMA, *FENCES)
 }
 
 

@@ -50,6 +50,7 @@ def _shfl(instruction: Instruction, form: Form, core: Core) -> Step:
     operands = instruction.operands
     need(len(operands) == 5 and len(form.modifiers) == 2 and form.modifiers[0] == "sync", instruction)
     mode = form.modifiers[1]
+    need(mode in ("idx", "up", "down", "bfly"), instruction)
     first, second = operands[0], None
     if isinstance(first, Vector):
         need(first.pair, instruction)
@@ -96,6 +97,7 @@ def _shfl(instruction: Instruction, form: Form, core: Core) -> Step:
 def _vote(instruction: Instruction, form: Form, core: Core) -> Step:
     need(len(instruction.operands) == 3 and len(form.modifiers) == 2 and form.modifiers[0] == "sync", instruction)
     mode = form.modifiers[1]
+    need(mode in ("any", "all", "uni", "ballot"), instruction)
     target = core.registers.target(instruction.operands[0], "b32" if mode == "ballot" else "pred")
     predicate, negated = core.registers.predicate(instruction.operands[1])
     mask = _sync_mask(instruction.operands[2], core)
@@ -128,6 +130,7 @@ REDUCE: Final[dict[str, Any]] = {
 
 def _redux(instruction: Instruction, form: Form, core: Core) -> Step:
     need(len(instruction.operands) == 3 and len(form.modifiers) == 2 and len(form.types) == 1, instruction)
+    need(form.modifiers[0] == "sync" and form.modifiers[1] in REDUCE, instruction)
     function = REDUCE[form.modifiers[1]]
     kind = form.types[0]
     target = core.registers.target(instruction.operands[0], kind)
@@ -149,6 +152,7 @@ def _redux(instruction: Instruction, form: Form, core: Core) -> Step:
 
 def _activemask(instruction: Instruction, form: Form, core: Core) -> Step:
     del form
+    need(len(instruction.operands) == 1, instruction)
     target = core.registers.target(instruction.operands[0], "b32")
 
     def step(active: Active) -> None:

@@ -1,0 +1,102 @@
+"""A place in a list of tokens, and what may be taken from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from codegen.cutlass.ptx.errors import PtxError
+from codegen.cutlass.ptx.tokens import Token
+
+__all__ = ["Cursor", "number"]
+
+MOST_DIGITS: Final = 80
+
+
+class Cursor:
+    """Reads tokens from the first to the last. Raises PtxError, with the line, for what is not there."""
+
+    def __init__(self, found: Sequence[Token]) -> None:
+        self._tokens = found
+        self._at = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether all are taken."""
+        return self._at >= len(self._tokens)
+
+    @property
+    def line(self) -> int:
+        """The line of the next token, or of the last one."""
+        return self._tokens[min(self._at, len(self._tokens) - 1)].line if self._tokens else 0
+
+    def peek(self) -> str:
+        """The text of the next token, empty at the end."""
+        return "" if self.done else self._tokens[self._at].text
+
+    def kind(self) -> str:
+        """The kind of the next token, empty at the end."""
+        return "" if self.done else self._tokens[self._at].kind
+
+    def next(self) -> Token:
+        """Takes a token."""
+        if self.done:
+            raise PtxError("the text ends in the middle", line=self.line)
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def back(self) -> None:
+        """Gives the last token back."""
+        self._at -= 1
+
+    def expect(self, text: str) -> Token:
+        """Takes this token."""
+        token = self.next()
+        if token.text != text:
+            raise PtxError(f"{text!r} is missing before {token.text!r}", line=token.line)
+        return token
+
+    def take(self, text: str) -> bool:
+        """Takes this token if it is the next one."""
+        if self.peek() != text:
+            return False
+        self._at += 1
+        return True
+
+    def integer(self) -> int:
+        """Takes a whole number with its sign."""
+        negative = self.take("-")
+        token = self.next()
+        if token.kind != "number":
+            raise PtxError(f"{token.text!r} is not a whole number", line=token.line)
+        return -number(token.text) if negative else number(token.text)
+
+    def skip_line(self, line: int) -> None:
+        """Over what is left of a line."""
+        while not self.done and self._tokens[self._at].line == line:
+            self._at += 1
+
+    def skip_statement(self) -> None:
+        """Over the next semicolon."""
+        while self.next().text != ";":
+            pass
+
+    def skip_braces(self) -> None:
+        """Over the next pair of braces and what is in it."""
+        while self.peek() != "{":
+            self.next()
+        depth = 0
+        while True:
+            text = self.next().text
+            depth += (text == "{") - (text == "}")
+            if depth == 0:
+                return
+
+
+def number(text: str) -> int:
+    """The value of a literal: decimal, octal after a zero, 0x, 0b. Raises PtxError."""
+    digits = text.rstrip("U")
+    octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
+    if len(digits) > MOST_DIGITS or (octal and not set(digits) <= set("01234567")):
+        raise PtxError(f"{text[:MOST_DIGITS]} is no number")
+    return int(digits, 8 if octal else 0)
