@@ -50,9 +50,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 
 from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
-from codegen.target import Target
+from codegen.target import TileTarget
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.driver import CompileOptions, Planned, compile_plan
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import Planned, compile_plan
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
@@ -285,7 +286,7 @@ def measure_plans(cases: Iterable[tuple[str, int, int]]) -> Iterator[Row]:
             yield {**row, "refusal": "", **timed[bare]}
 
 
-def plan_figures(planned: Planned[Target]) -> Row:
+def plan_figures(planned: Planned[TileTarget]) -> Row:
     plan = planned.plan
     return {
         "instances": [group.split.instances for group in plan.groups],
@@ -296,7 +297,7 @@ def plan_figures(planned: Planned[Target]) -> Row:
     }
 
 
-def clock_cycles(planned: Planned[Target], options: CompileOptions) -> float:
+def clock_cycles(planned: Planned[TileTarget], options: CompileOptions) -> float:
     return time_program(compile_plan(planned, options).program, planned.context.chip, TARGET).cycles
 
 

@@ -41,7 +41,8 @@ import llvmlite.binding
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
 from benchmarks.output import add_outputs, finish, keep
-from dsa_sched.pipeline.driver import CompileOptions, compile_model, gather_artifact
+from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+from dsa_sched.pipeline.driver import compile_model
 
 Row = dict[str, Any]
 

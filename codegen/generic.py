@@ -16,12 +16,16 @@ from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
 from hw_models.routes import main_memory, route
-from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.graph import Constants, Graph, Op, channel_axis
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.wants import Wants, floats_as
 
-__all__ = ["GenericTarget", "generic_target", "local_memory"]
+__all__ = ["NEUTRAL", "GenericTarget", "generic_target", "local_memory"]
+
+NEUTRAL = Wants(floats_as("float16"), "channels_last")
+"""What accelerators usually want: halves, channels last, few kinds of operators."""
 
 
 def generic_target(chip: Chip) -> GenericTarget:
@@ -41,6 +45,7 @@ class GenericTarget:
     """Implements `partitioner.ir.target.PlanTarget` for any chip; `name` is its instruction set."""
 
     name: str
+    wants: Wants = NEUTRAL
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """Always None: nobody has said what the chip cannot do."""
@@ -95,21 +100,24 @@ def _bytes(graph: Graph, name: str, box: Box) -> int:
 
 def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> tuple[str, float]:
     """(engine, cycles) of one operator for the box of its output."""
+    result = graph.by_name[op.outputs[0]]
+    dtype = result.dtype
     outputs = sum(box_size(boxes[name]) for name in op.outputs if name in boxes)
     whole = sum(prod(graph.by_name[name].shape) for name in op.outputs)
     reduction = op.macs // whole
     if not reduction:
         elements = max(outputs, *(box_size(boxes[name]) for name in op.inputs)) if op.inputs else outputs
-        return chip.vector.name, vector_cycles(chip, elements, len(op.stages), _dtype(chip.vector))
+        return chip.vector.name, vector_cycles(chip, elements, _computed_in(chip.vector, dtype), len(op.stages))
     if not any(isinstance(engine, MatrixEngine) for engine in chip.engines):
-        return chip.vector.name, vector_cycles(chip, outputs * reduction, 1, _dtype(chip.vector))
+        return chip.vector.name, vector_cycles(chip, outputs * reduction, _computed_in(chip.vector, dtype))
     box = boxes[op.outputs[0]]
-    channels = box[-1][1] - box[-1][0] if box else 1
+    low, high = box[channel_axis(result, op.kind)] if box else (0, 1)
+    channels = high - low
     pixels = outputs // max(1, channels)
-    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _dtype(chip.matrix))
+    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _computed_in(chip.matrix, dtype))
 
 
-def _dtype(engine: MatrixEngine | VectorEngine) -> str:
-    """Half precision where the engine has it, else its first type."""
+def _computed_in(engine: MatrixEngine | VectorEngine, dtype: str) -> str:
+    """The type itself where the engine has it, else the engine's first."""
     names = [rate.dtype for rate in engine.rates]
-    return "float16" if "float16" in names else names[0]
+    return dtype if dtype in names else names[0]

@@ -1,51 +1,64 @@
-"""The seam between the driver and targets: what a target is, and where to find the one for a chip.
+"""The seam between the driver and targets: what a target is. `codegen.target_registry` finds the one for a chip.
 
-A target is found by the chip's instruction set. Built-in ones are rows of `BUILTIN`, others come by an entry point of
-the group `dsa_sched.targets` whose name is the instruction set. Targets are imported when asked for, not before.
+    TileTarget    kernels are tiles on in-order cores:   Plan --lower--> Program --emit--> machine code
+    GroupTarget   kernels are whole groups of layers:    Plan --emit_plan--> kernels and the order of their launches
+
+Both are run, and both emulate their arithmetic for whoever verifies. What else a target may be able to do has a
+protocol of its own here or in `isched.program.target` (`Timeable`, `Schedulable`); a command that needs it says who
+lacks what.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Protocol, cast
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
+from codegen.judgement import Array, Judgement, Points
 from hw_models.chip import Chip
-from isched.program.program import Program
+from isched.program.program import Placement, Program
 from isched.program.target import LowerTarget
-from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.layers import Layer
-from partitioner.ir.target import PlanTarget
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import AcceptingTarget
 
 __all__ = [
-    "BUILTIN",
-    "ENTRY_POINT_GROUP",
+    "ELF",
+    "EXECUTION_KIND",
+    "AnyTarget",
     "ClusterFiles",
+    "Disassembles",
     "Execution",
+    "FileLoad",
+    "GroupTarget",
+    "Identifies",
     "MadeFor",
+    "MemoryDump",
+    "Simulates",
+    "SimulatorRun",
     "Target",
-    "find_target",
+    "TensorPlaces",
+    "TileTarget",
     "symbol_of",
-    "target_members",
-    "target_names",
 ]
 
-BUILTIN: Mapping[str, str] = {"neuralscale-v1": "codegen.neuralscale.target:TARGET"}
-"""Instruction set -> where its target lives."""
+ELF = "elf"
+"""The kind of execution of machine code: place the inputs, run the executable to its end, read the outputs."""
 
-ENTRY_POINT_GROUP = "dsa_sched.targets"
+EXECUTION_KIND = r"^[a-z][a-z0-9_-]{0,31}$"
+"""How kinds of execution are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """What emission makes of one program, for one cluster: `executable` is a key of `files`."""
+    """What emission makes for one cluster: files by their paths inside the cluster's folder, parts of a path apart by
+    "/". `executable` is a key of `files`, that from which execution starts; `cores` is how many start, 0 where the
+    hardware places the work."""
 
     cores: int
     executable: str
@@ -80,12 +93,42 @@ class Execution:
     moved_bytes: Mapping[str, int]
 
 
-class Target(LowerTarget, Protocol):
-    """The driver's view of a target."""
+@dataclass(frozen=True)
+class TensorPlaces:
+    """Where tensors lie in the main memory, for emission without a `Program`.
+
+    A kernel reads each value where `read` says and leaves it where `written` says: these differ where every layer is
+    judged by itself, on copies of its inputs."""
+
+    placements: tuple[Placement, ...]
+
+    def read(self, tensor: str) -> Placement:
+        """Raises KeyError for a tensor that does not lie in the main memory."""
+        return self._reads[tensor]
+
+    def written(self, tensor: str) -> Placement:
+        """Raises KeyError for a tensor that does not lie in the main memory."""
+        return self._writes[tensor]
+
+    @cached_property
+    def _writes(self) -> dict[str, Placement]:
+        return {place.tensor: place for place in self.placements if place.kind != "probe"}
+
+    @cached_property
+    def _reads(self) -> dict[str, Placement]:
+        return self._writes | {place.of: place for place in self.placements if place.kind == "probe"}
+
+
+class AnyTarget(AcceptingTarget, Protocol):
+    """What targets of every kind have."""
 
     @property
     def data_base_bytes(self) -> int:
         """Offset in the main memory from which tensors may be placed."""
+
+    @property
+    def judgement(self) -> Judgement:
+        """Whether `emulate` says the bits of every run, or within what bound of it a run is right."""
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """What the chip file asks for that the instruction set cannot do, a sentence each; empty when it suits."""
@@ -96,29 +139,21 @@ class Target(LowerTarget, Protocol):
     def address(self, memory: str, offset_bytes: int) -> int:
         """Where a byte of a memory is found by whoever runs the program."""
 
-    def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
-        """Machine code of one cluster of the chip, which the executable names. Raises DoesNotFit."""
-
-    def made_for(self, executable: bytes) -> MadeFor | None:
-        """What an executable says that it was made for; None where it says nothing. Raises TargetError."""
-
     def emulate(
         self,
         graph: Graph,
         constants: Constants,
         layer: Layer,
-        points: npt.NDArray[np.int64],
-        read: Callable[[str], npt.NDArray[np.uint16]],
+        points: Points,
+        read: Callable[[str], Array],
         chip: Chip,
-    ) -> npt.NDArray[np.uint16]:
+    ) -> Array:
         """What the chip must have stored of the layer's output at `points`, positions [S, rank] along device axes.
 
-        Computed without the simulator from the stored bits of the layer's inputs, which `read(name)` gives in device
-        shape. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the chip's own are outside
-        this promise."""
-
-    def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-        """What machine code asks of each core, for the clock; read from the bytes alone. Raises TargetError."""
+        Computed without the simulator from the layer's inputs as stored, which `read(name)` gives in device shape and
+        type. An exact target gives elements of the output's type, whose bits count; one that gives a bound, the numbers
+        without rounding to it, float64. `chip` is the one compiled for. Inputs whose NaNs carry other payloads than the
+        chip's own are outside this promise."""
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
@@ -126,27 +161,96 @@ class Target(LowerTarget, Protocol):
         """Run on the target's own simulator. Raises TargetError with core, pc and operator when the run fails."""
 
 
+@runtime_checkable
+class TileTarget(LowerTarget, AnyTarget, Protocol):
+    """A target for in-order cores: layers are cut into tiles, tiles become instructions, these machine code."""
+
+    def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
+        """Machine code of one cluster of the chip, which the executable names. Raises DoesNotFit."""
+
+
+@runtime_checkable
+class GroupTarget(KernelTarget, AnyTarget, Protocol):
+    """A target whose kernels are whole groups of layers: a plan becomes kernels and the order in which they start."""
+
+    @property
+    def execution(self) -> str:
+        """The kind of execution that its artifacts need, a word for manifests (`EXECUTION_KIND`), for example
+        `launches`; not `elf`."""
+
+    def emit_plan(
+        self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip
+    ) -> ClusterFiles:
+        """The files that execute a plan on one cluster: code, constants, and what to start when on which addresses.
+        Views own no kernel. Raises DoesNotFit or TargetError."""
+
+
+Target: TypeAlias = TileTarget | GroupTarget
+
+
+@runtime_checkable
+class Identifies(Protocol):
+    """A target whose executables say for which chip, cores and cluster they were made."""
+
+    def made_for(self, executable: bytes) -> MadeFor | None:
+        """What an executable says that it was made for; None where it says nothing. Raises TargetError."""
+
+
+class FileLoad(Protocol):
+    """Bytes of `file` to put at `address` before the start; `core` for private memory."""
+
+    @property
+    def core(self) -> int | None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def file(self) -> Path: ...
+
+
+class MemoryDump(Protocol):
+    """`size_bytes` at `address` to write to a file after the end; `core` for private memory."""
+
+    @property
+    def core(self) -> int | None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorRun:
+    """How any program is to be run on a simulator: on which cores, with which files in memory, and what is written
+    afterwards to `dump_path`. With `poison` memory starts as unwritten; `trace` gets one line an instruction."""
+
+    cores: int
+    cluster: int
+    loads: tuple[FileLoad, ...] = ()
+    dumps: tuple[MemoryDump, ...] = ()
+    dump_path: Path = Path()
+    max_instructions: int | None = None
+    trace: Path | None = None
+    poison: bool = False
+    seed: int = 0
+
+
+@runtime_checkable
+class Simulates(Identifies, Protocol):
+    """A target with a simulator of its instruction set, for programs of any compiler."""
+
+    def simulate(self, program: Path, run: SimulatorRun) -> int:
+        """Run an executable and return its exit code; what it prints goes to standard error. Raises TargetError before
+        anything is written."""
+
+
+@runtime_checkable
+class Disassembles(Protocol):
+    """A target that lists machine code for a reader."""
+
+    def disassemble(self, executable: bytes) -> Iterator[str]:
+        """The lines of a listing. Raises TargetError for bytes that are no program of this instruction set."""
+
+
 def symbol_of(operator: str) -> str:
     """An operator's name as targets write it into the symbols of machine code."""
     return re.sub(r"[^A-Za-z0-9_.$]", "_", operator)[:80] or "_"
-
-
-def find_target(isa: str) -> Target | None:
-    """The target for an instruction set, or None when nobody provides one."""
-    if isa in BUILTIN:
-        module, _, name = BUILTIN[isa].partition(":")
-        return cast(Target, getattr(import_module(module), name))
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=isa):
-        return cast(Target, point.load())
-    return None
-
-
-def target_names() -> tuple[str, ...]:
-    """Instruction sets that something here can generate code for."""
-    return tuple(sorted({*BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))
-
-
-def target_members() -> tuple[str, ...]:
-    """Attributes and methods of a target, in the order of the protocols that define them."""
-    protocols = (PlanTarget, LowerTarget, Target)
-    return tuple(name for protocol in protocols for name in vars(protocol) if not name.startswith("_"))

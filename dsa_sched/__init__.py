@@ -34,7 +34,7 @@ def compile(
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
     from dsa_sched.pipeline.batches import compile_clusters  # a plain import of the package stays fast
-    from dsa_sched.pipeline.driver import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 
     options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule)
     return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))

@@ -10,7 +10,15 @@ from math import ceil
 
 from hw_models.chip import Chip, Link
 
-__all__ = ["dma_cycles", "link_bytes", "matrix_cycles", "matrix_tiles", "transfer_cycles", "vector_cycles"]
+__all__ = [
+    "copy_cycles",
+    "dma_cycles",
+    "link_bytes",
+    "matrix_cycles",
+    "matrix_tiles",
+    "transfer_cycles",
+    "vector_cycles",
+]
 
 
 def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:
@@ -18,12 +26,12 @@ def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:
     return ceil(pixels / chip.matrix.array_pixels) * ceil(channels / chip.matrix.array_channels)
 
 
-def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype: str = "float16") -> float:
-    """One matrix instruction: `pixels` x `channels` outputs, each a sum of `reduction` products.
+def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype: str) -> float:
+    """One matrix instruction: `pixels` x `channels` outputs, each a sum of `reduction` products of `dtype`.
 
     Each array tile walks the reduction, `per_unit_per_cycle` products of a cell a cycle, plus `matrix_tile_cycles` of
     fill and `matrix_row_cycles` for each of its rows of pixels to leave the array. With the published start latency
-    `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles.
+    `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles. ChipError when the engine has no such type.
     """
     if min(pixels, channels, reduction) <= 0:
         return 0.0
@@ -34,13 +42,24 @@ def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype:
     return engine.start_latency_cycles + matrix_tiles(chip, pixels, channels) * tile_cycles + rows_cycles
 
 
-def vector_cycles(chip: Chip, elements: int, passes: int = 1, dtype: str = "float16") -> float:
-    """`passes` vector instructions over `elements` each; one element on the stcp920 takes the 11 of `mov.m`."""
+def vector_cycles(chip: Chip, elements: int, dtype: str, passes: int = 1) -> float:
+    """`passes` vector instructions over `elements` of `dtype` each; one half on the stcp920 takes the 11 of `mov.m`.
+
+    ChipError when the engine has no such type.
+    """
     if elements <= 0:
         return 0.0
     engine = chip.vector
     work = ceil(elements / engine.elements_per_cycle(dtype))
     return passes * (engine.start_latency_cycles + chip.assumed.vector_pass_cycles + work)
+
+
+def copy_cycles(chip: Chip, elements: int, dtype: str) -> float:
+    """The vector engine copying `elements` inside a core, each as one of `dtype`, or, where it does not compute in that
+    type, as one of the type of which it does most a cycle."""
+    engine = chip.vector
+    types = [rate.dtype for rate in engine.rates]
+    return vector_cycles(chip, elements, dtype if dtype in types else max(types, key=engine.elements_per_cycle))
 
 
 def transfer_cycles(

@@ -8,20 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+from hw_models.infeasible import (
+    GraphSubject,
+    Infeasible,
+    InstanceSubject,
+    LayerSubject,
+    ProgramSubject,
+    Role,
+    SlotSubject,
+    Subject,
+    ValueSubject,
+)
 
 __all__ = [
     "ChipError",
     "DoesNotFit",
     "FileError",
-    "Holder",
     "ModelError",
     "PlacementError",
     "PlanError",
     "Problem",
     "TargetError",
     "UserError",
+    "place_text",
+    "reason_text",
+    "required",
     "size_text",
+    "subject_text",
 ]
+
+Found = TypeVar("Found")
 
 SHOWN_PROBLEMS = 40
 SHOWN_HOLDERS = 8
@@ -118,68 +136,78 @@ class PlanError(UserError):
     """A plan that the chip or the rules of planning do not allow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """What holds room at the moment at which something else finds none, since when and until when, in words."""
-
-    name: str
-    size_bytes: int
-    since: str
-    until: str
-
-
 class DoesNotFit(PlanError):
-    """A demand for memory above its bound; `levers` are the changes that would lower the demand or raise the bound,
-    `holders` what holds the rest. The message lists the largest of them below its line."""
+    """What found no room, told to a person: the message of an `Infeasible`, the largest of its holders below its line.
+    Planners return the value; it is raised where nothing is left to try."""
 
-    def __init__(
-        self,
-        who: str,
-        *,
-        demand_bytes: int,
-        bound_bytes: int,
-        where: str,
-        levers: tuple[str, ...],
-        holders: tuple[Holder, ...] = (),
-    ) -> None:
+    def __init__(self, infeasible: Infeasible) -> None:
         super().__init__(
-            who,
-            needs=f"{size_text(demand_bytes)} of {where}",
-            has=f"{size_text(bound_bytes)} ({size_text(demand_bytes - bound_bytes)} too few)",
-            change="change one of: " + ", ".join(levers) if levers else "",
+            subject_text(infeasible.subject),
+            needs=f"{size_text(infeasible.demand_bytes)} of {place_text(infeasible)}",
+            has=f"{size_text(infeasible.room_bytes)} ({size_text(infeasible.missing_bytes)} too few)",
+            change="change one of: " + ", ".join(_levers(infeasible)) if infeasible.levers else "",
         )
-        self.demand_bytes = demand_bytes
-        self.bound_bytes = bound_bytes
-        self.where = where
-        self.levers = levers
-        self.holders = tuple(sorted(holders, key=lambda holder: (-holder.size_bytes, holder.name)))
-
-    def held_by(self, holders: tuple[Holder, ...]) -> DoesNotFit:
-        """The same refusal, saying who holds what."""
-        return DoesNotFit(
-            self.who,
-            demand_bytes=self.demand_bytes,
-            bound_bytes=self.bound_bytes,
-            where=self.where,
-            levers=self.levers,
-            holders=holders,
-        )
+        self.infeasible = infeasible
 
     def __str__(self) -> str:
-        return "\n".join((self.line, *self._held()))
+        return "\n".join((self.line, *_held(self.infeasible)))
 
-    def _held(self) -> list[str]:
-        """The table of holders, and what the rest of them hold in one line."""
-        if not self.holders:
-            return []
-        shown, rest = self.holders[:SHOWN_HOLDERS], self.holders[SHOWN_HOLDERS:]
-        rows = [(h.name, size_text(h.size_bytes), f"from {h.since} to {h.until}") for h in shown]
-        if rest:
-            rows.append((f"{len(rest)} more", size_text(sum(h.size_bytes for h in rest)), ""))
-        names, sizes = (max(len(row[column]) for row in rows) for column in (0, 1))
-        total = size_text(sum(holder.size_bytes for holder in self.holders))
-        lines = [f"  {name:<{names}}  {size:>{sizes}}  {span}".rstrip() for name, size, span in rows]
-        return [f"  held in {self.where} at that moment: {total}", *lines]
+
+def required(found: Found | Infeasible) -> Found:
+    """What was found. Raises DoesNotFit where nothing was."""
+    if isinstance(found, Infeasible):
+        raise DoesNotFit(found)
+    return found
+
+
+def reason_text(infeasible: Infeasible) -> str:
+    """The line that a person reads as the reason of a decision."""
+    return DoesNotFit(infeasible).line
+
+
+def subject_text(subject: Subject) -> str:
+    """Whose demand it is, in words."""
+    match subject:
+        case LayerSubject(name, smallest_tile):
+            return f"layer {name} (smallest tile)" if smallest_tile else f"layer {name}"
+        case ValueSubject(name, role):
+            return f"value {_role(name, role)}"
+        case SlotSubject(name, slot):
+            return f"value {name} in slot {slot}"
+        case InstanceSubject(name):
+            return f"instance {name}"
+        case GraphSubject(name, largest_tensor):
+            return f"graph {name} (largest tensor {largest_tensor})"
+        case ProgramSubject(name):
+            return f"program {name}"
+
+
+def place_text(infeasible: Infeasible) -> str:
+    """The memory, and which part of it, in words."""
+    return f"{infeasible.memory} ({infeasible.part} buffer)" if infeasible.part else infeasible.memory
+
+
+def _levers(infeasible: Infeasible) -> list[str]:
+    return [lever.value.format(memory=infeasible.memory) for lever in infeasible.levers]
+
+
+def _role(name: str, role: Role) -> str:
+    return f"{name}.{role.value}" if role.value else name
+
+
+def _held(infeasible: Infeasible) -> list[str]:
+    """The table of holders, and what the rest of them hold in one line."""
+    holders = sorted(infeasible.holders, key=lambda h: (-h.size_bytes, _role(h.name, h.role)))
+    if not holders:
+        return []
+    shown, rest = holders[:SHOWN_HOLDERS], holders[SHOWN_HOLDERS:]
+    rows = [(_role(h.name, h.role), size_text(h.size_bytes), f"from {h.since} to {h.until}") for h in shown]
+    if rest:
+        rows.append((f"{len(rest)} more", size_text(sum(h.size_bytes for h in rest)), ""))
+    names, sizes = (max(len(row[column]) for row in rows) for column in (0, 1))
+    total = size_text(sum(holder.size_bytes for holder in holders))
+    lines = [f"  {name:<{names}}  {size:>{sizes}}  {span}".rstrip() for name, size, span in rows]
+    return [f"  held in {place_text(infeasible)} at that moment: {total}", *lines]
 
 
 class TargetError(UserError):

@@ -6,7 +6,7 @@ judges: `emulate` at every position, bit for bit; float64 arithmetic without rou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,8 +102,8 @@ class Compiled:
             for layer in group.layers:
                 shape = self.graph.by_name[layer.output].shape
                 points = np.stack(np.unravel_index(_positions(shape), shape), 1).astype(np.int64)
-                wanted = TARGET.emulate(self.graph, self.constants, layer, points, stored.__getitem__, self.chip)
-                result[layer.output] = (stored[layer.output][tuple(points.T)], wanted)
+                wanted = TARGET.emulate(self.graph, self.constants, layer, points, _halves_of(stored), self.chip)
+                result[layer.output] = (stored[layer.output][tuple(points.T)], wanted.view(np.uint16))
         return result
 
     def check(self, seed: int = 0, scale: float = 1.0) -> dict[str, Bits]:
@@ -136,3 +136,7 @@ def compile_graph(graph: Graph, constants: Constants, chip: Chip | None = None, 
     )
     verify_program(program, described)
     return Compiled(graph, constants, described, plan, program)
+
+
+def _halves_of(stored: Mapping[str, Bits]) -> Callable[[str], npt.NDArray[np.generic]]:
+    return lambda name: stored[name].view(np.float16)

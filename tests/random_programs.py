@@ -19,7 +19,7 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Placement, Program, Region, Stream
-from isched.program.target import Copy, LowerTarget
+from isched.program.target import Copy, Timeable
 from isched.program.timed_ops import CoreIssue, Issue, TimedOp
 from isched.timing.engines import Job, conflict
 from tests.chip_runs import small_chip
@@ -50,10 +50,10 @@ class _FixedCosts:
         return Issue(before)
 
 
-FIXED_COSTS = cast(LowerTarget, _FixedCosts(3))
+FIXED_COSTS = cast(Timeable, _FixedCosts(3))
 """A target of which only the issue costs are asked for."""
 
-PROMPT_COSTS = cast(LowerTarget, _FixedCosts(1))
+PROMPT_COSTS = cast(Timeable, _FixedCosts(1))
 """The same, and the end of a transfer is seen at once: what ends earlier is never seen later."""
 
 

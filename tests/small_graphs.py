@@ -48,7 +48,7 @@ class GraphBuilder:
         half = array.astype(np.float16)
         key = content_hash(half)
         self.constants[key] = half
-        self.tensors.append(Tensor(name, half.shape, axes=tuple(range(half.ndim)), constant=key))
+        self.tensors.append(Tensor(name, half.shape, "float16", tuple(range(half.ndim)), "float32", key))
         self.shapes[name] = half.shape
         return name
 
@@ -195,7 +195,7 @@ class GraphBuilder:
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> str:
         axes = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))
-        self.tensors.append(Tensor(name, shape, axes=axes))
+        self.tensors.append(Tensor(name, shape, "float16", axes, "float32"))
         self.shapes[name] = shape
         return name
 

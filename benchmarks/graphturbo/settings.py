@@ -184,8 +184,8 @@ def _link(link: Link, setting: Setting, chip: Chip) -> Link:
 def example_of(chip: Chip) -> Mapping[str, float]:
     """What the vendor's profiler example takes on a chip, in the order of `EXAMPLE`."""
     found = (
-        matrix_cycles(chip, 1, 1, 8),
-        vector_cycles(chip, 1),
+        matrix_cycles(chip, 1, 1, 8, "float16"),
+        vector_cycles(chip, 1, "float16"),
         transfer_cycles(chip, "L1", "LLB", 2),
         dma_cycles(chip, "LLB", "DDR", 16),
     )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+
+from codegen.judgement import EXACT, Array, Judgement
 from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.asm.elf_format import ElfError
@@ -14,11 +18,11 @@ from codegen.neuralscale.asm.elf_writer import elf_bytes
 from codegen.neuralscale.emit.emit import SourceRange, emit_image
 from codegen.neuralscale.emit.limits import unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
-from codegen.neuralscale.emulation.layer_reference import Bits, Points, Read, emulate
+from codegen.neuralscale.emulation.layer_reference import Bits, Points, emulate
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from codegen.neuralscale.kernels.issue_costs import issue_costs
 from codegen.neuralscale.simulator.options import SourceRange as Named
-from codegen.target import ClusterFiles, Execution, MadeFor
+from codegen.target import ClusterFiles, Execution, MadeFor, SimulatorRun
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Program
@@ -42,6 +46,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
     """Planning and lowering are inherited; this adds machine code and execution."""
 
     data_base_bytes: int = DATA_BASE
+    judgement: Judgement = EXACT
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         return unsuited(chip)
@@ -69,6 +74,33 @@ class NeuralScaleTarget(NeuralScaleKernels):
         except ElfError as error:
             raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
 
+    def disassemble(self, executable: bytes) -> Iterator[str]:
+        from codegen.neuralscale.asm.disassembler import disassemble_elf  # not needed to compile
+
+        try:
+            return map(str, disassemble_elf(read_elf(executable)))
+        except ElfError as error:
+            raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
+
+    def simulate(self, program: Path, run: SimulatorRun) -> int:
+        from codegen.neuralscale.simulator.iss import IssError, run_iss  # the simulator's compiled loops
+
+        try:
+            return run_iss(
+                program,
+                run.cores,
+                run.loads,
+                run.dumps,
+                run.dump_path,
+                run.max_instructions,
+                run.trace,
+                run.poison,
+                run.seed,
+                cluster=run.cluster,
+            )
+        except IssError as error:
+            raise TargetError(str(error)) from None
+
     def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
         return issue_costs(program)
 
@@ -77,8 +109,19 @@ class NeuralScaleTarget(NeuralScaleKernels):
 
         return trace_elf(executable, cores, chip, cluster)
 
-    def emulate(self, graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read, chip: Chip) -> Bits:
-        return emulate(graph, constants, layer, points, read, chip)
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: Points,
+        read: Callable[[str], Array],
+        chip: Chip,
+    ) -> Array:
+        def bits(name: str) -> Bits:
+            return np.ascontiguousarray(read(name)).view(np.uint16)
+
+        return emulate(graph, constants, layer, points, bits, chip).view(np.float16)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

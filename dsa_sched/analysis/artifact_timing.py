@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from codegen.target import MadeFor, Target
+from codegen.target import Identifies, MadeFor, Target
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.pipeline.driver import target_of
+from dsa_sched.artifact.kinds import require_machine_code
 from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.pipeline.targets import require_timeable, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip
@@ -78,10 +79,11 @@ def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: i
     """Time an artifact folder, or an ELF on `cores` of one cluster: when not said, those that it was compiled for, and
     where it does not say that, all cores of cluster 0.
 
-    Raises ChipError or TargetError.
+    Raises ChipError, and TargetError for what cannot be read and for a target or an artifact that cannot be timed.
     """
     described = chip if isinstance(chip, Chip) else load_chip(chip)
     target = target_of(described)
+    require_timeable(target, str(path))
     if path.is_dir():
         return time_artifact(Artifact.load(path), described, target, str(path))
     try:
@@ -114,8 +116,8 @@ def for_each_timeline(programs: Iterable[TimedProgram], make: Callable[[TimedPro
 
 
 def time_elf(elf: bytes, chip: Chip, target: Target, cores: int | None, cluster: int | None, name: str) -> RunTime:
-    """Time one executable by itself; see `time_path`."""
-    made_for = _named(name, lambda: target.made_for(elf))
+    """Time one executable by itself; see `time_path`. Raises TargetError."""
+    made_for = _named(name, lambda: target.made_for(elf)) if isinstance(target, Identifies) else None
     warnings: tuple[str, ...] = ()
     if made_for is not None:
         cores, cluster = cores or made_for.cores, made_for.cluster if cluster is None else cluster
@@ -164,30 +166,33 @@ def _require_cores(cores: int, cluster: int, chip: Chip, name: str) -> None:
 
 
 def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> RunTime:
-    """Time all programs of an artifact; those of several clusters share what belongs to the whole chip."""
+    """Time all programs of an artifact; those of several clusters share what belongs to the whole chip. Raises
+    TargetError for an artifact or a target that has no machine code to be timed."""
+    require_machine_code(artifact.manifest, name)
     made_for = artifact.manifest.chip
     warnings = _other_chip(MadeFor(made_for.isa, made_for.name, made_for.hash, 0, 0), chip, name)
     programs: list[TimedProgram] = []
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         executable = files.files[files.executable]
-        _require_cores(entry.cores, entry.cluster, chip, f"{name}/{entry.elf}")
-        streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.elf}")
+        _require_cores(entry.cores, entry.cluster, chip, f"{name}/{entry.execution.file}")
+        streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.execution.file}")
         if warnings:
             _require_memories(streams, chip, name)
         # Clusters mostly run one program, each in its own memory: what is equal is timed once.
         equal = next((program for program in programs if same_streams(program.streams, streams)), None)
         if equal is None:
             timeline = time_streams(streams, chip, len(artifact.manifest.programs))
-            programs.append(TimedProgram(entry.elf, entry.cluster, timeline, entry.passes, streams))
+            programs.append(TimedProgram(entry.execution.file, entry.cluster, timeline, entry.passes, streams))
         else:
-            programs.append(replace(equal, elf=entry.elf, cluster=entry.cluster, passes=entry.passes))
+            programs.append(replace(equal, elf=entry.execution.file, cluster=entry.cluster, passes=entry.passes))
     batch = artifact.manifest.batch
     return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings, artifact)
 
 
 def _trace(target: Target, elf: bytes, cores: int, chip: Chip, cluster: int, name: str) -> tuple[TimedStream, ...]:
     """The target's trace."""
-    return _named(name, lambda: target.trace(elf, cores, chip, cluster))
+    timed = require_timeable(target, name)
+    return _named(name, lambda: timed.trace(elf, cores, chip, cluster))
 
 
 def _named(name: str, ask: Callable[[], Made]) -> Made:

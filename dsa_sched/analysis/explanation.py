@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
-from dsa_sched.pipeline.driver import CompileOptions, laid_out
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import PlannedKernels, laid_out
+from dsa_sched.pipeline.targets import require_able
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.memory_parts import aligned, part_bytes
@@ -141,13 +144,16 @@ def explain_model(
     progress: Callable[[str], None] = lambda _step: None,
     clusters: int = 1,
     per_pass: PerPass = None,
-) -> Explained:
+) -> Explained | KernelExplanation:
     """Plan a model for a chip and explain the plan: one pass of the cluster with the largest share of the batch.
 
-    Raises ModelError, ChipError, PlanError or DoesNotFit.
+    Raises ModelError, ChipError, TargetError, PlanError or DoesNotFit.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     planned = plan_clusters(source, described, clusters, options, progress, per_pass)
+    if isinstance(planned, PlannedKernels):
+        require_able(options, planned.context.target)
+        return explain_kernels(planned.plan, planned.context)
     progress("laying out")
     return explain_plan(planned.plan, planned.context, options.schedule)
 

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsa_sched.analysis.work import add_work, layer_work
-from dsa_sched.pipeline.driver import Compilation
+from dsa_sched.analysis.work import LayerWork, add_work, layer_work
+from dsa_sched.pipeline.compilation import Compilation, Placed
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_program
-from partitioner.ir.plan import MOVES
+from partitioner.ir.graph import Graph
+from partitioner.ir.plan import MOVES, Group
 
-__all__ = ["ProgramFigures", "program_figures"]
+__all__ = ["ProgramFigures", "compiled_work", "program_figures"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:
     """`kernels` are groups of layers, views not counted; `instances` how often one of them runs; `main_bytes` come from
-    the main memory or go there. `cycles` are the clock's, its launch included, for one pass over a batch of one
-    cluster; None where the target says nothing of issuing."""
+    the main memory or go there (of kernels that are whole groups: at least so many). `cycles` are the clock's, its
+    launch included, for one pass over a batch of one cluster; None where the target says nothing of issuing."""
 
     name: str
     kernels: int
@@ -31,16 +32,41 @@ class ProgramFigures:
 
 
 def program_figures(compilation: Compilation) -> ProgramFigures:
-    """The figures of a compiled network, read off its plan and program."""
-    plan, program, chip = compilation.plan, compilation.program, compilation.chip
+    """The figures of a compiled network, read off its plan and what was made of it."""
+    plan = compilation.plan
     runs = [step for step in plan.steps if step.kind not in (*MOVES, "view")]
-    main = main_memory(chip)
-    moved = add_work(layer_work(program, chip, plan).values()).moved_bytes
-    target = compilation.target
     return ProgramFigures(
         name=f"{plan.level}, scheduled" if compilation.options.schedule else plan.level,
         kernels=len({step.group for step in runs}),
         instances=len(runs),
-        main_bytes=sum(size for way, size in moved.items() if main in way.split("->")),
-        cycles=time_program(program, chip, target).cycles if isinstance(target, Timeable) else None,
+        main_bytes=_main_bytes(compilation),
+        cycles=_cycles(compilation),
     )
+
+
+def compiled_work(compilation: Compilation) -> dict[str, LayerWork]:
+    """What is done for each layer; nothing is known where kernels are whole groups."""
+    if isinstance(compilation.made, Placed):
+        return {}
+    return layer_work(compilation.made.program, compilation.chip, compilation.plan)
+
+
+def _main_bytes(compilation: Compilation) -> int:
+    """Of instructions, what they move; of kernels that are whole groups, what each reads and writes once at least."""
+    main, made = main_memory(compilation.chip), compilation.made
+    if isinstance(made, Placed):
+        return sum(_group_bytes(compilation.model.graph, group) for group in compilation.plan.groups if group.kernel)
+    moved = add_work(compiled_work(compilation).values()).moved_bytes
+    return sum(size for way, size in moved.items() if main in way.split("->"))
+
+
+def _group_bytes(graph: Graph, group: Group) -> int:
+    constants = {name for layer in group.layers for name in layer.inputs(graph) if graph.by_name[name].constant}
+    return sum(graph.by_name[name].size_bytes for name in (*group.inputs(graph), *constants, *group.outputs(graph)))
+
+
+def _cycles(compilation: Compilation) -> float | None:
+    made = compilation.made
+    if isinstance(made, Placed) or not isinstance(made.target, Timeable):
+        return None
+    return time_program(made.program, compilation.chip, made.target).cycles

@@ -15,10 +15,10 @@ from dsa_sched.frontend.network import OURS
 from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
 from dsa_sched.frontend.probes import Probe, probes_of
 from dsa_sched.frontend.refusals import Judge, Unsupported
-from dsa_sched.pipeline.driver import judge_of
+from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import UserError
-from partitioner.ir.target import PlanTarget
+from partitioner.ir.target import AcceptingTarget
 
 __all__ = ["GENERAL", "Support", "operator_support", "read_operators"]
 
@@ -55,7 +55,7 @@ def read_operators() -> tuple[str, ...]:
     return tuple(sorted({*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS}))
 
 
-def operator_support(chip: Chip, target: PlanTarget) -> Iterator[Support]:
+def operator_support(chip: Chip, target: AcceptingTarget) -> Iterator[Support]:
     """Every operator that the frontend reads, in alphabetical order."""
     judge = judge_of(chip, target)
     for op_type in read_operators():

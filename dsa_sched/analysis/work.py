@@ -2,7 +2,7 @@
 
     Program --by Instr.source, Plan--> {layer: LayerWork}
 
-The figures are the program's own, from its instructions; nothing is run.
+The figures are the program's own, from its instructions; nothing is run. Kernels that are whole groups have none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from partitioner.ir.plan import Plan
 
-__all__ = ["LayerWork", "add_work", "layer_work"]
+__all__ = ["NO_WORK", "LayerWork", "add_work", "layer_work"]
 
 MOVERS = ("transfer", "dma")
 Number = TypeVar("Number", int, float)
@@ -33,6 +33,10 @@ class LayerWork:
     cycles: Mapping[str, float]
     busiest_cycles: Mapping[str, float]
     moved_bytes: Mapping[str, int]
+
+
+NO_WORK = LayerWork({}, {}, {}, {})
+"""Of a layer of which no instructions are known."""
 
 
 def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]:

@@ -2,8 +2,10 @@
 
     Artifact --save--> DIR/{manifest.json, plan.txt, cluster0/program.elf, ...} --load--> Artifact --run--> outputs
 
-Whoever places the inputs at their addresses, runs each ELF to its `tohost` store and reads the outputs needs nothing
-but the manifest. Folders come from strangers too: file names, sizes and hashes are checked before anything is used.
+The manifest names the kind of execution that each program needs. Of an `elf`, whoever places the inputs at their
+addresses, runs it to its `tohost` store and reads the outputs needs nothing but the manifest; other kinds are named by
+the target that made them and run by it. Folders come from strangers too: file names, sizes and hashes are checked
+before anything is used.
 """
 
 from __future__ import annotations
@@ -20,17 +22,36 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from codegen.target import ClusterFiles
+from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
 from dsa_sched.io.atomic_write import real_path
 from hw_models.errors import ModelError, TargetError
 from hw_models.scratch import NEW, OLD, scratch_folder
 from partitioner.cost.micro_batching import pass_count
 
-__all__ = ["FORMAT", "GRAPH_FILE", "PLAN_FILE", "Artifact", "ChipId", "Manifest", "ProgramEntry", "TensorEntry"]
+__all__ = [
+    "FORMAT",
+    "GRAPH_FILE",
+    "MANIFEST",
+    "PLAN_FILE",
+    "Artifact",
+    "ChipId",
+    "ExecutionEntry",
+    "Manifest",
+    "ProgramEntry",
+    "TensorEntry",
+    "cluster_folder",
+    "file_entry",
+    "from_device",
+    "read_manifest",
+    "require_place",
+    "to_device",
+]
 
-FORMAT: Literal["dsa-sched-artifact/2"] = "dsa-sched-artifact/2"
+FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
+OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2")
+"""All their programs are executables, in a field `elf`; they are read as if they were of this format."""
 MANIFEST = "manifest.json"
 PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
@@ -75,8 +96,21 @@ class FileEntry(_Entry):
     sha256: str
 
 
+def cluster_folder(cluster: int) -> str:
+    """Where the files of a cluster lie in an artifact."""
+    return f"cluster{cluster}/"
+
+
+class ExecutionEntry(_Entry):
+    """How a program is executed: `elf` for machine code that `file` holds, else a kind that the target names; its
+    execution starts from `file`."""
+
+    kind: Annotated[str, Field(pattern=EXECUTION_KIND)]
+    file: str
+
+
 class ProgramEntry(_Entry):
-    """One executable and the cluster and cores that run it.
+    """What one cluster executes, and how many of its cores start (0 where the hardware places the work).
 
     It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
     `inputs` and `outputs` say where they lie there. It runs `passes` times, each time on as many rows as `inputs` have;
@@ -84,8 +118,8 @@ class ProgramEntry(_Entry):
     """
 
     cluster: int = Field(ge=0)
-    elf: str
-    cores: int = Field(ge=1)
+    execution: ExecutionEntry
+    cores: int = Field(ge=0)
     batch_start: int = Field(ge=0)
     batch: int = Field(ge=0)
     passes: int = Field(default=1, ge=1, lt=1 << 40)
@@ -93,6 +127,17 @@ class ProgramEntry(_Entry):
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     files: tuple[FileEntry, ...]
+
+    @model_validator(mode="after")
+    def _starts_cores(self) -> ProgramEntry:
+        if self.execution.kind == ELF and self.cores < 1:
+            raise ValueError("machine code needs a core or more")
+        return self
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie in the artifact."""
+        return cluster_folder(self.cluster)
 
     @property
     def batch_per_pass(self) -> int:
@@ -109,7 +154,7 @@ class ChipId(_Entry):
 class Manifest(_Entry):
     """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
 
-    format: Literal["dsa-sched-artifact/1", "dsa-sched-artifact/2"]
+    format: Literal["dsa-sched-artifact/3"]
     model: str
     model_sha256: str
     graph_hash: str
@@ -161,7 +206,8 @@ class Artifact:
         folder.mkdir()
         for program, files in zip(self.manifest.programs, self.clusters, strict=True):
             for entry, data in zip(program.files, files.files.values(), strict=True):
-                (folder / entry.path).parent.mkdir(exist_ok=True)
+                _require_inside(folder, entry)
+                (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / entry.path).write_bytes(data)
         for name, data in self.texts.items():
             (folder / name).write_bytes(data)
@@ -171,13 +217,14 @@ class Artifact:
     def load(folder: str | Path) -> Artifact:
         """Read a folder that `save` wrote. Raises TargetError for anything missing, changed or outside the folder."""
         root = Path(folder)
-        manifest = _read_manifest(root / MANIFEST)
+        manifest = read_manifest(root / MANIFEST)
         clusters = []
         for program in manifest.programs:
-            files = {Path(entry.path).name: _read_file(root, entry) for entry in program.files}
-            if Path(program.elf).name not in files:
-                raise TargetError(str(root), needs=f"the file {program.elf}", has="no such file in the manifest")
-            clusters.append(ClusterFiles(program.cores, Path(program.elf).name, files, program.cluster))
+            files = {_name(program, entry.path): _read_file(root, entry) for entry in program.files}
+            start = program.execution.file
+            if _name(program, start) not in files:
+                raise TargetError(str(root), needs=f"the file {start}", has="no such file in the manifest")
+            clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
         texts = {entry.path: _read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
 
@@ -240,6 +287,11 @@ class Artifact:
         return self.decode(done.memory, number)
 
 
+def _name(program: ProgramEntry, path: str) -> str:
+    """A file's name among those of its cluster: its path inside the cluster's folder."""
+    return path.removeprefix(program.folder) if path.startswith(program.folder) else Path(path).name
+
+
 def _filled(array: Array, rows: int) -> Array:
     """The array with rows of zeros behind it, `rows` in all."""
     missing = rows - len(array)
@@ -255,7 +307,7 @@ def require_place(folder: Path) -> None:
     )
     known: set[str] = set()
     if MANIFEST in files:
-        manifest = _read_manifest(folder / MANIFEST)
+        manifest = read_manifest(folder / MANIFEST)
         listed = (*manifest.files, *(entry for program in manifest.programs for entry in program.files))
         known = {MANIFEST, *(entry.path for entry in listed)}
     if other := sorted(files - known):
@@ -302,11 +354,12 @@ def file_entry(path: str, data: bytes) -> FileEntry:
     return FileEntry(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def _read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
+    """A manifest of this format or an older one, checked. Raises TargetError naming the file and what is wrong."""
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise TargetError(str(path), needs=f"at most {MAX_MANIFEST_BYTES} bytes", has=str(path.stat().st_size))
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        manifest = _validated(path.read_bytes())
     except OSError as error:
         raise TargetError(
             str(path),
@@ -330,6 +383,31 @@ def _read_manifest(path: Path) -> Manifest:
     if manifest.divided:
         _require_division(path, manifest)
     return manifest
+
+
+def _validated(data: bytes) -> Manifest:
+    """A manifest by its JSON; one of an older format is put into the words of this one. Raises ValidationError."""
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        of_format = (problem["input"] for problem in error.errors() if problem["loc"] == ("format",))
+        if next(of_format, None) not in OLDER_FORMATS:
+            raise
+        try:
+            read = json.loads(data)
+        except (ValueError, RecursionError):  # numbers of thousands of digits: no manifest either
+            raise error from None
+    programs = read.get("programs")
+    renewed = [_with_execution(program) for program in programs] if isinstance(programs, list) else programs
+    return Manifest.model_validate_json(json.dumps({**read, "format": FORMAT, "programs": renewed}))
+
+
+def _with_execution(program: object) -> object:
+    """A program of an older format, whose executable is in `elf`; what is not of its shape stays, to be refused."""
+    if not isinstance(program, dict) or "elf" not in program:
+        return program
+    rest = {name: value for name, value in program.items() if name != "elf"}
+    return {**rest, "execution": {"kind": ELF, "file": program["elf"]}}
 
 
 def _require_division(path: Path, manifest: Manifest) -> None:
@@ -357,14 +435,17 @@ def _require_division(path: Path, manifest: Manifest) -> None:
         raise TargetError(str(path), needs=f"programs for {manifest.batch} rows", has=str(start))
 
 
+def _require_inside(root: Path, entry: FileEntry) -> None:
+    """Raises TargetError for a path that leads out of the folder."""
+    if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
+        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
+
+
 def _read_file(root: Path, entry: FileEntry) -> bytes:
     """A file inside the folder, of the size and hash that the manifest says."""
     path = root / entry.path
-    if (
-        Path(entry.path).is_absolute()
-        or ".." in Path(entry.path).parts
-        or not path.resolve().is_relative_to(root.resolve())
-    ):
+    _require_inside(root, entry)
+    if not path.resolve().is_relative_to(root.resolve()):
         raise TargetError(str(root), needs="files inside the folder", has=entry.path)
     try:
         if path.stat().st_size != entry.bytes or entry.bytes > MAX_FILE_BYTES:

@@ -18,7 +18,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from codegen.target import ClusterFiles, Execution, find_target
+from codegen.target import ELF, ClusterFiles, Execution
+from codegen.target_registry import find_target
 from hw_models.errors import TargetError
 from hw_models.scratch import scratch_folder
 
@@ -40,7 +41,10 @@ def execute(
 ) -> Execution:
     """Run one program of an artifact. Raises TargetError when it cannot be run or fails."""
     files = artifact.clusters[program]
+    kind = artifact.manifest.programs[program].execution.kind
     if runner is not None:
+        if kind != ELF:
+            raise TargetError("--runner", needs="machine code, which a command can run", has=f"execution {kind}")
         return run_command(runner, files, loads, dumps)
     isa = artifact.manifest.chip.isa
     target = find_target(isa)
@@ -49,7 +53,7 @@ def execute(
             f"artifact for {artifact.manifest.chip.name}",
             needs=f"a target for {isa} to run it",
             has="none",
-            change="give --runner",
+            change="give --runner" if kind == ELF else "install the package that it was compiled with",
         )
     return target.run(files, loads, dumps, seed)
 

@@ -10,7 +10,7 @@ import click
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.driver import Compilation, CompileOptions
+    from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 
 __all__ = ["compile_command"]
 
@@ -67,7 +67,7 @@ def compile_command(
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
     from dsa_sched.pipeline.batches import compile_clusters
-    from dsa_sched.pipeline.driver import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
     from dsa_sched.report.progress import Steps
 
     if folder is not None:
@@ -96,9 +96,13 @@ def compile_command(
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
+    from codegen.generic import GenericTarget
+    from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
+    from dsa_sched.frontend.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
-    from dsa_sched.pipeline.driver import laid_out
+    from dsa_sched.pipeline.compilation import no_layout
+    from dsa_sched.pipeline.driver import PlannedKernels, laid_out
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
 
@@ -106,12 +110,15 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         described = load_chip(chip)
         if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
-            read = load_model(model, dict(options.shapes), options.batch)
+            target = find_target(described.isa) or GenericTarget(described.isa)
+            read = load_model(model, dict(options.shapes), options.batch, Judge(target.wants))
             text = str(read.graph)
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)
             read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
             if stage == "layout":
+                if isinstance(planned, PlannedKernels):
+                    raise no_layout(planned.context.target)
                 steps.say("laying out")
                 text = str(laid_out(planned.plan, planned.context))
     for warning in read.warnings:
@@ -129,8 +136,8 @@ def _text(done: Compilation, stage: str) -> str:
             return str(done.layout)
         case "program":
             return str(done.program)
-    # Assembly is whatever file for readers the target emitted beside its executable.
-    files = done.artifact.clusters[0].files
+    # Assembly is whatever file for readers the target emitted beside the executable of its program.
+    files = done.files.files if done.program.streams else {}
     return next((data.decode() for name, data in files.items() if name.endswith(".s")), "")
 
 
@@ -146,10 +153,9 @@ def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
     lines = []
     for part in parts:
         size = len(part.files.files[part.files.executable])
-        instructions = sum(len(stream.instrs) for stream in part.program.streams)
+        file = folder / part.entry(0).execution.file
         lines.append(
             f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, {_batch(part)}: "
-            f"{len(part.plan.steps)} steps, {instructions} instructions on {part.files.cores} cores, {size_text(size)} "
-            f"in {folder / part.entry(0).elf}"
+            f"{len(part.plan.steps)} steps, {part.size_text}, {size_text(size)} in {file}"
         )
     return "\n".join(lines)

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from dsa_sched.commands.files import read_bytes
-from hw_models.errors import TargetError
 
 __all__ = ["disasm"]
 
@@ -24,12 +23,9 @@ def disasm(file: Path) -> None:
     Labels are the symbols (in programs of this compiler `coreC.NNNN.OPERATOR`, where core C begins to work for an
     operator) and, as `.L` and the address, all else that branches and jumps lead to.
     """
-    from codegen.neuralscale.asm.disassembler import disassemble_elf
-    from codegen.neuralscale.asm.elf import ElfError, read_elf
+    from codegen.target import Disassembles
+    from dsa_sched.analysis.executable_target import executable_target
 
     data = read_bytes(file, "a program")
-    try:
-        elf = read_elf(data)
-    except ElfError as error:
-        raise TargetError(str(file), needs="a static executable for this chip", has=str(error)) from None
-    sys.stdout.writelines(f"{line}\n" for line in disassemble_elf(elf))
+    target, _ = executable_target(file, data, Disassembles)  # type: ignore[type-abstract]  # asked, not made
+    sys.stdout.writelines(f"{line}\n" for line in target.disassemble(data))

@@ -61,9 +61,11 @@ def explain(
     """
     from dsa_sched.analysis.explanation import explain_model
     from dsa_sched.analysis.group_detail import detail_of
+    from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
+    from dsa_sched.report.kernel_explain import print_kernels, write_kernels
     from dsa_sched.report.progress import Steps
 
     if json_file is not None:
@@ -71,6 +73,12 @@ def explain(
     with Steps() as steps:
         options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
+    if isinstance(explained, KernelExplanation):
+        shown = explained.of(group) if group is not None else explained
+        print_kernels(shown, full)
+        if json_file is not None:
+            write_kernels(shown, json_file)
+        return
     detail = detail_of(explained, group) if group is not None else None
     if detail is None:
         print_explanation(explained.explanation, explained.chip, full=full)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dsa_sched.commands.files import read_bytes
 from dsa_sched.commands.memory_ranges import DUMPS, LOADS, MemoryFile, MemoryRange
-from hw_models.errors import TargetError
+
+if TYPE_CHECKING:
+    from codegen.target import Simulates
 
 __all__ = ["iss"]
-
-ISA = "neuralscale-v1"
-"""The instruction set that the simulator knows."""
 
 
 @click.command(short_help="Run a program on the instruction-set simulator.")
@@ -74,49 +74,41 @@ def iss(
     A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler), and then there
     are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
     """
-    from codegen.neuralscale.simulator.iss import IssError, run_iss
+    from codegen.target import SimulatorRun
     from dsa_sched.io.atomic_write import require_file, require_folder
 
     if trace is not None:
         require_file(trace)
     if dumps:
         require_folder(dump_path, option="--dump-path")
-    cores, cluster = _place(program, cores, cluster)
-    try:
-        code = run_iss(
-            program,
-            cores,
-            tuple(item for given in loads for item in given),
-            tuple(item for given in dumps for item in given),
-            dump_path,
-            max_instructions,
-            trace,
-            poison,
-            seed,
-            cluster=cluster,
-        )
-    except IssError as error:
-        raise TargetError(str(error)) from None
-    context.exit(code)
+    target, cores, cluster = _place(program, cores, cluster)
+    run = SimulatorRun(
+        cores,
+        cluster,
+        tuple(item for given in loads for item in given),
+        tuple(item for given in dumps for item in given),
+        dump_path,
+        max_instructions,
+        trace,
+        poison,
+        seed,
+    )
+    context.exit(target.simulate(program, run))
 
 
-def _place(program: Path, cores: int | None, cluster: int | None) -> tuple[int, int]:
-    """Cores and cluster of the run: what is asked for, else what the program was compiled for, else core 0 alone.
+def _place(program: Path, cores: int | None, cluster: int | None) -> tuple[Simulates, int, int]:
+    """Target, cores and cluster of the run: what is asked for, else what the program was compiled for, else core 0.
 
     A program that runs elsewhere than it was compiled for gets a warning, one for another instruction set is refused.
     """
-    from codegen.neuralscale.asm.elf import ElfError, read_elf
-    from codegen.neuralscale.asm.elf_note import read_note
+    from codegen.target import Simulates
+    from dsa_sched.analysis.executable_target import executable_target
 
-    try:
-        made_for = read_note(read_elf(read_bytes(program, "a program")).note)
-    except ElfError as error:
-        raise TargetError(str(program), needs="a static executable for this chip", has=str(error)) from None
+    data = read_bytes(program, "a program")
+    target, made_for = executable_target(program, data, Simulates)  # type: ignore[type-abstract]  # asked, not made
     if made_for is None:
-        return cores or 1, cluster or 0
-    if made_for.isa != ISA:
-        raise TargetError(str(program), needs=f"machine code for {ISA}", has=f"{made_for.isa} for {made_for.chip}")
+        return target, cores or 1, cluster or 0
     cores, cluster = cores or made_for.cores, made_for.cluster if cluster is None else cluster
     for warning in made_for.elsewhere(cores, cluster):
         click.echo(f"dsa-sched: warning: {program}: {warning}", err=True)
-    return cores, cluster
+    return target, cores, cluster

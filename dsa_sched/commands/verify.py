@@ -12,7 +12,7 @@ import click
 from dsa_sched.commands.options import Shape, compile_options, runner_option, schedule_option
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 
@@ -82,7 +82,8 @@ def verify(
         outputs for two inputs, and a winner that rounding explains
       neither bound is below what rounding alone makes of the reference; where that hides what the inputs change,
         the report makes no statement about the logits
-      about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic
+      about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic, or within
+        the bound that its target gives
       every constant: in memory after the run what the file's initializers give
       at levels beyond O0, or with --schedule: all that is stored, bit for bit as at O0 without, where layers and
         samples are judged
@@ -90,7 +91,7 @@ def verify(
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.driver import CompileOptions
+    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report

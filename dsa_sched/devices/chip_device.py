@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from codegen.target import ENTRY_POINT_GROUP as TARGET_GROUP
+from codegen.target_registry import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, Compiled, Refused
 from dsa_sched.frontend.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.frontend.simplify import FLOATING
@@ -73,20 +73,24 @@ class ChipCluster:
 
     def compile(self, part: Part) -> Compiled:
         from dsa_sched.frontend import load_model
-        from dsa_sched.pipeline.driver import CompileOptions, compile_graph, target_of
+        from dsa_sched.frontend.refusals import Judge
+        from dsa_sched.pipeline.compilation import CompileOptions
+        from dsa_sched.pipeline.driver import compile_graph
+        from dsa_sched.pipeline.targets import target_of
 
         options = CompileOptions(self.level, schedule=True)
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
         try:
-            model = load_model(copy)
-            return ChipPart(part, compile_graph(model, self.chip, target_of(self.chip), options).artifact)
+            target = target_of(self.chip)
+            model = load_model(copy, judge=Judge(target.wants))
+            return ChipPart(part, compile_graph(model, self.chip, target, options).artifact)
         except UserError as error:
             raise Refused(str(error)) from error
 
     def profile(self, compiled: Compiled) -> int:
         from dsa_sched.analysis.artifact_timing import time_artifact
-        from dsa_sched.pipeline.driver import target_of
+        from dsa_sched.pipeline.targets import target_of
 
         assert isinstance(compiled, ChipPart)
         run = time_artifact(compiled.artifact, self.chip, target_of(self.chip), compiled.part.task)
@@ -104,11 +108,9 @@ def refusal(part: Part, chip: Chip) -> str | None:
 
     A chip without a code generator is asked nothing of its own: it may be one that is being designed.
     """
-    from codegen.generic import GenericTarget
-    from codegen.target import find_target
     from dsa_sched.frontend import load_model
     from dsa_sched.frontend.refusals import Unsupported
-    from dsa_sched.pipeline.driver import judge_of
+    from dsa_sched.pipeline.targets import judge_of, planning_target
 
     values = (*part.model.graph.input, *part.model.graph.output)
     if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:
@@ -116,7 +118,7 @@ def refusal(part: Part, chip: Chip) -> str | None:
     copy = onnx.ModelProto()
     copy.CopyFrom(part.model)
     try:
-        load_model(copy, judge=judge_of(chip, find_target(chip.isa) or GenericTarget(chip.isa)))
+        load_model(copy, judge=judge_of(chip, planning_target(chip)))
     except Unsupported as error:
         return "; ".join(map(str, error.refused))
     except ModelError as error:

@@ -1,4 +1,4 @@
-"""The graph: operators with device layouts and access maps, constants as fp16 in device order.
+"""The graph: operators with device layouts and access maps, constants in device order and in the types that are wanted.
 
     Operations (ONNX axes)  -->  Graph (device axes) + constants by content hash + warnings
 
@@ -27,10 +27,9 @@ from dsa_sched.frontend.operators import operations_of
 from dsa_sched.frontend.terms import Term
 from hw_models.errors import ModelError
 from partitioner.ir.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
+from partitioner.ir.wants import Wants
 
 __all__ = ["Built", "build_graph"]
-
-FP16_LARGEST = 65504.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,12 @@ class Built:
     terms: dict[str, Term]
 
 
-def build_graph(network: Network) -> Built:
-    """Raises RefusedNodes with every node that has no rule."""
-    operations = operations_of(network)
-    layouts = assign_layouts(operations.operations, network.inputs, operations.values, frozenset(operations.constants))
-    builder = _Builder(operations, layouts, frozenset(network.outputs))
+def build_graph(network: Network, wants: Wants) -> Built:
+    """The graph as a target wants it. Raises RefusedNodes with every node that has no rule."""
+    operations = operations_of(network, wants)
+    constants = frozenset(operations.constants)
+    layouts = assign_layouts(operations.operations, network.inputs, operations.values, constants, wants.feature_maps)
+    builder = _Builder(operations, layouts, frozenset(network.outputs), wants)
     for name in network.inputs:
         builder.declare(name)
     for name in dict.fromkeys(network.outputs):
@@ -63,12 +63,14 @@ def build_graph(network: Network) -> Built:
 
 def _precision(graph: Graph) -> tuple[str, ...]:
     """One warning for all values that are computed in a narrower type than anybody would expect."""
-    wide = [tensor.name for tensor in graph.tensors if tensor.source_dtype == "float64" and not tensor.constant]
+    computed = [tensor for tensor in graph.tensors if tensor.source_dtype == "float64" and not tensor.constant]
+    wide = [tensor.name for tensor in computed if tensor.dtype != "float64"]
     if not wide:
         return ()
+    dtypes = " and ".join(sorted({tensor.dtype for tensor in computed} - {"float64"}))
     named = ", ".join(wide[:3]) + (f" and {len(wide) - 3} more" if len(wide) > 3 else "")
     verb = "are" if len(wide) > 1 else "is"
-    return (f"{graph.name}: {named} {verb} float64 and computed in float16, the device's type",)
+    return (f"{graph.name}: {named} {verb} float64 and computed in {dtypes}, the device's type",)
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ class _Builder:
     source: Operations
     layouts: dict[str, Axes]
     graph_outputs: frozenset[str]
+    wants: Wants
     tensors: dict[str, Tensor] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -97,36 +100,47 @@ class _Builder:
         return self._declare(placed, value, placed.axes if comparable else ())
 
     def _declare(self, placed: Placed, value: Value, axes: Axes) -> Placed:
-        dtype, source_dtype = _dtypes(value)
-        self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, dtype, axes, source_dtype)
+        source = _file_dtype(value)
+        self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, self.wants.dtype(source), axes, source)
         return placed
 
     def constant_output(self, name: str) -> None:
         """A constant that the network gives out, in the order and type of the file. Called before any operator takes
         the name for an arrangement of its own. Raises ModelError for one that no device holds."""
         array = self.source.constants[name]
-        if not array.size or (array.dtype.kind not in "fV" and str(array.dtype) not in DTYPE_BYTES):
+        if not array.size or self.wants.dtype(str(array.dtype)) not in DTYPE_BYTES:
             raise ModelError(
                 f"output {name}",
                 needs=f"elements, of a floating-point type or of {', '.join(DTYPE_BYTES)}",
                 has=f"a constant of {array.dtype} {list(array.shape)}",
                 change="leave it out of the outputs: it is in the file already",
             )
-        self.plain_constant(name, f"output {name}")
+        self.plain_constant(name, f"output {name}", self.wants.dtype(str(array.dtype)))
         self.tensors[name] = replace(self.tensors[name], source_dtype=str(array.dtype))
 
+    def dtype(self, op: Operation) -> str:
+        """In which an operator computes, and so its constants of floating-point types are stored."""
+        return self.wants.dtype(_file_dtype(self.source.values[op.outputs[0]]))
+
     def constant(
-        self, name: str, layer: str, arrange: Callable[[Array], Array], axes: Axes, say: Callable[[Term], Term]
+        self,
+        name: str,
+        layer: str,
+        arrange: Callable[[Array], Array],
+        axes: Axes,
+        say: Callable[[Term], Term],
+        dtype: str,
     ) -> str:
-        """Store a constant as `arrange` puts it in device order, which `say` declares. Returns the tensor's name, which
-        is unique for each content."""
+        """Store a constant as `arrange` puts it in device order, which `say` declares; if it is of a floating-point
+        type, as `dtype`. Returns the tensor's name, which is unique for each content."""
         array = self.source.constants[name]
-        half, saturated = _on_device(array)
+        stored, saturated = _on_device(array, dtype)
         if saturated:
-            self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at 65504 in fp16")
-        if missing := int(np.isnan(half).sum()):
+            at = f"{np.finfo(dtype).max:g} in {dtype.replace('float', 'fp')}"
+            self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at {at}")
+        if missing := int(np.isnan(stored).sum()):
             self.warnings.append(f"{layer}: {missing} of {array.size} elements of {name} are not numbers (NaN)")
-        data = np.asarray(arrange(half), order="C")
+        data = np.asarray(arrange(stored), order="C")
         key = content_hash(data)
         unique, count = name, 1
         while unique in self.tensors and self.tensors[unique].constant != key:
@@ -138,11 +152,11 @@ class _Builder:
         self.terms.setdefault(unique, say(self.source.term(name)))
         return unique
 
-    def plain_constant(self, name: str, layer: str) -> Placed:
+    def plain_constant(self, name: str, layer: str, dtype: str) -> Placed:
         """A constant in the order of the file."""
         shape = tuple(self.source.constants[name].shape)
         axes = row_major(len(shape))
-        return Placed(self.constant(name, layer, lambda array: array, axes, lambda term: term), shape, axes)
+        return Placed(self.constant(name, layer, lambda array: array, axes, lambda term: term, dtype), shape, axes)
 
     def with_axes(self, node: str, name: str, axes: Axes) -> Placed:
         """The value in the layout wanted: itself, or the result of a transpose that is added here."""
@@ -222,7 +236,8 @@ class _Builder:
         weights, groups = self.source.constants[op.inputs[1]], op.integer("groups")
         axes = weight_axes(weights.ndim) if groups == 1 else ()
         said = partial(_weights_term, weights.shape, groups)
-        name = self.constant(op.inputs[1], op.name, lambda array: device_weights(array, groups), axes, said)
+        arrange = partial(device_weights, groups=groups)
+        name = self.constant(op.inputs[1], op.name, arrange, axes, said, self.dtype(op))
         operands = [x, Placed(name, weights.shape, axes)]
         operands += self._vectors(op, weights.shape[0])
         macs = prod(y.shape) * prod(weights.shape[1:])
@@ -238,13 +253,15 @@ class _Builder:
                 lambda array: np.broadcast_to(array.reshape(-1), (extent,)),
                 (0,),
                 lambda term: term.reshape(-1).broadcast(extent),
+                self.dtype(op),
             )
             result.append(Placed(stored, (extent,), (0,)))
         return result
 
     def _scale_shift(self, op: Operation) -> None:
         x = self.placed(op.inputs[0])
-        operands = [x, self.plain_constant(op.inputs[1], op.name), *self._vectors(op, x.shape[1])]
+        scale = self.plain_constant(op.inputs[1], op.name, self.dtype(op))
+        operands = [x, scale, *self._vectors(op, x.shape[1])]
         self.add(op, operands, (self.declare(op.outputs[0]),))
 
     def _matmul(self, op: Operation) -> None:
@@ -255,10 +272,11 @@ class _Builder:
                 continue
             order = self.row_orders.get(op.inputs[0]) if position == 1 else None
             if order is None:
-                operands.append(self.plain_constant(name, op.name))
+                operands.append(self.plain_constant(name, op.name, self.dtype(op)))
             else:
                 rows = tuple(order.tolist())
-                stored = self.constant(name, op.name, _rows(order), (), partial(Term.take, order=rows))
+                said = partial(Term.take, order=rows)
+                stored = self.constant(name, op.name, _rows(order), (), said, self.dtype(op))
                 operands.append(Placed(stored, self.source.constants[name].shape, (0, 1)))
         shape = self.source.values[op.outputs[0]].shape
         operands += self._vectors(op, shape[-1])
@@ -269,7 +287,7 @@ class _Builder:
         operands = []
         for name in op.inputs:
             if name in self.source.constants:
-                operands.append(self.plain_constant(name, op.name))
+                operands.append(self.plain_constant(name, op.name, self.dtype(op)))
             else:
                 operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
         self._add_row_major(op, operands, op.attributes, 0)
@@ -301,7 +319,8 @@ class _Builder:
                 shape = tuple(self.source.constants[name].shape)
                 padded = (1,) * (len(axes) - len(shape)) + shape
                 own = axes if len(shape) == len(axes) else ()
-                stored = self.constant(name, op.name, _spread(padded, axes), own, partial(_spread_term, padded, axes))
+                said = partial(_spread_term, padded, axes)
+                stored = self.constant(name, op.name, _spread(padded, axes), own, said, self.dtype(op))
                 operands.append(Placed(stored, padded, axes))
             else:
                 operands.append(self.placed(name))
@@ -383,22 +402,21 @@ def _device_attribute(item: tuple[str, Attribute], axes: Axes) -> tuple[str, Att
     return item
 
 
-def _dtypes(value: Value) -> tuple[str, str]:
-    """(device type, type in the file): every floating-point type is fp16 on the device."""
-    source = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.dtype)))
-    return ("float16" if "float" in source else source), source
+def _file_dtype(value: Value) -> str:
+    """Type in the file."""
+    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.dtype)))
 
 
-def _on_device(array: Array) -> tuple[Array, int]:
-    """(fp16 by rounding to nearest even, how many elements saturated: infinities stay); integers as they are."""
+def _on_device(array: Array, dtype: str) -> tuple[Array, int]:
+    """(`dtype` by rounding to nearest even, how many elements saturated: infinities stay); integers as they are."""
     if array.dtype.kind not in "fV":
         return array, 0
     with np.errstate(over="ignore"):
-        data = array.astype(np.float16)
+        data: npt.NDArray[np.floating] = array.astype(dtype)
     beyond = np.isinf(data) & ~np.isinf(array)
     saturated = int(np.count_nonzero(beyond))
     if saturated:
-        data[beyond] = np.copysign(np.float16(FP16_LARGEST), data[beyond])
+        data[beyond] = np.copysign(np.finfo(data.dtype).max, data[beyond])
     return data, saturated
 
 

@@ -24,12 +24,12 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
 
 
-def decompose(network: Network) -> Network:
-    """All nodes of the kinds in the table, as far as they can be expressed."""
+def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
-        rule = DECOMPOSED.get(node.op_type)
+        rule = None if node.op_type in whole else DECOMPOSED.get(node.op_type)
         chain = Chain(network, node)
         known = all(name in values or name in constants for name in (*node.inputs, *node.outputs[:1]) if name)
         if rule is None or not known or not rule(chain, node):

@@ -1,11 +1,11 @@
 """Layouts: which ONNX axis each device axis of a value holds.
 
-    feature maps of convolutions and pools      channels last    axes (0, 2, 3, 1)
+    feature maps of convolutions and pools      as wanted        axes (0, 2, 3, 1) for channels last
     values that a view shares with one          the order in which the view moves nothing
     everything else                             as in the file   axes (0, 1, 2, 3)
 
 Values that meet in an element-wise operator, a concatenation or another operator that does not care share one layout,
-so that a channels-last chain never has transposes inside; where layouts have to differ, `build.py` shows the transpose.
+so that a chain of feature maps has no transposes inside; where layouts have to differ, `build.py` shows the transpose.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from math import prod
 from dsa_sched.frontend.network import Value
 from dsa_sched.frontend.operation import Operation
 from partitioner.ir.regions import matching_runs
+from partitioner.ir.wants import AxisOrder
 
 __all__ = ["Axes", "assign_layouts", "channels_last", "keeps_order", "row_major", "view_axes"]
 
 Axes = tuple[int, ...]
 
-CHANNELS_LAST_KINDS = frozenset(["conv", "max_pool", "average_pool", "lrn", "scale_shift", "resize"])
-"""Operators along ONNX axis 1, or along all axes from 2 on: their feature maps are channels-last."""
+FEATURE_MAP_KINDS = frozenset(["conv", "max_pool", "average_pool", "lrn", "scale_shift", "resize"])
+"""Operators along ONNX axis 1, or along all axes from 2 on: the target says the order of their feature maps."""
 ROW_MAJOR_KINDS = frozenset(["matmul", "gather"])
 FREE_KINDS = frozenset(["view", "transpose"])
 """Their output may have another layout than their input. All kinds that are in none of these sets are agnostic."""
@@ -38,9 +39,14 @@ def row_major(rank: int) -> Axes:
 
 
 def assign_layouts(
-    operations: Sequence[Operation], inputs: Sequence[str], values: Mapping[str, Value], constants: frozenset[str]
+    operations: Sequence[Operation],
+    inputs: Sequence[str],
+    values: Mapping[str, Value],
+    constants: frozenset[str],
+    feature_maps: AxisOrder,
 ) -> dict[str, Axes]:
     """Axes of every computed value. Deterministic; one pass forward and back over views until nothing changes."""
+    order = channels_last if feature_maps == "channels_last" else row_major
     groups = _Groups()
     names = list(dict.fromkeys(chain(inputs, *(op.inputs + op.outputs for op in operations))))
     computed = [name for name in names if name not in constants]
@@ -53,9 +59,9 @@ def assign_layouts(
                 groups.unite(alike[0], name)
     layouts: dict[str, Axes] = {}
     for operation in operations:
-        if operation.kind in CHANNELS_LAST_KINDS:
+        if operation.kind in FEATURE_MAP_KINDS:
             for name in (operation.inputs[0], *operation.outputs):
-                layouts[groups.root(name)] = channels_last(len(values[name].shape))
+                layouts[groups.root(name)] = order(len(values[name].shape))
     _spread_over_views(operations, values, groups, layouts)
     return {name: layouts.get(groups.root(name), row_major(len(values[name].shape))) for name in computed}
 

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from codegen.generic import NEUTRAL
 from dsa_sched.frontend.build import Built, build_graph
 from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
 from dsa_sched.frontend.network import Network, Origin, Value
-from dsa_sched.frontend.operators import RefusedNodes
+from dsa_sched.frontend.operators import RefusedNodes, require_whole
 from dsa_sched.frontend.refusals import (
     Judge,
     RefusedNode,
@@ -34,6 +35,10 @@ from dsa_sched.frontend.terms import Term
 from dsa_sched.zoo import zoo_model, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
+from partitioner.ir.wants import Wants
+
+NOBODY = Judge(NEUTRAL)
+"""Where no target is asked."""
 
 __all__ = ["Model", "load_model", "load_network", "load_source"]
 
@@ -66,14 +71,16 @@ def load_model(
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
     taken over: its nodes get names, its inputs the shapes.
 
-    Raises ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that
-    the chip of `judge` cannot compute.
+    The graph is as the target of `judge` wants it; without one, as a target of which nothing is known. Raises
+    ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
+    of `judge` cannot compute. Raises TargetError for a target that wants what the frontend cannot give.
     """
+    judge = judge or NOBODY
     who, file = _open(source)
     if file.refused:
         refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
         raise _unsupported(who, file.model, refused, judge)
-    network = _simplified(file.model, shapes or {}, batch)
+    network = _simplified(file.model, shapes or {}, batch, judge.wants)
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
@@ -81,7 +88,7 @@ def load_model(
 
 
 def _rest_refused(
-    file: ModelFile, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge | None
+    file: ModelFile, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
 ) -> tuple[RefusedNode, ...]:
     """What is refused besides the nodes of unknown types. Empty where these leave nothing that can be judged."""
     model = onnx.ModelProto()
@@ -93,46 +100,43 @@ def _rest_refused(
         if rest is None:
             return ()
         checked = checked_model(rest, "the rest of the model")
-        return _judged(_simplified(checked.model, {}, None), file.model, judge)[1]
+        return _judged(_simplified(checked.model, {}, None, judge.wants), file.model, judge)[1]
     except ModelError:
         return ()  # a problem of its own, which shows when the first ones are solved
 
 
-def _judged(
-    network: Network, model: onnx.ModelProto, judge: Judge | None
-) -> tuple[Built | None, tuple[RefusedNode, ...]]:
+def _judged(network: Network, model: onnx.ModelProto, judge: Judge) -> tuple[Built | None, tuple[RefusedNode, ...]]:
     """The graph of what can be read, and all that frontend and chip refuse, by the nodes of `model`."""
     found: list[tuple[str, str, str]] = []
     values: Mapping[str, Value] = network.values
     built = None
     try:
-        built = build_graph(network)
+        built = build_graph(network, judge.wants)
     except RefusedNodes as error:
         of = {node.name: node.op_type for node in network.nodes}
         found += ((name, of[name], reason) for name, reason in error.reasons.items() if reason)
         values = error.values
         rest = network_without(network, frozenset(error.reasons))
         with suppress(ModelError):  # of the rest alone: what is refused already is to be told
-            built = build_graph(rest) if rest.nodes else None
-    if built is not None and judge is not None:
-        found += ((op.name, op.source or op.kind, why) for op, why in judge(built.graph, built.constants))
+            built = build_graph(rest, judge.wants) if rest.nodes else None
+    if built is not None and judge.refuses is not None:
+        refusals = judge.refuses(built.graph, built.constants)
+        found += ((op.name, op.source or op.kind, why) for op, why in refusals)
     return built, refused_nodes(model, values, found)
 
 
-def _unsupported(
-    who: str, model: onnx.ModelProto, refused: tuple[RefusedNode, ...], judge: Judge | None
-) -> Unsupported:
+def _unsupported(who: str, model: onnx.ModelProto, refused: tuple[RefusedNode, ...], judge: Judge) -> Unsupported:
     """In the order of the file. Other devices are worth a word where a chip was asked and all operators are ONNX's."""
     places = {proto.name: number for number, proto in enumerate(model.graph.node)}
     ordered = tuple(sorted(refused, key=lambda node: places.get(node.name, len(places))))
-    return Unsupported(who, ordered, place=judge is not None and all(node.standard for node in ordered))
+    return Unsupported(who, ordered, place=judge.refuses is not None and all(node.standard for node in ordered))
 
 
 def load_network(
     source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
 ) -> Network:
     """The simplified network alone, in ONNX axes, as the fusion oracle takes it. Raises ModelError."""
-    return _simplified(_known(source).model, shapes or {}, batch)
+    return _simplified(_known(source).model, shapes or {}, batch, NEUTRAL)
 
 
 def load_source(
@@ -145,8 +149,10 @@ def load_source(
     return model
 
 
-def _simplified(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Network:
-    return simplify(fold_constants(model, fix_shapes(model, shapes, batch)))
+def _simplified(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
+) -> Network:
+    return simplify(fold_constants(model, fix_shapes(model, shapes, batch)), require_whole(wants.whole))
 
 
 def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 
 from dsa_sched.frontend.network import Array, Network, Node, Value
 from dsa_sched.frontend.terms import Term, from_file
 from partitioner.ir.graph import Attribute
+from partitioner.ir.wants import Wants
 
 __all__ = ["Operation", "Operations", "Refusal", "Rule", "Writer"]
 
@@ -62,8 +64,14 @@ class Writer:
     network: Network
     constants: dict[str, Array]
     values: dict[str, Value]
+    wants: Wants
     operations: list[Operation] = field(default_factory=list)
     terms: dict[str, Term] = field(default_factory=dict)
+
+    def largest(self, name: str) -> float:
+        """The largest number of a value's type on the device."""
+        source = onnx.helper.tensor_dtype_to_np_dtype(self.values[name].dtype)
+        return float(np.finfo(self.wants.dtype(str(source))).max)
 
     def add(
         self,

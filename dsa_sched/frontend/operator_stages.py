@@ -60,6 +60,8 @@ def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Pla
             return (_resize(inputs[0], outputs[0]),)
         case "lrn":
             return _lrn(op, inputs[0], outputs[0])
+        case "layer_norm" | "rms_norm":
+            return (_lines(op, inputs, outputs[0]),)
     return _from_tensor_ir(op, inputs, outputs)
 
 
@@ -133,7 +135,7 @@ def _from_tensor_ir(op: Operation, inputs: Sequence[Placed], outputs: Sequence[P
         writes = _placed(op, stage.writes, tensors, inner, outputs[0].axes, names)
         domain = _domain(stage.domain, names, writes)
         stages.append(Stage(stage.name, domain, writes, tuple(reads)))
-    return _with_vectors(op, tuple(stages), inputs)
+    return _with_vectors(op, tuple(stages), inputs, outputs[0].axes)
 
 
 def _inner_names(stages: Sequence[Stage]) -> dict[str, str]:
@@ -224,13 +226,14 @@ def _weight_indices(indices: tuple[Index, ...], groups: int, shape: tuple[int, .
     return (Grouped(output.terms[0][0], per_group, 1), *kernel, channel, Full())
 
 
-def _with_vectors(op: Operation, stages: tuple[Stage, ...], inputs: Sequence[Placed]) -> tuple[Stage, ...]:
-    """Bias of conv and matmul, shift of scale_shift: one more read of the last stage, along its last written axis."""
+def _with_vectors(op: Operation, stages: tuple[Stage, ...], inputs: Sequence[Placed], axes: Axes) -> tuple[Stage, ...]:
+    """Bias of conv and matmul, shift of scale_shift: one more read of the last stage, along the channels."""
     vectors = inputs[2:] if op.kind in ("conv", "matmul", "scale_shift") else ()
     if not vectors:
         return stages
     last = stages[-1]
-    along = last.writes.indices[-1:]
+    channels = -1 if op.kind == "matmul" else axes.index(1)
+    along = (last.writes.indices[channels],)
     reads = (*last.reads, *(Access(vector.name, along) for vector in vectors))
     return (*stages[:-1], Stage(last.name, last.domain, last.writes, reads))
 
@@ -285,11 +288,28 @@ def _lrn(op: Operation, source: Placed, result: Placed) -> tuple[Stage, Stage]:
     size = op.integer("size")
     domain, writes = _plain(result)
     window = Axis("k", size, reduce=True)
-    *outer, _ = writes.indices
-    channel = domain[-1].name
-    shifted = Linear(((channel, 1), (window.name, 1)), -((size - 1) // 2))
+    channels = result.axes.index(1)
+    shifted = Linear(((domain[channels].name, 1), (window.name, 1)), -((size - 1) // 2))
+    read = (*writes.indices[:channels], shifted, *writes.indices[channels + 1 :])
     sums = Access(f"{INNER}square_sum", writes.indices)
     return (
-        Stage("square_sum", (*domain, window), sums, (Access(source.name, (*outer, shifted)),)),
+        Stage("square_sum", (*domain, window), sums, (Access(source.name, read),)),
         Stage("lrn", domain, writes, (Access(source.name, writes.indices), sums)),
     )
+
+
+def _lines(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+    """Whole lines of the first operand along `axes`; the others as they meet the result, aligned at the last axis."""
+    source, *vectors = inputs
+    domain, writes = _plain(result)
+    axes = op.ints("axes")
+    read = tuple(Full() if axis in axes else index for axis, index in zip(source.axes, writes.indices, strict=True))
+    reads = [Access(source.name, read)]
+    for vector in vectors:
+        ahead = len(result.shape) - len(vector.shape)
+        indices = (
+            writes.indices[result.axes.index(axis + ahead)] if vector.shape[axis] > 1 else Linear()
+            for axis in vector.axes
+        )
+        reads.append(Access(vector.name, tuple(indices)))
+    return Stage(op.kind, domain, writes, tuple(reads))

@@ -17,15 +17,17 @@ import onnx
 
 from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
 from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
-from dsa_sched.frontend.network import NEAREST, POWER, SCALE_SHIFT, Network, Node, Value
+from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.refusals import RefusedNode
 from dsa_sched.frontend.scalars import give_axes
 from dsa_sched.frontend.shapes import known_values, shape_text
 from dsa_sched.frontend.simplify import FLOATING
-from hw_models.errors import ModelError
+from dsa_sched.frontend.whole import WHOLE
+from hw_models.errors import ModelError, TargetError
+from partitioner.ir.wants import Wants
 
-__all__ = ["OPERATORS", "RefusedNodes", "operations_of", "operator_names", "rule_of", "unknown_nodes"]
+__all__ = ["OPERATORS", "RefusedNodes", "operations_of", "operator_names", "require_whole", "rule_of", "unknown_nodes"]
 
 ENTRY_POINT_GROUP = "dsa_sched.operators"
 
@@ -56,16 +58,25 @@ def _loaded(point: EntryPoint) -> Rule:
         ) from error
 
 
-def operations_of(network: Network) -> Operations:
+def require_whole(names: frozenset[str]) -> frozenset[str]:
+    """The names, of operators that can stay whole. Raises TargetError naming those that cannot."""
+    possible = {*WHOLE, *OPERATORS} - {*OURS}
+    if unknown := sorted(names - possible):
+        needs = f"operators that can stay whole, which are {', '.join(sorted(possible))}"
+        raise TargetError("a target's wants", needs=needs, has=", ".join(unknown))
+    return names
+
+
+def operations_of(network: Network, wants: Wants) -> Operations:
     """Every node through its rule. Raises RefusedNodes with all refusals."""
     values = dict(network.values)
     for name, array in network.constants.items():
         values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
-    writer = Writer(network, dict(network.constants), values, terms=dict(network.terms))
+    writer = Writer(network, dict(network.constants), values, wants, terms=dict(network.terms))
     reasons: dict[str, str] = {}
     for node in network.nodes:
         try:
-            rule = rule_of(node.op_type)
+            rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
             if rule is None:
                 raise Refusal(_unwritten(node.op_type))
             _require_computable(writer, node)

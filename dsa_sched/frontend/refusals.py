@@ -18,11 +18,22 @@ from dsa_sched.frontend.network import Array, Network, Value
 from dsa_sched.frontend.shapes import initializer_names, shape_text
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
+from partitioner.ir.wants import Wants
 
-__all__ = ["Judge", "RefusedNode", "Unsupported", "model_without", "network_without", "refused_nodes"]
+__all__ = ["Judge", "RefusedNode", "Refuses", "Unsupported", "model_without", "network_without", "refused_nodes"]
 
-Judge = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
+Refuses = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
 """The operators of a graph that a chip cannot compute, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What the frontend asks of a target: how it wants the graph, and what of it its chip cannot compute; None where
+    that is not to be told."""
+
+    wants: Wants
+    refuses: Refuses | None = None
+
 
 PLACE = "`dsa-sched place MODEL --scenario FILE` gives such layers to other devices (docs/placement.md)"
 

@@ -19,7 +19,6 @@ __all__ = [
     "unary",
 ]
 
-FP16_LARGEST = 65504.0
 UNARY_KINDS = {
     "Relu": "relu",
     "Sigmoid": "sigmoid",
@@ -50,9 +49,10 @@ def hard_sigmoid(writer: Writer, node: Node) -> None:
 
 
 def clip(writer: Writer, node: Node) -> None:
-    low = writer.scalar(node, 1, "the lower bound", node.number("min", -FP16_LARGEST))
-    high = writer.scalar(node, 2, "the upper bound", node.number("max", FP16_LARGEST))
-    writer.add(node, "clip", {"min": max(low, -FP16_LARGEST), "max": min(high, FP16_LARGEST)})
+    largest = writer.largest(node.outputs[0])
+    low = writer.scalar(node, 1, "the lower bound", node.number("min", -largest))
+    high = writer.scalar(node, 2, "the upper bound", node.number("max", largest))
+    writer.add(node, "clip", {"min": max(low, -largest), "max": min(high, largest)})
 
 
 def binary(writer: Writer, node: Node) -> None:

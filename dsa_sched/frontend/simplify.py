@@ -28,8 +28,9 @@ __all__ = ["PASSES", "simplify"]
 Floats = npt.NDArray[np.float64]
 
 
-def simplify(network: Network) -> Network:
-    """All passes in order."""
+def simplify(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """All passes in order, after operators are taken apart that a target does not want `whole`."""
+    network = decompose(network, whole).pruned()
     for apply in PASSES:
         network = apply(network).pruned()
     return network
@@ -96,7 +97,7 @@ def _is_no_op(network: Network, node: Node) -> bool:
 
 
 FLOATING = (1, 10, 11, 16)
-"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16: all become fp16 on the device."""
+"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
 
 
 def _renamed(node: Node, old: str, new: str) -> Node:
@@ -332,7 +333,6 @@ def unify_reshapes(network: Network) -> Network:
 
 
 PASSES: tuple[Callable[[Network], Network], ...] = (
-    decompose,
     split_many_operands,
     drop_empty_pieces,
     drop_no_ops,

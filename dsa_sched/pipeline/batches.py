@@ -12,20 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from codegen.generic import generic_target
-from codegen.target import Target, find_target
+from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.refusals import Judge
-from dsa_sched.pipeline.driver import (
-    Compilation,
-    CompileOptions,
-    Planned,
-    compile_model,
-    compile_plan,
-    judge_of,
-    plan_model,
-    target_of,
-)
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.driver import Planned, PlannedKernels, compile_model, compile_plan, plan_model
+from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_tiles, target_of
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
@@ -67,14 +59,16 @@ def compile_clusters(
     if options.batch is None or (clusters == 1 and per_pass is None):
         return (compile_model(source, described, options, progress),)
     target = target_of(described)
+    require_able(options, target)
     if per_pass == "auto":
-        return _compile_chosen(_Search(source, described, target, options, shares, progress))
+        tiled = require_tiles(target, "--per-pass auto")
+        return _compile_chosen(_Search(source, described, tiled, options, shares, progress))
     batch = per_pass or shares[0]
     _require_apart(source, options, batch, shares, judge_of(described, target), progress)
     sizes = shares if per_pass is None or pass_count(shares[0], batch) == 1 else (batch,) * clusters
     by_size = {n: compile_model(source, described, replace(options, batch=n), progress) for n in sorted(set(sizes))}
     return tuple(
-        replace(by_size[size], program=replace(by_size[size].program, cluster=cluster), items=share)
+        by_size[size].on_cluster(cluster, share)
         for cluster, (size, share) in enumerate(zip(sizes, shares, strict=True))
     )
 
@@ -86,12 +80,13 @@ def plan_clusters(
     options: CompileOptions,
     progress: Progress = lambda _step: None,
     per_pass: PerPass = None,
-) -> Planned[PlanTarget]:
+) -> Planned[PlanTarget] | PlannedKernels:
     """The plan of one pass on the cluster with the largest share. A chip without a code generator will do."""
     shares = _shares(chip, clusters, options, per_pass)
-    target = find_target(chip.isa) or generic_target(chip)
+    target = planning_target(chip)
     if per_pass == "auto":
-        search: _Search[PlanTarget] = _Search(source, chip, target, options, shares, progress)
+        tiled: PlanTarget = require_tiles(target, "--per-pass auto")
+        search = _Search(source, chip, tiled, options, shares, progress)
         return search.planned(search.choose())
     batch = options.batch and (per_pass or shares[0])
     if batch is not None:
@@ -220,7 +215,7 @@ class _Search(Generic[TargetT]):
         return make_plan(ctx, level, self.options.spill if level == self.options.level else NO_SPILLS)
 
 
-def _compile_chosen(search: _Search[Target]) -> tuple[Compilation, ...]:
+def _compile_chosen(search: _Search[TileTarget]) -> tuple[Compilation, ...]:
     """The best candidate that becomes machine code: what cannot be lowered or emitted gives way to the next one."""
     while True:
         batching = search.choose()
@@ -239,7 +234,7 @@ def _compile_chosen(search: _Search[Target]) -> tuple[Compilation, ...]:
             search.refuse(batch, error)
             continue
         rest = [
-            replace(made[size], program=replace(made[size].program, cluster=cluster), items=share)
+            made[size].on_cluster(cluster, share)
             for cluster, (size, share) in enumerate(zip(sizes, shares, strict=True))
         ]
         return (first, *rest[1:])

@@ -1,6 +1,9 @@
 """The driver: one function a step, from a model file to an artifact.
 
-    load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
+    target whose kernels are tiles of in-order cores (TileTarget)
+        load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
+    target whose kernels are whole groups of layers (GroupTarget)
+        load_model -> Graph -> make_kernel_plan -> Plan -> place_group_tensors -> TensorPlaces -> emit_plan -> Artifact
 
 Every stage behind the frontend is given the context of the compilation and is verified as it ends. Equal input gives
 equal bytes.
@@ -10,78 +13,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from codegen.generic import generic_target
-from codegen.target import ENTRY_POINT_GROUP, ClusterFiles, Target, find_target, target_members, target_names
-from dsa_sched.artifact.format import (
-    FORMAT,
-    GRAPH_FILE,
-    PLAN_FILE,
-    Artifact,
-    ChipId,
-    Manifest,
-    ProgramEntry,
-    TensorEntry,
-    file_entry,
-)
+from codegen.target import GroupTarget, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, target_of
 from hw_models.chip import Chip
-from hw_models.errors import ModelError, TargetError
+from hw_models.errors import ModelError
 from hw_models.loading import load_chip
+from isched.hazards.verify_places import verify_places
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_layout
-from isched.program.program import Placement, Program
+from isched.lowering.main_memory_allocation import place_group_tensors
+from isched.program.program import Program
+from isched.program.target import Timeable
 from isched.scheduling.schedule import scheduled_lowering
-from partitioner.context.plan_context import Context, PlanContext
-from partitioner.cost.micro_batching import pass_count
+from partitioner.context.plan_context import Context, GraphContext, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
-from partitioner.memory.spilling import NO_SPILLS
-from partitioner.planners.registry import LEVELS, make_plan, unsupported_ops
+from partitioner.planners.registry import LEVELS, make_kernel_plan, make_plan, require_level
 from partitioner.verification.verify_layout import verify_layout
 
-__all__ = [
-    "Compilation",
-    "CompileOptions",
-    "Planned",
-    "compile_graph",
-    "compile_model",
-    "compile_plan",
-    "gather_artifact",
-    "judge_of",
-    "laid_out",
-    "plan_model",
-    "target_of",
-]
+__all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "laid_out", "plan_model"]
 
-SAVED_AS = {"bfloat16": "float32"}
-"""Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
+Progress = Callable[[str], None]
+DEFAULTS = CompileOptions()
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
-
-VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
-    own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
-    the same time (see `isched.scheduling.schedule`); with `keep_values` nothing in the main memory is overwritten once
-    it is written; `spill` names the policy by which values of a group that find no room on the cores leave them."""
-
-    level: str = "O0"
-    batch: int | None = None
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    isolated: bool = False
-    schedule: bool = False
-    keep_values: bool = False
-    spill: str = NO_SPILLS
+TiledT = TypeVar("TiledT", bound=PlanTarget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,162 +55,44 @@ class Planned(Generic[TargetT]):
     plan: Plan
 
 
-@dataclass(frozen=True)
-class Compilation:
-    """Everything that compiling made, stage by stage. `items` are the rows of the batch that the program works off, in
-    passes of the plan's batch; None for one pass."""
+@dataclass(frozen=True, slots=True)
+class PlannedKernels:
+    """The same where kernels are whole groups: what comes before placing."""
 
     model: Model
-    chip: Chip
-    target: Target
-    options: CompileOptions
+    context: GraphContext[GroupTarget]
     plan: Plan
-    layout: Layout
-    program: Program
-    items: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows of the batch that the program works off, in all passes."""
-        return self.plan.batch_per_cluster if self.items is None else self.items
-
-    @property
-    def passes(self) -> int:
-        return pass_count(self.rows, self.plan.batch_per_cluster)
-
-    @cached_property
-    def artifact(self) -> Artifact:
-        """The files. Raises DoesNotFit when the code overflows its space."""
-        return gather_artifact((self,))
-
-    @cached_property
-    @uncollected()
-    def files(self) -> ClusterFiles:
-        """What emission made of the program."""
-        return self.target.emit(self.program, self.model.graph, self.model.constants, self.chip)
-
-    @cached_property
-    def tensors(self) -> dict[str, TensorEntry]:
-        """Where every tensor lies."""
-        return {placement.tensor: self._tensor(placement) for placement in self.program.placements}
-
-    def entry(self, batch_start: int) -> ProgramEntry:
-        """The program in a manifest, computing the rows from `batch_start` on."""
-        graph, folder = self.model.graph, f"cluster{self.program.cluster}"
-        return ProgramEntry(
-            cluster=self.program.cluster,
-            elf=f"{folder}/{self.files.executable}",
-            cores=self.files.cores,
-            batch_start=batch_start,
-            batch=self.rows,
-            passes=self.passes,
-            inputs=tuple(self.tensors[name] for name in graph.inputs),
-            outputs=tuple(self.tensors[name] for name in graph.outputs),
-            files=tuple(file_entry(f"{folder}/{name}", data) for name, data in self.files.files.items()),
-        )
-
-    def _tensor(self, placement: Placement) -> TensorEntry:
-        tensor = self.model.graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
-        # A value that is no permutation of an ONNX tensor (axes unknown) is described as it lies.
-        layout = tensor.axes or tuple(range(len(tensor.shape)))
-        shape = tensor.source_shape if tensor.axes else tensor.shape
-        # Kinds and dtypes are texts in graph and program; the manifest refuses any that it does not list.
-        return TensorEntry(
-            name=placement.tensor,
-            kind=placement.kind,  # type: ignore[arg-type]
-            shape=shape,
-            dtype=SAVED_AS.get(tensor.source_dtype, tensor.source_dtype),  # type: ignore[arg-type]
-            layout=layout,
-            device_dtype=tensor.dtype,  # type: ignore[arg-type]
-            address=self.target.address(placement.memory, placement.offset_bytes),
-            bytes=placement.size_bytes,
-        )
-
-
-def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
-    """One artifact of the programs of several clusters, which take the rows of the batch one after the other."""
-    first, programs, start = parts[0], [], 0
-    for part in parts:
-        programs.append(part.entry(start))
-        start += part.rows
-    texts = {PLAN_FILE: str(first.plan).encode(), GRAPH_FILE: str(first.model.graph).encode()}
-    manifest = Manifest(
-        format=FORMAT,
-        model=first.model.graph.name,
-        model_sha256=first.model.sha256,
-        graph_hash=first.model.graph.hash,
-        level=first.options.level,
-        batch=start,
-        chip=ChipId(name=first.chip.name, isa=first.chip.isa, hash=first.chip.hash),
-        versions={name: version(name) for name in VERSIONED},
-        programs=tuple(programs),
-        inputs=programs[0].inputs,
-        outputs=programs[0].outputs,
-        tensors=tuple(first.tensors.values()),
-        files=tuple(file_entry(name, data) for name, data in texts.items()),
-    )
-    return Artifact(manifest, tuple(part.files for part in parts), texts)
-
-
-def target_of(chip: Chip) -> Target:
-    """The chip's code generator. Raises TargetError saying which instruction sets have one and how to add one."""
-    target = find_target(chip.isa)
-    if target is None:
-        works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
-        raise TargetError(
-            f"chip {chip.name}",
-            needs=f"a code generator for {chip.isa}",
-            has=", ".join(target_names()),
-            change=(
-                f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
-                f"object with {', '.join(target_members())}; {works} without one"
-            ),
-        )
-    if problems := target.unsuited(chip):
-        raise TargetError(f"chip {chip.name}", needs=f"what {chip.isa} has", has="\n  ".join(("", *problems)).strip())
-    return target
-
-
-def judge_of(chip: Chip, target: PlanTarget) -> Judge:
-    """What `load_model` asks about a graph, so that what the chip cannot compute and what the frontend cannot read are
-    told together."""
-    return lambda graph, constants: unsupported_ops(graph, constants, chip, target)
 
 
 def plan_model(
     source: str | Path,
     chip: str | Path | Chip,
-    options: CompileOptions = CompileOptions(),
-    progress: Callable[[str], None] = lambda _step: None,
-) -> Planned[PlanTarget]:
+    options: CompileOptions = DEFAULTS,
+    progress: Progress = lambda _step: None,
+) -> Planned[PlanTarget] | PlannedKernels:
     """The first two steps alone. An array of cores without a code generator is planned by its costs and may lack
     nothing else.
 
-    Raises ModelError, ChipError, or TargetError for a chip of another kind without a code generator.
+    Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a chip of another kind without a code
+    generator and for a code generator that lacks members.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    target = planning_target(described)
+    require_level(target, options.level, options.spill)
     progress("reading the model")
-    target = find_target(described.isa) or generic_target(described)
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
-    ctx: Context[PlanTarget] = Context(model.graph, model.constants, described, target)
-    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
-
-
-def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
-    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
-    PlanError."""
-    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
-    verify_layout(layout, plan, ctx)
-    return layout
+    if isinstance(target, GroupTarget):
+        return plan_kernels(model, described, target, options)
+    return plan_tiles(model, described, target, options)
 
 
 @uncollected()
 def compile_model(
     source: str | Path,
     chip: str | Path | Chip,
-    options: CompileOptions = CompileOptions(),
-    progress: Callable[[str], None] = lambda _step: None,
+    options: CompileOptions = DEFAULTS,
+    progress: Progress = lambda _step: None,
 ) -> Compilation:
     """Compile an ONNX file or a network of the zoo for a chip (a name or a chip file).
 
@@ -258,6 +102,7 @@ def compile_model(
         raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=options.level)
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)
+    require_able(options, target)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     return compile_graph(model, described, target, options, progress)
@@ -269,19 +114,53 @@ def compile_graph(
     chip: Chip,
     target: Target,
     options: CompileOptions,
-    progress: Callable[[str], None] = lambda _step: None,
+    progress: Progress = lambda _step: None,
 ) -> Compilation:
-    """The steps after the frontend, for callers that load a model once and compile it more than once."""
-    ctx = Context(model.graph, model.constants, chip, target)
+    """The steps after the frontend, for callers that load a model once and compile it more than once. Raises as
+    `compile_model` does."""
+    require_able(options, target)
     progress("partitioning")
-    return compile_plan(Planned(model, ctx, make_plan(ctx, options.level, options.spill)), options, progress)
+    if isinstance(target, GroupTarget):
+        return compile_plan(plan_kernels(model, chip, target, options), options, progress)
+    return compile_plan(plan_tiles(model, chip, target, options), options, progress)
 
 
 @uncollected()
 def compile_plan(
-    planned: Planned[Target], options: CompileOptions, progress: Callable[[str], None] = lambda _step: None
+    planned: Planned[TileTarget] | PlannedKernels, options: CompileOptions, progress: Progress = lambda _step: None
 ) -> Compilation:
-    """The steps after partitioning, for callers that choose among plans."""
+    """The steps after partitioning, for callers that choose among plans. Raises TargetError, PlanError or
+    DoesNotFit."""
+    require_able(options, planned.context.target)
+    if isinstance(planned, PlannedKernels):
+        made: Lowered | Placed = place(planned, options, progress)
+    else:
+        made = lower(planned, options, progress)
+    return Compilation(planned.model, planned.context.chip, options, planned.plan, made)
+
+
+def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
+    """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
+    ctx = Context(model.graph, model.constants, chip, target)
+    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
+
+
+def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: CompileOptions) -> PlannedKernels:
+    """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit."""
+    ctx = GraphContext(model.graph, model.constants, chip, target)
+    return PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill))
+
+
+def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
+    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
+    PlanError."""
+    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+    verify_layout(layout, plan, ctx)
+    return layout
+
+
+def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
+    """Plan -> Layout -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
     plan, ctx = planned.plan, planned.context
     chip, target = ctx.chip, ctx.target
 
@@ -295,7 +174,21 @@ def compile_plan(
             progress("scheduling")
         return found
 
-    program, ahead = scheduled_lowering(lowered, chip, target) if options.schedule else (lowered(False), False)
+    if options.schedule and isinstance(target, Timeable):
+        program, ahead = scheduled_lowering(lowered, chip, target)
+    else:
+        program, ahead = lowered(ahead=False), False
     progress("verifying the program")
     verify_program(program, chip)
-    return Compilation(planned.model, chip, target, options, plan, layouts[ahead], program)
+    return Lowered(target, layouts[ahead], program)
+
+
+def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:
+    """Plan -> TensorPlaces, verified: what lies between the kernels. Raises DoesNotFit where the main memory cannot
+    hold it."""
+    progress("placing tensors")
+    plan, ctx, kept = planned.plan, planned.context, options.keep_values or options.isolated
+    found = place_group_tensors(ctx, ctx.target.data_base_bytes, plan, kept, options.isolated)
+    progress("verifying the places")
+    verify_places(plan, ctx.graph, found)
+    return Placed(ctx.target, TensorPlaces(found))

@@ -73,7 +73,7 @@ def plot_title(run: RunTime, program: TimedProgram) -> str:
     name = run.name
     if run.artifact is not None:
         manifest = run.artifact.manifest
-        entry = next(entry for entry in manifest.programs if entry.elf == program.elf)
+        entry = next(entry for entry in manifest.programs if entry.execution.file == program.elf)
         name = f"{manifest.model}, {manifest.level}, {entry.batch_per_pass} items"
     return f"Live bytes: {name}, on cluster {program.cluster} of the {run.chip}"
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from dsa_sched.analysis.work import LayerWork
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
 from dsa_sched.verification.tolerances import LogitsResult
-from dsa_sched.verification.verdict import ConstantsResult, LayerResult, LevelResult, VerifyReport
+from dsa_sched.verification.verdict import BoundedLevelResult, ConstantsResult, LayerResult, LevelResult, VerifyReport
 from hw_models.errors import size_text
 
 __all__ = ["print_report"]
@@ -46,7 +46,8 @@ def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...
         table.add_column(f"{engine}\ncycles", justify="right")
     for way in ways:
         table.add_column(f"{way}\nKiB", justify="right")
-    for heading in ("error\nalone", "error\nin network", "bit-exact\nsamples"):
+    judged = "bit-exact" if report.exact else "in bound"
+    for heading in ("error\nalone", "error\nin network", f"{judged}\nsamples"):
         table.add_column(heading, justify="right")
     for layer in report.layers:
         table.add_row(Text(layer.name), "+".join(layer.operators), *_work(layer.work, engines, ways), *_errors(layer))
@@ -76,6 +77,18 @@ def _errors(layer: LayerResult) -> tuple[Text, ...]:
         Text(_error(layer.whole_error)),
         _mark(exact, not layer.samples_wrong),
     )
+
+
+def _instructions(report: VerifyReport) -> list[str]:
+    """What instructions do; kernels that are whole groups have none."""
+    cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
+    moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
+    instructions = sum(report.total.instructions.values())
+    return [
+        f"cycles of the busiest cores: {', '.join(cycles)}",
+        f"moved: {', '.join(moved)}",
+        f"program: {size_text(report.program_bytes)}, {instructions:,} instructions",
+    ]
 
 
 def _worst(report: VerifyReport) -> str:
@@ -111,12 +124,7 @@ def _facts(report: VerifyReport) -> list[str]:
     lines += [_logits(result) for result in report.logits]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
     lines.append(_against_file(report.against_file))
-    cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
-    lines.append(f"cycles of the busiest cores: {', '.join(cycles)}")
-    moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
-    lines.append(f"moved: {', '.join(moved)}")
-    instructions = sum(report.total.instructions.values())
-    lines.append(f"program: {size_text(report.program_bytes)}, {instructions:,} instructions")
+    lines += _instructions(report) if report.total.instructions else [f"code: {size_text(report.program_bytes)}"]
     lines.append("seconds: " + ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.seconds))
     return lines
 
@@ -169,11 +177,18 @@ def _against_file(result: ConstantsResult) -> str:
     return line
 
 
-def _levels(result: LevelResult) -> str:
+def _levels(result: LevelResult | BoundedLevelResult) -> str:
     values, outputs = (
         f"{count} {word}" + "s" * (count != 1) for count, word in ((result.values, "value"), (result.outputs, "output"))
     )
     stay = "stays" if result.values == 1 else "stay"
+    if isinstance(result, BoundedLevelResult):
+        within = f"{len(result.wrong)} of them not within" if result.wrong else "within"
+        return (
+            f"level {result.level}: {values} ({outputs}), {size_text(result.bytes)}, {stay} in the main memory, "
+            f"{within} the target's bound in {result.samples:,} samples; errors and samples of layers are those of the "
+            "run at level O0"
+        )
     equal = f"{len({name for name, *_ in result.different})} of them not as" if result.different else "bit for bit as"
     return (
         f"level {result.level}: {values} ({outputs}), {size_text(result.bytes)}, {stay} in the main memory, "

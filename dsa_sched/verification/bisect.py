@@ -23,7 +23,8 @@ from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import require_folder, write_whole
 from dsa_sched.io.npz import write_arrays
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference

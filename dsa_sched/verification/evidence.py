@@ -1,26 +1,23 @@
 """Evidence for a verdict: which values of a run can be compared, with what, and the comparisons themselves.
 
-manifest + memory after a run + reference values  -->  errors, samples bit for bit, changed constants
+manifest + memory after a run + reference values  -->  errors, changed constants, levels bit for bit
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.artifact.format import from_device, to_device
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import Compilation
-from dsa_sched.verification.tolerances import Share, first_difference, judge_layer, relative_error, sample_points
+from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.verification.tolerances import Share, first_difference, judge_layer, relative_error
 from dsa_sched.verification.verdict import LevelResult
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
-from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 
@@ -28,9 +25,7 @@ __all__ = [
     "Dump",
     "Feed",
     "Loads",
-    "Samples",
     "changed_constants",
-    "check_samples",
     "compare_levels",
     "comparable",
     "computing_layers",
@@ -45,7 +40,6 @@ __all__ = [
 ]
 
 Array = npt.NDArray[np.generic]
-Bits = npt.NDArray[np.uint16]
 Feed = Mapping[str, Array]
 """Value name -> array in ONNX layout: the inputs of a network, or all values of the reference."""
 
@@ -125,47 +119,6 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
                 placed[name] = stored[name]
     place = {name: name if name in graph.inputs else f"{name}::probe" for name in placed}
     return {artifact.tensor(place[name]).address: data for name, data in placed.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """How many outputs of a layer were recomputed, how many differ, and the first that does, in words."""
-
-    count: int
-    wrong: int
-    first: str = ""
-
-
-def check_samples(whole: Compilation, layer: Layer, stored: tuple[Dump, ...], samples: int, seed: int) -> Samples:
-    """Recompute samples of a layer's output from its inputs in memory, by the target's slow arithmetic."""
-    graph, constants = whole.model.graph, whole.model.constants
-    shape = graph.by_name[layer.output].shape
-    count = -(-samples // len(stored))
-    random = np.random.default_rng(list(sha256(f"{seed} {layer.name}".encode()).digest()))
-    total = Samples(0, 0)
-    for number, dump in enumerate(stored):
-        read = partial(_bits, graph, constants, dump)
-        points = sample_points(shape, count, random)
-        expected = whole.target.emulate(graph, constants, layer, points, read, whole.chip)
-        ours = read(layer.output)[tuple(points.T)]
-        wrong = np.flatnonzero(ours != expected)
-        first = total.first
-        if len(wrong) and not first:
-            at = int(wrong[0])
-            first = (
-                f"first at {points[at].tolist()} of {layer.output} for input {number}: "
-                f"stored {int(ours[at]):#06x}, emulated {int(expected[at]):#06x}"
-            )
-        total = Samples(total.count + len(points), total.wrong + len(wrong), first)
-    return total
-
-
-def _bits(graph: Graph, constants: Constants, dump: Dump, name: str) -> Bits:
-    """A tensor's fp16 patterns in device shape: constants as the graph has them, all else from the run's memory."""
-    tensor = graph.by_name[name]
-    if tensor.constant:
-        return np.ascontiguousarray(constants[tensor.constant]).view(np.uint16)
-    return np.frombuffer(dump[name], np.uint16).reshape(tensor.shape)
 
 
 def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:

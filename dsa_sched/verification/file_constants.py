@@ -1,6 +1,6 @@
 """Constants after a run against the user's file: each worked out anew from the file's initializers, by its term.
 
-    ModelProto + terms  --float64-->  what each constant must be   ==   what lies in memory, to within rounding to fp16
+    ModelProto + terms  --float64-->  what each constant must be   ==   what lies in memory, to within rounding
 
 This is a second reading: it takes the bytes of the initializers itself and works terms out by arithmetic of its own, so
 that what goes wrong between the file and the machine code shows, wherever that is. What nodes make of initializers
@@ -30,9 +30,8 @@ Doubles = npt.NDArray[np.float64]
 Leaf = Callable[[str], Array]
 
 ROUNDING_SLACK = 2.0**-8
-"""Of half a step of fp16: for the last bits of float32 and float64, in which two ways to work out a term may differ."""
+"""Of half a step of the stored type: for the last bits in which two ways to work out a term may differ."""
 
-LARGEST_HALF = 65504.0
 MOVES = ("reshape", "transpose", "broadcast", "take")
 
 
@@ -89,19 +88,22 @@ def _stored(tensor: Tensor, model: Model, dump: Dump) -> Array:
 def _differs(stored: Array, expected: Array, copy: bool) -> npt.NDArray[np.bool_]:
     """Where a stored constant is not the expected number rounded to nearest; beyond the range the largest one is. All
     that is NaN is alike."""
-    if stored.dtype != np.float16:
+    if stored.dtype.kind != "f":
         return np.asarray(stored != expected)
+    bits, largest = f"u{stored.dtype.itemsize}", float(np.finfo(str(stored.dtype)).max)
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = expected.astype(np.float16)
+        rounded: npt.NDArray[np.floating] = expected.astype(stored.dtype)
         beyond = np.isinf(rounded) & ~np.isinf(expected)
-        rounded[beyond] = np.copysign(np.float16(LARGEST_HALF), rounded[beyond])
-        unlike = np.asarray(stored.view(np.uint16) != rounded.view(np.uint16)) & ~(np.isnan(stored) & np.isnan(rounded))
+        rounded[beyond] = np.copysign(largest, rounded[beyond])
+        unlike: npt.NDArray[np.bool_] = np.asarray(stored.view(bits) != rounded.view(bits)) & ~(
+            np.isnan(stored) & np.isnan(rounded)
+        )
         if copy or not unlike.any():
             return unlike
-        exact = np.clip(expected.astype(np.float64), -LARGEST_HALF, LARGEST_HALF)
+        exact = np.clip(expected.astype(np.float64), -largest, largest)
         step = np.spacing(np.abs(rounded)).astype(np.float64)
         near = np.abs(stored.astype(np.float64) - exact) <= step / 2 * (1 + ROUNDING_SLACK)
-    return unlike & ~near
+    return np.asarray(unlike & ~near, np.bool_)
 
 
 class _Leaves:

@@ -1,6 +1,6 @@
 """What rounding alone makes of the values that are judged: of each layer by itself, and of the end of the network.
 
-    the reference's values  -->  the same, rounded as fp16 rounds, for each input: alone by layer, and from end to end
+    the reference's values  -->  the same, rounded as stored, for each input: alone by layer, and from end to end
 
 A layer that reads values which the reference does not have (pieces of one node) is fed with what the network stored, so
 that it does not stand alone: what rounding from the network's inputs on makes of it is its floor.
@@ -12,8 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
+import numpy as np
+
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import Compilation
+from dsa_sched.pipeline.compilation import Compilation
 from dsa_sched.verification.evidence import (
     Array,
     Feed,
@@ -25,9 +27,10 @@ from dsa_sched.verification.evidence import (
 )
 from dsa_sched.verification.rounding import RoundedReference
 from hw_models.errors import ModelError
+from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
-__all__ = ["Floors", "start_floors"]
+__all__ = ["Floors", "start_floors", "stored_type"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,9 @@ def start_floors(judged: Compilation, exact: tuple[Feed, ...], pool: Executor) -
     outputs = frozenset(file_name(model, layer.output) for layer in layers)
 
     try:  # made here: shapes of values, which they need, are those of every input
-        layer_by_layer = RoundedReference(model.source, exact[0], outputs - linked, stored)
-        whole = RoundedReference(model.source, exact[0], ends | linked)
+        dtype = stored_type(model.graph)
+        layer_by_layer = RoundedReference(model.source, exact[0], outputs - linked, dtype, stored)
+        whole = RoundedReference(model.source, exact[0], ends | linked, dtype)
     except ModelError as error:
         unknown = _unknown(len(exact), error)
         return lambda: unknown
@@ -77,6 +81,12 @@ def start_floors(judged: Compilation, exact: tuple[Feed, ...], pool: Executor) -
             return _unknown(len(exact), error)
 
     return wait
+
+
+def stored_type(graph: Graph) -> str:
+    """The floating-point type in which values are stored; where there are several, the one that rounds most."""
+    found = {t.dtype for t in graph.tensors if not t.constant and np.dtype(t.dtype).kind == "f"}
+    return max(sorted(found), key=lambda dtype: float(np.finfo(dtype).eps), default="float32")
 
 
 def _unknown(inputs: int, error: ModelError) -> Floors:

@@ -1,14 +1,14 @@
 """What rounding to the chip's dtype makes of the reference itself: the floor under which no error says anything.
 
-    original ModelProto  -->  the same network, each value off by what storing it as fp16 and summing in fp16 costs
+    original ModelProto  -->  the same network, each value off by what storing it and summing in that type costs
 
 Inputs and the constants of arithmetic are rounded. What a node computes is moved, up or down by its own last bits, by
 the root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
-terms is kept in fp16 while it grows. Given its end s and the sum q of the squares of its terms, the sums on the way
-have the mean square s^2/3 + q/6 (a random walk from 0 to s). Each is rounded by a relative error of at most u = 2^-11,
-of root mean square u/sqrt(6), for steps of fp16 are wide beside the smaller numbers between two powers of two. Terms of
-means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of absolute
-values stands for s. Nothing here knows how our compiler computes.
+terms is kept in that type while it grows. Given its end s and the sum q of the squares of its terms, the sums on the
+way have the mean square s^2/3 + q/6 (a random walk from 0 to s). Each is rounded by a relative error of at most u (of
+halves 2^-11), of root mean square u/sqrt(6), for steps are wide beside the smaller numbers between two powers of two.
+Terms of means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of
+absolute values stands for s. Nothing here knows how our compiler computes.
 
 With values to `cut` at, a node reads these as they are given, so that each stretch between is off by its own errors
 alone, as layers are that run by themselves.
@@ -25,16 +25,10 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["LONGEST_AVERAGE", "LONGEST_SUM", "RoundedNetwork", "given", "half"]
+__all__ = ["LONGEST_AVERAGE", "LONGEST_SUM", "RoundedNetwork", "given", "narrowed"]
 
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
-
-UNIT = 2.0**-11
-"""The largest relative error of rounding to a normal number of fp16."""
-
-SMALLEST_STEP = 2.0**-25
-"""Half the distance of the numbers of fp16 below the normal ones."""
 
 LONGEST_SUM = 2_048
 """Terms beyond so many count as this many: whoever sums more in fp16 must sum in parts."""
@@ -84,20 +78,24 @@ def given(name: str) -> str:
     return f"{name}::given"
 
 
-def half(array: Array) -> Array:
-    """The numbers of fp16, in the array's own type; what is beyond stays as it is, for overflow is no rounding."""
-    if array.dtype.kind != "f" or array.dtype == np.float16:
+def narrowed(array: Array, stored: str) -> Array:
+    """The numbers of the type `stored`, in the array's own type; what is beyond stays as it is, for overflow is no
+    rounding."""
+    if array.dtype.kind != "f" or array.dtype == np.dtype(stored):
         return array
     with np.errstate(over="ignore"):
-        half = array.astype(np.float16).astype(array.dtype)
-    return np.where(np.isfinite(half), half, array)
+        narrow = array.astype(stored).astype(array.dtype)
+    return np.where(np.isfinite(narrow), narrow, array)
 
 
 class RoundedNetwork:
-    """The rounded network while it is written."""
+    """The network rounded to the floating-point type `stored`, while it is written. `unit` is the largest relative
+    error of rounding to a normal number of that type, `smallest_step` half the distance of those below."""
 
-    def __init__(self, source: onnx.ModelProto, exact: Values, cut: frozenset[str]) -> None:
-        self.source, self.exact, self.cut = source, exact, cut
+    def __init__(self, source: onnx.ModelProto, exact: Values, cut: frozenset[str], stored: str) -> None:
+        self.source, self.exact, self.cut, self.stored = source, exact, cut, stored
+        self.unit = float(np.finfo(stored).eps) / 2
+        self.smallest_step = float(np.finfo(stored).smallest_subnormal) / 2
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, onnx.ValueInfoProto] = {}
         self.extra: dict[str, onnx.TensorProto] = {}
@@ -161,10 +159,10 @@ class RoundedNetwork:
         tensor = self.initializers.get(name)
         if tensor is None or node.op_type not in ARITHMETIC or node.op_type == "BatchNormalization":
             return name
-        rounded = f"{name}::half"
+        rounded = f"{name}::narrowed"
         if rounded not in self.extra:
             array = numpy_helper.to_array(tensor)
-            self.extra[rounded] = numpy_helper.from_array(np.asarray(half(array)), rounded)
+            self.extra[rounded] = numpy_helper.from_array(np.asarray(narrowed(array, self.stored)), rounded)
         return rounded
 
     def move(self, node: onnx.NodeProto, name: str) -> None:
@@ -181,8 +179,8 @@ class RoundedNetwork:
             energy = self.op("Add", name, energy, self.averages_on_the_way(node, name))
         elif node.op_type == "BatchNormalization" and len(node.input) == 5:
             energy = self.op("Add", name, energy, self.product_and_shift(node, name))
-        size = self.op("Sqrt", name, self.product(UNIT**2 / 6, energy, dtype))
-        size = self.op("Add", name, size, self.scalar(SMALLEST_STEP / sqrt(3), dtype))
+        size = self.op("Sqrt", name, self.product(self.unit**2 / 6, energy, dtype))
+        size = self.op("Add", name, size, self.scalar(self.smallest_step / sqrt(3), dtype))
         moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
@@ -200,7 +198,7 @@ class RoundedNetwork:
         return self.op("Mul", name, wide, wide)
 
     def kind(self, name: str) -> np.dtype[Any]:
-        """The type in which errors of a value are computed: its own, but wider than fp16."""
+        """The type in which errors of a value are computed: its own, but wider than halves."""
         return np.result_type(self.exact[name].dtype, np.float32)
 
     def wide(self, operand: str, dtype: np.dtype[Any]) -> str:
@@ -264,7 +262,8 @@ class RoundedNetwork:
         return tuple(tensor.dims)
 
     def sign(self, name: str) -> str:
-        """Plus or minus one by the last bits of the plain value; plus one for all where they go together."""
+        """Plus or minus one by the last bits of the plain value, whatever type it is stored in; plus one for all where
+        they go together."""
         dtype = self.kind(name)
         together = f"together::{dtype}"
         kind = helper.np_dtype_to_tensor_dtype(dtype)

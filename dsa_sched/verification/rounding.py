@@ -1,4 +1,4 @@
-"""The reference as rounding to fp16 makes it: the floor under which no error says anything.
+"""The reference as rounding to the stored type makes it: the floor under which no error says anything.
 
 original ModelProto + the reference's values --rounded network in onnxruntime-->  {value name: array}
 """
@@ -10,26 +10,31 @@ from typing import Any
 import numpy as np
 import onnx
 
-from dsa_sched.verification.rounded_network import Array, RoundedNetwork, Values, given, half
+from dsa_sched.verification.rounded_network import Array, RoundedNetwork, Values, given, narrowed
 from hw_models.errors import ModelError
 
 __all__ = ["RoundedReference"]
 
 
 class RoundedReference:
-    """A session over the rounded network, for the `wanted` values of those that inputs change. `values` may be called
-    from several threads. Both raise ModelError where onnxruntime cannot run it."""
+    """A session over the network rounded to the type `stored`, for the `wanted` values of those that inputs change.
+    `values` may be called from several threads. Both raise ModelError where onnxruntime cannot run it."""
 
     def __init__(
-        self, source: onnx.ModelProto, exact: Values, wanted: frozenset[str], cut: frozenset[str] = frozenset()
+        self,
+        source: onnx.ModelProto,
+        exact: Values,
+        wanted: frozenset[str],
+        stored: str,
+        cut: frozenset[str] = frozenset(),
     ) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
-        self._source = source
-        draft = RoundedNetwork(source, exact, cut)
+        self._source, self._stored = source, stored
+        draft = RoundedNetwork(source, exact, cut, stored)
         model, self._names = draft.model(wanted)
         if not self._names:
             return
@@ -46,8 +51,9 @@ class RoundedReference:
         elements are moved up, as those of neighbours that are alike are moved together."""
         if not self._names:
             return {}
-        feed = {name: half(array) for name, array in exact.items() if name in self._given}
-        feed |= {given(name): half(array) for name, array in exact.items() if given(name) in self._given}
+        feed = {name: narrowed(array, self._stored) for name, array in exact.items() if name in self._given}
+        given_here = {given(name): array for name, array in exact.items() if given(name) in self._given}
+        feed |= {name: narrowed(array, self._stored) for name, array in given_here.items()}
         # Max with -1 changes no sign, with 1 all of them
         feed |= {name: np.array(1 if together else -1, name.split("::")[-1]) for name in self._given - feed.keys()}
         names = list(self._names.values())

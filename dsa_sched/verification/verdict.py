@@ -9,7 +9,15 @@ from dsa_sched.analysis.figures import ProgramFigures
 from dsa_sched.analysis.work import LayerWork
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, Share
 
-__all__ = ["ConstantsResult", "LayerResult", "LevelResult", "VerifyReport", "failures", "level_failures"]
+__all__ = [
+    "BoundedLevelResult",
+    "ConstantsResult",
+    "LayerResult",
+    "LevelResult",
+    "VerifyReport",
+    "failures",
+    "level_failures",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,19 @@ class LevelResult:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundedLevelResult:
+    """The same of a target that gives a bound: `samples` of these values were emulated from what the level stores;
+    `wrong` has (value, samples beyond the bound, samples, the first in words), in order of execution."""
+
+    level: str
+    values: int
+    bytes: int
+    outputs: int
+    samples: int
+    wrong: tuple[tuple[str, int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConstantsResult:
     """How many constants are bit for bit the file's in another order, how many are made of several to within rounding,
     which ones no rewrite declares, and (constant, elements that differ, elements, the first in words) of all others."""
@@ -68,7 +89,8 @@ class VerifyReport:
     """The verdict and what led to it. It passed when `failures` is empty. `against_o0` is None at level O0; at others
     errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's.
     `against_file` is what the constants in memory are beside the file's initializers, `programs` what was compiled: the
-    network as asked for, at other levels after the program at O0 without schedule."""
+    network as asked for, at other levels after the program at O0 without schedule. `exact` is whether the target was
+    judged bit for bit, or by its bound."""
 
     model: str
     chip: str
@@ -86,7 +108,8 @@ class VerifyReport:
     seconds: tuple[tuple[str, float], ...]
     against_file: ConstantsResult
     programs: tuple[ProgramFigures, ...]
-    against_o0: LevelResult | None = None
+    against_o0: LevelResult | BoundedLevelResult | None = None
+    exact: bool = True
 
     @property
     def passed(self) -> bool:
@@ -129,8 +152,13 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...]) 
             yield f"{where}: {result.top1_wrong} of {result.rows} rows have another top-1 although the margin is clear"
 
 
-def level_failures(result: LevelResult) -> Iterator[str]:
-    """The first value that differs for each input: those behind it differ because of it."""
+def level_failures(result: LevelResult | BoundedLevelResult) -> Iterator[str]:
+    """The first value that differs for each input: those behind it differ because of it. Each value that is beyond a
+    bound, for it is judged by what the level itself stored before."""
+    if isinstance(result, BoundedLevelResult):
+        for name, wrong, samples, words in result.wrong:
+            yield f"level {result.level}: {wrong} of {samples} samples of {name} are beyond the bound, {words}"
+        return
     seen: set[int] = set()
     for name, number, count, first in result.different:
         if number not in seen:

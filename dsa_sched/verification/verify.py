@@ -5,11 +5,11 @@
 
 Values are read from the main memory of the very run being judged. The two programs differ only in where a layer reads
 its inputs from: in the isolated one from copies (placements of kind `probe`), which are filled with the reference's
-values before the run. Bit for bit: the target's slow emulation of its arithmetic recomputes samples of every layer from
-the inputs that the run left in memory.
+values before the run. The target's slow emulation of its arithmetic recomputes samples of every layer from the inputs
+that the run left in memory: bit for bit, or within the bound that the target gives (`codegen/judgement.py`).
 
 Levels beyond O0 do not store every value. There a third program, the network at O0, is judged as above, and all that
-the level stores must be what O0 stores, bit for bit.
+the level stores must be what O0 stores, bit for bit; of a target that gives a bound, within it.
 
     level O2 --run--> DDR: the outputs and some more    ==    the same values of O0
 """
@@ -22,19 +22,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
+from codegen.judgement import Exact
 from codegen.target import Execution
-from dsa_sched.analysis.figures import program_figures
-from dsa_sched.analysis.work import LayerWork, add_work, layer_work
+from dsa_sched.analysis.figures import compiled_work, program_figures
+from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.driver import compile_graph, compile_model
 from dsa_sched.verification.evidence import (
     Dump,
     Feed,
     Loads,
-    Samples,
     changed_constants,
-    check_samples,
     compare_levels,
     computing_layers,
     file_array,
@@ -50,8 +50,16 @@ from dsa_sched.verification.file_constants import compare_constants
 from dsa_sched.verification.floors import Floors, start_floors
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.samples import Samples, Values, check_level, check_samples
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
-from dsa_sched.verification.verdict import LayerResult, VerifyReport, failures, level_failures
+from dsa_sched.verification.verdict import (
+    BoundedLevelResult,
+    LayerResult,
+    LevelResult,
+    VerifyReport,
+    failures,
+    level_failures,
+)
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
@@ -164,24 +172,36 @@ def verify_compiled(
             clock.lap(f"level {LEVELS[0]}")
         probes = [probe_loads(isolated, *of_input) for of_input in zip(feeds, stored, exact, strict=True)]
         finish = start(isolated.artifact, probes, [values] * len(feeds), "ran each layer by itself on input")
+        runs = tuple(Values(judged, dump) for dump in stored)
         checks = [
-            pool.submit(check_samples, judged, layer, stored, options.samples, options.seed)
-            for layer in computing_layers(judged)
+            pool.submit(check_samples, layer, runs, options.samples, options.seed) for layer in computing_layers(judged)
         ]
         alone = finish()
-        progress("comparing samples bit for bit")
+        exact_target = isinstance(whole.target.judgement, Exact)
+        progress("comparing samples bit for bit" if exact_target else "comparing samples by the target's bound")
         samples = tuple(check.result() for check in checks)
         clock.lap("layers and samples")
         progress("rounding the reference")
         floors = rounding()
         clock.lap("rounding")
-    return _report(whole, judged, _Findings(exact, ours, stored, alone, samples, floors), clock.laps)
+        levels = _levels(whole, ours, stored, options) if plain else None
+    return _report(whole, judged, _Findings(exact, ours, stored, alone, samples, floors, levels), clock.laps)
+
+
+def _levels(
+    whole: Compilation, ours: tuple[Dump, ...], plain: tuple[Dump, ...], options: VerifyOptions
+) -> LevelResult | BoundedLevelResult:
+    """Bit for bit what O0 stores, or within the target's bound."""
+    if isinstance(whole.target.judgement, Exact):
+        return compare_levels(whole, ours, plain)
+    return check_level(whole, ours, options.samples, options.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
     """One entry an input: what the reference computed, what the network stored, what it stored at level O0, what the
-    isolated layers stored; one entry a layer: its samples. `floors` is what rounding makes of the reference."""
+    isolated layers stored; one entry a layer: its samples. `floors` is what rounding makes of the reference, `levels`
+    how a level beyond O0 was found."""
 
     exact: tuple[Feed, ...]
     ours: tuple[Dump, ...]
@@ -189,15 +209,15 @@ class _Findings:
     alone: tuple[Dump, ...]
     samples: tuple[Samples, ...]
     floors: Floors
+    levels: LevelResult | BoundedLevelResult | None
 
 
 def _report(
     whole: Compilation, judged: Compilation, found: _Findings, seconds: tuple[tuple[str, float], ...]
 ) -> VerifyReport:
     """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
-    work = layer_work(whole.program, whole.chip, whole.plan)
+    work = compiled_work(whole)
     layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
-    levels = None if judged is whole else compare_levels(whole, found.ours, found.stored)
     against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
         model=whole.model.graph.name,
@@ -215,7 +235,7 @@ def _report(
             *failures(layers, logits),
             *changed_constants(whole, found.ours[0]),
             *against_file.sentences,
-            *(level_failures(levels) if levels else ()),
+            *(level_failures(found.levels) if found.levels else ()),
         ),
         warnings=(
             *whole.model.warnings,
@@ -225,7 +245,8 @@ def _report(
         seconds=seconds,
         against_file=against_file,
         programs=tuple(program_figures(each) for each in ((whole,) if judged is whole else (judged, whole))),
-        against_o0=levels,
+        against_o0=found.levels,
+        exact=isinstance(whole.target.judgement, Exact),
     )
 
 
@@ -244,7 +265,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
             output=layer.output,
-            work=work.get(layer.name, LayerWork({}, {}, {}, {})),
+            work=work.get(layer.name, NO_WORK),
             isolated_error=shares[0].error if shares else None,
             whole_error=worst_error(judged, layer.output, found.stored, found.exact),
             samples=samples.count,

@@ -26,7 +26,7 @@ from hw_models.chip import Chip
 from isched.bounds.one_machine_bound import starts
 from isched.bounds.precedence import DMA, Claim, Precedence, precedence_of
 from isched.program.program import Program
-from isched.program.target import LowerTarget
+from isched.program.target import Timeable
 from isched.program.timed_ops import TimedStream, timed_streams
 from isched.timing.contention import Resource
 
@@ -57,7 +57,7 @@ class Bounds:
         return cycles / self.cycles - 1.0 if self.cycles else 0.0
 
 
-def program_bounds(program: Program, chip: Chip, target: LowerTarget, clusters: int = 1) -> Bounds:
+def program_bounds(program: Program, chip: Chip, target: Timeable, clusters: int = 1) -> Bounds:
     """Bounds of the program of one cluster, which must have been lowered for this chip."""
     return stream_bounds(timed_streams(program, chip, target.issue_costs(program)), chip, clusters)
 

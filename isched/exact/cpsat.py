@@ -28,7 +28,7 @@ from isched.exact.order_constraints import add_orders
 from isched.exact.timing_constraints import add_times
 from isched.exact.variables import Op, Setting
 from isched.program.program import Program, Stream
-from isched.program.target import LowerTarget
+from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_streams
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Exact:
         return self.cycles <= self.bound
 
 
-def exact_schedule(program: Program, chip: Chip, target: LowerTarget, seconds: float = 10.0) -> Exact:
+def exact_schedule(program: Program, chip: Chip, target: Timeable, seconds: float = 10.0) -> Exact:
     """The best order found in `seconds` of the solver's own deterministic time, about as long in fact.
 
     Raises PlanError for programs of more than MOST_INSTRUCTIONS instructions, and where no order was found in time.
@@ -97,7 +97,7 @@ def reordered(program: Program, orders: tuple[tuple[int, ...], ...]) -> Program:
     return replace(program, streams=tuple(streams))
 
 
-def _least_costs(program: Program, target: LowerTarget) -> tuple[CoreIssue, ...]:
+def _least_costs(program: Program, target: Timeable) -> tuple[CoreIssue, ...]:
     """What issuing each instruction takes right behind itself."""
     doubled = (
         Stream(stream.core, tuple(instr for instr in stream.instrs for _ in range(2))) for stream in program.streams

@@ -17,7 +17,7 @@ from isched.lowering.main_memory_allocation import place_tensors
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Placement, Program, Stream
-from isched.program.target import Copy
+from isched.program.target import Copy, Schedulable
 from partitioner.expansion.expansion import (
     Barrier,
     Begin,
@@ -142,8 +142,9 @@ def _compute(state: _Lowering, event: Compute) -> None:
         piece.core: [code for tile in piece.tiles for code in _tile(state, event.turn, piece, tile, brought)]
         for piece in event.pieces
     }
-    if state.layout.options.rounds_ahead:
-        codes = together(codes, state.ctx.target.broadcast)
+    target = state.ctx.target
+    if state.layout.options.rounds_ahead and isinstance(target, Schedulable):
+        codes = together(codes, target.broadcast)
     for core, tiles in codes.items():
         state.streams[core].extend(instr for tile in tiles for instr in (*tile.constants, *tile.work))
         _require_size(state, layer)

@@ -1,6 +1,7 @@
 """Places in the main memory: what stays from the start to the end, and values that take turns in what is left.
 
     plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
+    steps of a plan whose kernels are whole groups ----------------------> lifetimes --pack--> placements
 
 Constants, inputs and outputs keep places of their own. A value has an address only if the plan really stores it in the
 main memory, and shares it with values that live before it is written or after it was read. A view is an alias.
@@ -9,16 +10,20 @@ main memory, and shares it with values that live before it is written or after i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from hw_models.errors import DoesNotFit, Holder
+from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Holder, Infeasible
 from isched.program.program import Placement
-from partitioner.context.plan_context import PlanContext
+from partitioner.context.plan_context import GraphContext, KernelContext, PlanContext
 from partitioner.ir.graph import Graph
-from partitioner.memory.main_memory_check import held_throughout, main_refusal, roots
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import AcceptingTarget
+from partitioner.memory.main_memory_check import held_throughout, main_overflow, roots
 from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 
-__all__ = ["main_lifetimes", "place_tensors"]
+__all__ = ["main_lifetimes", "place_group_tensors", "place_tensors"]
 
 TENSOR_ALIGNMENT_BYTES = 64
 """Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""
@@ -32,13 +37,43 @@ def place_tensors(
     With `keep_values` nothing is reused, so that each value can be read after the run; with `isolated` there is a copy
     (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
     """
-    graph, main = ctx.graph, ctx.main
-    named = roots(graph)
-    lives = main_lifetimes(graph, layout, main)
+    entries = (entry for step in layout.steps if isinstance(step, tuple) for entry in step)
+    lives = _Lives(main_lifetimes(ctx.graph, layout, ctx.main), {entry.slot: entry.layer.name for entry in entries})
+    return _placed(ctx, base_bytes, lives, keep_values, isolated)
+
+
+def place_group_tensors(
+    ctx: KernelContext, base_bytes: int, plan: Plan, keep_values: bool = False, isolated: bool = False
+) -> tuple[Placement, ...]:
+    """The same for a plan whose kernels are whole groups: what leaves a group lies in the main memory from its step to
+    the last that reads it. Raises DoesNotFit."""
+    graph, named = ctx.graph, roots(ctx.graph)
+    spans: dict[str, tuple[int, int]] = {}
+    for slot, step in enumerate(plan.steps):
+        group = plan.group_by_name[step.group]
+        for name in {named[name] for name in (*group.inputs(graph), *group.outputs(graph))}:
+            spans[name] = (spans.get(name, (slot, slot))[0], slot)
+    lives = _Lives(spans, {slot: step.group for slot, step in enumerate(plan.steps)})
+    return _placed(ctx, base_bytes, lives, keep_values, isolated)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lives:
+    """Of each value that is stored in the main memory the slots of its first write and last access; who runs in each
+    slot, by the user's names."""
+
+    spans: Mapping[str, tuple[int, int]]
+    runs: Mapping[int, str]
+
+
+def _placed(
+    ctx: GraphContext[AcceptingTarget], base_bytes: int, lives: _Lives, keep_values: bool, isolated: bool
+) -> tuple[Placement, ...]:
+    graph, main, named = ctx.graph, ctx.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in graph.inputs]
     ends = {named[name] for name in graph.outputs}
-    stored = [tensor.name for tensor in names if tensor.name in lives and tensor.name not in own]
+    stored = [tensor.name for tensor in names if tensor.name in lives.spans and tensor.name not in own]
     own += [name for name in stored if keep_values or name in ends]
     offsets: dict[str, int] = {}
     offset = base_bytes
@@ -50,11 +85,11 @@ def place_tensors(
         if tensor.name in graph.producer:
             probes[tensor.name] = offset
             offset += _aligned(tensor.size_bytes)
-    turns = [Item(name, *lives[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
+    turns = [Item(name, *lives.spans[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
     packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
     if offset + height > ctx.chip.memory(main).size_bytes:
-        raise _refusal(ctx, layout, offset + height, own, turns)
+        raise DoesNotFit(_overflow(ctx, lives, offset + height, own, turns))
     placements = [
         Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
@@ -104,12 +139,11 @@ def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
 
 
-def _refusal(
-    ctx: PlanContext, layout: Layout, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
-) -> DoesNotFit:
+def _overflow(
+    ctx: GraphContext[AcceptingTarget], lives: _Lives, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
+) -> Infeasible:
     """What the main memory would hold in the fullest slot, the largest first."""
-    layer_of = {entry.slot: entry.layer.name for step in layout.steps if isinstance(step, tuple) for entry in step}
     _, slot = peak_bytes(turns)
     live = (item for item in turns if item.first <= slot <= item.last)
-    held = [Holder(item.name, item.size_bytes, layer_of[item.first], layer_of[item.last]) for item in live]
-    return main_refusal(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))
+    held = [Holder(item.name, item.size_bytes, lives.runs[item.first], lives.runs[item.last]) for item in live]
+    return main_overflow(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))

@@ -1,4 +1,7 @@
-"""What lowering asks of a target beyond planning: instructions for one tile, for copies, for a barrier."""
+"""What lowering asks of a target beyond planning: instructions for one tile, for copies, for a barrier.
+
+`Timeable` and `Schedulable` are further abilities that a target may have; what needs them says so to who lacks them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import Protocol, runtime_checkable
 
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program, Region
-from isched.program.timed_ops import CoreIssue
+from isched.program.timed_ops import CoreIssue, TimedStream
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget, Work
 
-__all__ = ["DENSE", "Copy", "LowerTarget"]
+__all__ = ["DENSE", "Copy", "LowerTarget", "Schedulable", "Timeable"]
 
 DENSE: Mapping[str, int] = MappingProxyType({})
 """No buffer has a pitch."""
@@ -59,19 +62,25 @@ class LowerTarget(PlanTarget, Protocol):
 
         `source` is the operator they serve. The copies do not overlap and may run in any order."""
 
-    def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
-        """A copy from a shared memory that several cores make at the same time, each with its own instruction like
-        this one: where the chip can, one that reads the bytes once for all of them."""
-
     def synchronise(self, source: str) -> Instr:
         """The barrier instruction."""
-
-    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
-        """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
 
 
 @runtime_checkable
 class Timeable(Protocol):
-    """A target whose programs the clock can time: it says what issuing costs."""
+    """A target whose programs the cycle model can time: it says what issuing costs, and reads its machine code."""
 
-    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]: ...
+    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+        """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
+
+    def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+        """What machine code asks of each core, for the clock; read from the bytes alone. Raises TargetError."""
+
+
+@runtime_checkable
+class Schedulable(Protocol):
+    """A target whose instructions may be put into another order, which runs transfers ahead of what needs them."""
+
+    def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
+        """A copy from a shared memory that several cores make at the same time, each with its own instruction like
+        this one: where the chip can, one that reads the bytes once for all of them."""

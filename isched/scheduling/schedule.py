@@ -23,7 +23,7 @@ from hw_models.chip import Chip
 from isched.hazards.access_table import Flags, Vector
 from isched.hazards.dependences import CoreOrder, Pairs, dependences
 from isched.program.program import Instr, Program, Stream
-from isched.program.target import LowerTarget
+from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_work
 from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
@@ -36,7 +36,7 @@ COMPARED_INSTRUCTIONS = 20_000
 a stream of many tiles leaves list scheduling much to gain."""
 
 
-def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Program:
+def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
     """The same work in the order that list scheduling finds, or as it was where the clock finds that faster.
 
     `program` must be one that `verify_program` accepts; it accepts the result too."""
@@ -44,7 +44,7 @@ def schedule_program(program: Program, chip: Chip, target: LowerTarget) -> Progr
     return _fastest((scheduled, program), chip, target) if _is_short(program) else scheduled
 
 
-def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: LowerTarget) -> tuple[Program, bool]:
+def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: Timeable) -> tuple[Program, bool]:
     """What `lower` makes, in the scheduler's order; its argument says whether addresses leave room for running ahead.
     Which of them was taken is returned too.
 
@@ -62,11 +62,11 @@ def _is_short(program: Program) -> bool:
     return sum(len(stream.instrs) for stream in program.streams) <= COMPARED_INSTRUCTIONS
 
 
-def _fastest(programs: Sequence[Program], chip: Chip, target: LowerTarget) -> Program:
+def _fastest(programs: Sequence[Program], chip: Chip, target: Timeable) -> Program:
     return min(programs, key=lambda program: time_program(program, chip, target).cycles)
 
 
-def _scheduled(program: Program, chip: Chip, target: LowerTarget) -> Program:
+def _scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
     orders = dependences(program, chip)
     cores = [_Core(stream, order) for stream, order in zip(program.streams, orders, strict=True)]
     groups = _alike(cores)

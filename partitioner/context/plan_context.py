@@ -20,12 +20,14 @@ from partitioner.context.image_independence import images_of
 from partitioner.footprint.footprint import Footprints
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.regions import Box, full_box, input_boxes, join
-from partitioner.ir.target import Load, Pass, PlanTarget, Work
+from partitioner.ir.target import AcceptingTarget, Load, Pass, PlanTarget, Work
 
-__all__ = ["Context", "Local", "PlanContext"]
+__all__ = ["Context", "GraphContext", "KernelContext", "Local", "PlanContext"]
 
+AnyTargetT = TypeVar("AnyTargetT", bound=AcceptingTarget, covariant=True)
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
 Memo = TypeVar("Memo")
 
@@ -39,25 +41,53 @@ class Local:
 
 
 @dataclass(frozen=True, eq=False)
-class Context(Generic[TargetT]):
-    """One compilation of `graph` for one cluster of `chip`. A planner needs a `PlanTarget`; stages behind it ask for a
-    context whose target can do more. Two contexts share nothing, even of equal graphs and chips."""
+class GraphContext(Generic[AnyTargetT]):
+    """One compilation of `graph` for one cluster of `chip`, whatever kind of target it is for. Two contexts share
+    nothing, even of equal graphs and chips."""
 
     graph: Graph
     constants: Constants
     chip: Chip
-    target: TargetT
-    _works: dict[tuple[Layer, Box], Work] = field(default_factory=dict, init=False, repr=False)
-    _reads: dict[tuple[Layer, Box], Mapping[str, Box]] = field(default_factory=dict, init=False, repr=False)
-    _images: dict[Layer, frozenset[str] | None] = field(default_factory=dict, init=False, repr=False)
+    target: AnyTargetT
     _memos: dict[Callable[[], object], object] = field(default_factory=dict, init=False, repr=False)
-
-    # Memories.
 
     @cached_property
     def main(self) -> str:
         """The memory where inputs, constants and outputs lie. Raises ChipError for a chip without one."""
         return main_memory(self.chip)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """Anchors with the maps that trail them, as far as the target computes them in place."""
+        return self._fused[0]
+
+    @cached_property
+    def layer_decisions(self) -> tuple[Decision, ...]:
+        """Why operators trail others or do not."""
+        return self._fused[1]
+
+    @cached_property
+    def _fused(self) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
+        return group_layers(self.graph, self.target.can_trail)
+
+    def memo(self, kind: Callable[[], Memo]) -> Memo:
+        """A table of what a stage has found out, the same one whenever it asks: `kind()` where it asks first. A table
+        holds no context."""
+        if kind not in self._memos:
+            self._memos[kind] = kind()
+        return cast(Memo, self._memos[kind])
+
+
+@dataclass(frozen=True, eq=False)
+class Context(GraphContext[TargetT]):
+    """One compilation for a target of in-order cores. A planner needs a `PlanTarget`; stages behind it ask for a
+    context whose target can do more."""
+
+    _works: dict[tuple[Layer, Box], Work] = field(default_factory=dict, init=False, repr=False)
+    _reads: dict[tuple[Layer, Box], Mapping[str, Box]] = field(default_factory=dict, init=False, repr=False)
+    _images: dict[Layer, frozenset[str] | None] = field(default_factory=dict, init=False, repr=False)
+
+    # Memories.
 
     @cached_property
     def local(self) -> Local:
@@ -86,20 +116,6 @@ class Context(Generic[TargetT]):
         return part_start(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
 
     # The graph.
-
-    @cached_property
-    def layers(self) -> tuple[Layer, ...]:
-        """Anchors with the maps that trail them, as far as the target computes them in place."""
-        return self._fused[0]
-
-    @cached_property
-    def layer_decisions(self) -> tuple[Decision, ...]:
-        """Why operators trail others or do not."""
-        return self._fused[1]
-
-    @cached_property
-    def _fused(self) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
-        return group_layers(self.graph, self.target.can_trail)
 
     @cached_property
     def footprints(self) -> Footprints:
@@ -146,16 +162,12 @@ class Context(Generic[TargetT]):
             self._reads[key] = found
         return found
 
-    def memo(self, kind: Callable[[], Memo]) -> Memo:
-        """A table of what a stage has found out, the same one whenever it asks: `kind()` where it asks first. A table
-        holds no context."""
-        if kind not in self._memos:
-            self._memos[kind] = kind()
-        return cast(Memo, self._memos[kind])
-
 
 PlanContext: TypeAlias = Context[PlanTarget]
 """What a planner is given."""
+
+KernelContext: TypeAlias = GraphContext[KernelTarget]
+"""What a planner is given whose kernels are whole groups."""
 
 
 def _at_image(work: Work, followers: frozenset[str], image: int) -> Work:

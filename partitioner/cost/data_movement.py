@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hw_models.cost import transfer_cycles, vector_cycles
+from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.expansion.expansion import Barrier, Compute, InMain, Piece, Transfers, read_from, written_to
 from partitioner.expansion.staging_schedule import Turn
+from partitioner.ir.graph import DTYPE_BYTES
 from partitioner.ir.regions import box_size
 from partitioner.memory.memory_plan_types import Layout, Place
 
@@ -28,9 +29,6 @@ Busy = dict[str, float]
 
 Way = tuple[str, str]
 """(memory that is read, memory that is written)."""
-
-HALF_BYTES = 2
-"""The vector engine copies elements of half precision, as the kernels do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,8 @@ class Counted:
     busy: Busy = field(default_factory=dict)
     barriers: int = 0
     operation: int = 0
-    ways: dict[Way, int] = field(default_factory=dict)
-    """Bytes of the operation that goes on."""
+    ways: dict[tuple[Way, str], int] = field(default_factory=dict)
+    """Bytes of the operation that goes on, by way and dtype that is copied."""
 
     def add(self, event: Transfers | Compute | Barrier) -> None:
         """The next thing that happens."""
@@ -67,7 +65,8 @@ class Counted:
                     way = self._memory(moved.source), self._memory(moved.target)
                     move = self._move(moved.tensor, way, box_size(moved.part))
                     self.moves.append(move)
-                    self.ways[way] = self.ways.get(way, 0) + move.size_bytes
+                    key = way, self._copied(move)
+                    self.ways[key] = self.ways.get(key, 0) + move.size_bytes
             case Compute():
                 self.end_operation()
                 self._compute(event)
@@ -75,9 +74,9 @@ class Counted:
                 self.barriers += not event.drains
 
     def end_operation(self) -> None:
-        for way, size in self.ways.items():
+        for (way, dtype), size in self.ways.items():
             if size:
-                self._spend(self.busy, way, size, 1)
+                self._spend(self.busy, way, size, 1, dtype)
         self.ways = {}
 
     def _compute(self, event: Compute) -> None:
@@ -88,7 +87,7 @@ class Counted:
                 for engine, cycles in tile.work.engine_cycles:
                     own[engine] = own.get(engine, 0.0) + cycles
             for move in self._piece_moves(event.turn, piece):
-                self._spend(own, move.way, move.size_bytes, len(event.turn.round.boxes))
+                self._spend(own, move.way, move.size_bytes, len(event.turn.round.boxes), self._copied(move))
                 self.moves.append(move)
             most = {engine: max(most.get(engine, 0.0), own.get(engine, 0.0)) for engine in {**most, **own}}
         for engine, cycles in most.items():
@@ -113,8 +112,13 @@ class Counted:
     def _memory(self, place: Place | InMain) -> str:
         return self.ctx.main if isinstance(place, InMain) else place.memory
 
-    def _spend(self, busy: Busy, way: Way, size_bytes: int, sharers: int) -> None:
-        """Cycles of one dense move; inside one memory the vector engine copies."""
+    def _copied(self, move: Move) -> str:
+        """The dtype that an engine copies; of bytes on a link it does not matter."""
+        source, destination = move.way
+        return self.ctx.graph.by_name[move.tensor].dtype if source == destination else ""
+
+    def _spend(self, busy: Busy, way: Way, size_bytes: int, sharers: int, dtype: str) -> None:
+        """Cycles of one dense move; inside one memory the vector engine copies elements of `dtype`."""
         source, destination = way
         if source == destination == self.ctx.main:
             return
@@ -122,7 +126,8 @@ class Counted:
             engine = self.ctx.chip.link(source, destination).engine
             cycles = transfer_cycles(self.ctx.chip, source, destination, size_bytes, sharers=sharers)
         else:
-            engine, cycles = self.ctx.chip.vector.name, vector_cycles(self.ctx.chip, size_bytes // HALF_BYTES)
+            elements = size_bytes // DTYPE_BYTES[dtype]
+            engine, cycles = self.ctx.chip.vector.name, copy_cycles(self.ctx.chip, elements, dtype)
         busy[engine] = busy.get(engine, 0.0) + cycles
 
 

@@ -9,19 +9,18 @@ needs of one engine or memory when all others wait for nothing. The largest floo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
 from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.routes import main_memory
 from partitioner.cost.traffic import Part, Traffic
-from partitioner.ir.graph import Graph, Op
+from partitioner.ir.graph import Graph, Op, channel_axis
 from partitioner.ir.layers import ELEMENTWISE_KINDS, group_layers
 
 __all__ = ["Floor", "binding_floor", "compulsory_bytes", "items_per_second", "network_floors", "plan_floors"]
-
-DTYPE = "float16"
 
 VECTOR_KINDS = ELEMENTWISE_KINDS | {"softmax", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"}
 """Sums and means can be products with ones, and data are moved by other engines."""
@@ -60,17 +59,17 @@ def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
     vector = next((engine for engine in chip.engines if isinstance(engine, VectorEngine)), None)
     floors = []
     elements = _vector_elements(graph)
-    macs = sum(op.macs for op in graph.ops if not _depthwise(graph, op))
+    macs = _macs(graph)
     if matrix is not None and macs:
         cycles = sum(_array_cycles(graph, op, matrix, chip) for op in graph.ops) / chip.cores_per_cluster
-        peak = macs / (chip.cores_per_cluster * _rate(matrix))
-        reason = f"{macs:,} multiply-accumulates, {peak:,.0f} cycles at the peak, in whole tiles of the array"
+        peak = _peak_cycles(macs, matrix, chip)
+        reason = f"{macs.total():,} multiply-accumulates, {peak:,.0f} cycles at the peak, in whole tiles of the array"
         floors.append(Floor(matrix.name, cycles, reason))
     elif macs:
         elements += macs
     if vector is not None and elements:
-        cycles = elements / (chip.cores_per_cluster * _rate(vector))
-        floors.append(Floor(vector.name, cycles, f"{elements:,} elements, each worked on once"))
+        cycles = _peak_cycles(elements, vector, chip)
+        floors.append(Floor(vector.name, cycles, f"{elements.total():,} elements, each worked on once"))
     main = main_memory(chip)
     read, written = compulsory_bytes(graph)
     reason = f"{read:,} bytes of inputs and constants in, {written:,} bytes of outputs out, each once"
@@ -81,26 +80,44 @@ def _array_cycles(graph: Graph, op: Op, matrix: MatrixEngine, chip: Chip) -> flo
     """Cycles of one core for all products of an operator, ragged tiles of the array counted as full ones."""
     if not op.macs or _depthwise(graph, op):
         return 0.0
-    shape = graph.by_name[op.outputs[0]].shape
-    channels = shape[-1] if shape else 1
-    cell = _rate(matrix) // (matrix.array_pixels * matrix.array_channels)
+    result = graph.by_name[op.outputs[0]]
+    shape, axis = result.shape, channel_axis(result, op.kind)
+    channels = shape[axis] if shape else 1
+    cell = _rate(matrix, result.dtype) // (matrix.array_pixels * matrix.array_channels)
     steps = ceil(op.macs // prod(shape) / cell) + chip.assumed.matrix_tile_cycles
-    return ceil(prod(shape[:-1]) / matrix.array_pixels) * ceil(channels / matrix.array_channels) * steps
+    return ceil(prod(shape) // channels / matrix.array_pixels) * ceil(channels / matrix.array_channels) * steps
 
 
 def _depthwise(graph: Graph, op: Op) -> bool:
     """Whether each channel is a convolution of its own: such may run on the vector engine instead."""
-    return op.kind == "conv" and int(op.number("groups")) == graph.by_name[op.inputs[0]].shape[-1] > 1
+    if op.kind != "conv":
+        return False
+    x = graph.by_name[op.inputs[0]]
+    return int(op.number("groups")) == x.shape[channel_axis(x, op.kind)] > 1
 
 
-def _vector_elements(graph: Graph) -> int:
-    """Results that only a vector engine makes, once a layer: engines may do several operators in one pass."""
-    layers, _ = group_layers(graph)
-    return sum(
-        prod(graph.by_name[layer.output].shape)
-        for layer in layers
-        if any(graph.op_by_name[name].kind in VECTOR_KINDS for name in layer.ops)
-    )
+def _macs(graph: Graph) -> Counter[str]:
+    """Products that only a matrix engine may make, by the dtype of the result."""
+    found: Counter[str] = Counter()
+    for op in graph.ops:
+        if op.macs and not _depthwise(graph, op):
+            found[graph.by_name[op.outputs[0]].dtype] += op.macs
+    return found
+
+
+def _vector_elements(graph: Graph) -> Counter[str]:
+    """Results that only a vector engine makes, by dtype, once a layer: engines may do several operators in one pass."""
+    found: Counter[str] = Counter()
+    for layer in group_layers(graph)[0]:
+        if any(graph.op_by_name[name].kind in VECTOR_KINDS for name in layer.ops):
+            tensor = graph.by_name[layer.output]
+            found[tensor.dtype] += prod(tensor.shape)
+    return found
+
+
+def _peak_cycles(work: Mapping[str, int], engine: MatrixEngine | VectorEngine, chip: Chip) -> float:
+    """Products or elements by dtype, all cores at their highest rates."""
+    return sum(number / (chip.cores_per_cluster * _rate(engine, dtype)) for dtype, number in work.items())
 
 
 def plan_floors(traffic: Traffic, chip: Chip, parts: Iterable[Part] | None = None) -> tuple[Floor, ...]:
@@ -135,8 +152,8 @@ def _memory_cycles(chip: Chip, name: str, read_bytes: int, written_bytes: int) -
     return max(shared, *ways)
 
 
-def _rate(engine: MatrixEngine | VectorEngine) -> int:
-    """Products or elements a cycle in half precision; in its fastest type where the engine has no such."""
+def _rate(engine: MatrixEngine | VectorEngine, dtype: str) -> int:
+    """Products or elements a cycle in this type; in its fastest type where the engine has no such."""
     of = engine.macs_per_cycle if isinstance(engine, MatrixEngine) else engine.elements_per_cycle
     names = [rate.dtype for rate in engine.rates]
-    return of(DTYPE) if DTYPE in names else max(of(name) for name in names)
+    return of(dtype) if dtype in names else max(of(name) for name in names)

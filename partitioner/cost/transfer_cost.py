@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hw_models.cost import transfer_cycles, vector_cycles
+from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_count
 from partitioner.tiling.core_partition import load_cycles, store_cycles
@@ -40,11 +40,13 @@ class Transfers:
         already."""
         if all(core in boxes and holds(boxes[core], box) for core, box in need.items()):
             return 0.0
-        item_bytes = self.ctx.graph.by_name[name].item_bytes
+        tensor = self.ctx.graph.by_name[name]
+        item_bytes = tensor.item_bytes
         given: dict[int, dict[Box, None]] = {}
         taken: list[float] = []
         for core, box in need.items():
-            copied = vector_cycles(self.ctx.chip, box_size(common(boxes[core], box))) if core in boxes else 0.0
+            own = box_size(common(boxes[core], box)) if core in boxes else 0
+            copied = copy_cycles(self.ctx.chip, own, tensor.dtype)
             parts = {
                 other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
             }

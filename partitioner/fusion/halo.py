@@ -15,11 +15,12 @@ from math import ceil, inf, prod
 
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, transfer_cycles, vector_cycles
-from hw_models.errors import ChipError, size_text
+from hw_models.errors import size_text
 from hw_models.routes import route, staging_memory
 from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
 from partitioner.fusion.grouping import Allowed, BestSplit
+from partitioner.ir.graph import channel_axis
 from partitioner.ir.layers import Layer
 
 __all__ = ["HaloCost", "halo_cost", "halo_veto"]
@@ -159,10 +160,10 @@ def _recompute(
         tensor = footprints.graph.by_name[layer.output]
         each = macs.get(layer.name, 0)
         if each:
-            channels = tensor.shape[-1]
+            channels = tensor.shape[channel_axis(tensor, layer.anchor(footprints.graph).kind)]
             cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, tensor.dtype)
         passes = len(layer.ops) - bool(each)
-        cycles += vector_cycles(chip, ceil(elements / cores), passes, tensor.dtype) if passes else 0.0
+        cycles += vector_cycles(chip, ceil(elements / cores), tensor.dtype, passes) if passes else 0.0
         total += elements * each
     return total, cycles
 
@@ -184,11 +185,8 @@ def _exchange(chip: Chip, local: str, size_bytes: int, pieces: int) -> float:
     if size_bytes <= 0:
         return 0.0
     share = ceil(size_bytes / max(1, min(pieces, chip.cores_per_cluster)))
-    try:
+    if any((link.source, link.destination) == (local, local) for link in chip.links):
         # Two neighbours: two transfers a core.
         return chip.assumed.sync_cycles + 2 * transfer_cycles(chip, local, local, ceil(share / 2))
-    except ChipError:
-        where = staging_memory(chip, local)
-        return (
-            chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)
-        )
+    where = staging_memory(chip, local)
+    return chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)

@@ -4,8 +4,8 @@ One `Op` is one node of the user's simplified ONNX file and keeps its name. An o
 iteration domain with one written and some read accesses, in the order TensorIR computes them (a padded convolution has
 two, a softmax four). Names that start with `%` are buffers inside one operator. Nothing here knows of devices or tiles.
 
-Layout: feature maps are channels-last (NHWC), convolution weights (group,) kernel..., input channel, output channel,
-matrices row-major. `Tensor.axes[i]` is the axis of the user's ONNX tensor that device axis i holds.
+Layout: feature maps as the target wants them (`wants.py`), convolution weights (group,) kernel..., input channel,
+output channel, matrices row-major. `Tensor.axes[i]` is the axis of the user's ONNX tensor that device axis i holds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from hw_models.errors import ModelError
 from partitioner.ir.access import Access, View, index_axes
+from partitioner.ir.quantisation import Quantisation
 
 __all__ = [
     "DTYPE_BYTES",
@@ -31,6 +32,7 @@ __all__ = [
     "Op",
     "Stage",
     "Tensor",
+    "channel_axis",
     "content_hash",
     "verify_graph",
 ]
@@ -39,19 +41,21 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
 Constants = Mapping[str, npt.NDArray[np.generic]]
 """Content hash -> array in device layout and dtype."""
 
-DTYPE_BYTES = {"float16": 2, "float32": 4, "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "bool": 1}
+DTYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8, "bool": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One value. `shape` in device order; `dtype` on the device; `source_dtype` in the user's file."""
+    """One value. `shape` in device order; `dtype` on the device; `source_dtype` in the user's file; `quantisation` says
+    what integers stand for numbers."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: str = "float16"
-    axes: tuple[int, ...] = ()
-    source_dtype: str = "float32"
+    dtype: str
+    axes: tuple[int, ...]
+    source_dtype: str
     constant: str = ""
+    quantisation: Quantisation | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -177,6 +181,11 @@ class Graph:
         return format_graph(self)
 
 
+def channel_axis(tensor: Tensor, kind: str) -> int:
+    """The device axis of the channels of a result of this kind: ONNX axis 1 of feature maps, the last one of others."""
+    return tensor.axes.index(1) if kind == "conv" and tensor.axes else len(tensor.shape) - 1
+
+
 def content_hash(array: npt.NDArray[np.generic]) -> str:
     """SHA-256 over dtype, shape and bytes (C order)."""
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
@@ -192,6 +201,9 @@ def verify_graph(graph: Graph) -> None:
     for tensor in graph.tensors:
         if any(extent < 1 for extent in tensor.shape) or tensor.dtype not in DTYPE_BYTES:
             raise ModelError(who=f"tensor {tensor.name}", needs="positive extents and a known dtype", has=str(tensor))
+        if tensor.quantisation and (problem := tensor.quantisation.problem(tensor.shape, tensor.dtype)):
+            has = f"{tensor.dtype} {list(tensor.shape)}, {tensor.quantisation}"
+            raise ModelError(who=f"tensor {tensor.name}", needs=problem, has=has)
     for op in graph.ops:
         if missing := [name for name in op.inputs if name not in defined]:
             raise ModelError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from partitioner.ir.access import View, access_from_json, access_to_json
 from partitioner.ir.graph import Attribute, Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.quantisation import quantisation_of
 from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, format_line, parse_lines
 
 __all__ = ["format_graph", "parse_graph"]
@@ -16,7 +17,8 @@ def format_graph(graph: Graph) -> str:
     """The text form, one tensor, operator or stage a line."""
     lines = [format_line("graph", ("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))]
     for t in graph.tensors:
-        extra = [("constant", t.constant)] if t.constant else []
+        extra: list[tuple[str, object]] = [("constant", t.constant)] if t.constant else []
+        extra += [("quantisation", t.quantisation.json())] if t.quantisation else []
         lines.append(
             "  "
             + format_line(
@@ -58,12 +60,17 @@ def format_graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
+TAGS = frozenset({"graph", "tensor", "op", "stage"})
+
+
 def parse_graph(text: str) -> Graph:
     """The converse of `str(graph)`. Raises TextError naming the line."""
     header: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
     tensors: list[Tensor] = []
     ops: list[tuple[Fields, list[Stage]]] = []
     for number, tag, fields in parse_lines(text):
+        if tag not in TAGS:
+            raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
         try:
             match tag:
                 case "graph":
@@ -72,15 +79,12 @@ def parse_graph(text: str) -> Graph:
                     tensors.append(_tensor(fields))
                 case "op":
                     ops.append((fields, []))
-                case "stage":
-                    ops[-1][1].append(_stage(fields))
                 case _:
-                    raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
+                    ops[-1][1].append(_stage(fields))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise TextError(who=f"line {number}", needs=f"a complete {tag} line", has=f"{error!r}") from error
         except TextError as error:
-            who = error.who if error.who.startswith("line ") else f"line {number}, {error.who}"
-            raise TextError(who=who, needs=error.needs, has=error.has) from error
+            raise TextError(who=f"line {number}, {error.who}", needs=error.needs, has=error.has) from error
     if header is None:
         raise TextError(who="text", needs="a graph line first")
     return Graph(*header, tuple(_op(fields, stages) for fields, stages in ops), tuple(tensors))
@@ -94,6 +98,7 @@ def _tensor(fields: Fields) -> Tensor:
         as_ints(fields["axes"]),
         str(fields["source_dtype"]),
         str(fields.get("constant", "")),
+        quantisation_of(fields.get("quantisation")),
     )
 
 

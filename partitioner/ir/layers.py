@@ -40,6 +40,12 @@ ELEMENTWISE_KINDS = frozenset(
         "max",
         "min",
         "scale_shift",
+        "elu",
+        "selu",
+        "celu",
+        "gelu",
+        "swish",
+        "softsign",
     ]
 )
 

@@ -54,12 +54,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that become one kernel an instance, in execution order; the last one's output is what `split` cuts."""
+    """Layers that become one kernel an instance, in execution order; the last one's output is what `split` cuts.
+
+    `kernel` names what computes them where the target offers kernels of whole groups (the text of a
+    `partitioner.ir.kernels.Kernel`); it is empty where cores compute them tile by tile, and for views."""
 
     name: str
     layers: tuple[Layer, ...]
     split: Split = Split()
     exchanges: tuple[Exchange, ...] = ()
+    kernel: str = ""
 
     @property
     def output(self) -> str:
@@ -84,7 +88,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Pieces of each output axis over cores; piece i (row-major) runs on `cores[i]`."""
+    """Pieces of each output axis over cores; piece i (row-major) runs on `cores[i]`. Without `cores` the hardware
+    places the pieces, which are then the grid of a kernel that computes a whole group."""
 
     pieces: tuple[int, ...]
     cores: tuple[int, ...]
@@ -148,7 +153,8 @@ def format_plan(plan: Plan) -> str:
     ]
     lines += ["  " + format_line("pinned", ("tensor", name)) for name in plan.pinned]
     for group in plan.groups:
-        lines.append("  " + format_line("group", ("name", group.name), ("cuts", group.split.cuts)))
+        kernel = (("kernel", group.kernel),) if group.kernel else ()
+        lines.append("  " + format_line("group", ("name", group.name), ("cuts", group.split.cuts), *kernel))
         for layer in group.layers:
             lines.append(
                 "    " + format_line("layer", ("name", layer.name), ("ops", layer.ops), ("output", layer.output))
@@ -207,16 +213,18 @@ def parse_plan(text: str) -> Plan:
             str(header["graph_hash"]),
             str(header["chip_hash"]),
             as_int(header["batch_per_cluster"]),
-            tuple(
-                Group(str(fields["name"]), tuple(layers), Split(_cuts(fields["cuts"])), tuple(exchanges))
-                for fields, layers, exchanges in groups
-            ),
+            tuple(_group(fields, tuple(layers), tuple(exchanges)) for fields, layers, exchanges in groups),
             tuple(steps),
             tuple(decisions),
             tuple(pinned),
         )
     except (KeyError, TypeError) as error:
         raise TextError(who="text", needs="a complete plan line first", has=repr(error)) from error
+
+
+def _group(fields: Fields, layers: tuple[Layer, ...], exchanges: tuple[Exchange, ...]) -> Group:
+    split, kernel = Split(_cuts(fields["cuts"])), str(fields.get("kernel", ""))
+    return Group(str(fields["name"]), layers, split, exchanges, kernel)
 
 
 def _cuts(value: Json) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -31,5 +31,5 @@ def likeness(graph: Graph, layer: Layer) -> tuple[object, ...]:
         operands = tuple(number(tensor) for tensor in (*op.inputs, *op.outputs))
         ops.append((op.kind, op.attributes, operands, tuple(renamed(stage) for stage in op.stages)))
     tensors = [graph.by_name[name] for name in numbers if name in graph.by_name]
-    described = tuple((numbers[t.name], t.shape, t.dtype, bool(t.constant)) for t in tensors)
+    described = tuple((numbers[t.name], t.shape, t.dtype, t.quantisation, bool(t.constant)) for t in tensors)
     return tuple(ops), described, number(layer.output)

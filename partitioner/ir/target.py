@@ -1,4 +1,7 @@
-"""What a plan must know of a target, as a protocol that the driver fills; no target's word appears here.
+"""What a plan must know of a target, as protocols that the driver fills; no target's word appears here.
+
+`AcceptingTarget` is what any planner asks; `PlanTarget` adds the tiles of in-order cores, `partitioner.ir.kernels` the
+kernels that are whole groups of layers.
 
 `work` describes one tile of one layer: the buffers it needs in each memory, what is loaded before each of its passes,
 and the engine cycles. Planner and lowering ask the same function, so that "fits" means the same to both.
@@ -7,14 +10,15 @@ and the engine cycles. Planner and lowering ask the same function, so that "fits
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
+from partitioner.ir.wants import Wants
 
-__all__ = ["Buffer", "Load", "Pass", "PlanTarget", "Work"]
+__all__ = ["AcceptingTarget", "Buffer", "Load", "Pass", "PlanTarget", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,26 @@ class Work:
         return next(buffer.memory for buffer in self.buffers if buffer.name == self.output)
 
 
-class PlanTarget(Protocol):
-    """The planner's view of a target."""
+class AcceptingTarget(Protocol):
+    """What the planners of every kind of target ask: which operators, and which of them in one layer."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def wants(self) -> Wants:
+        """How its graphs are made: types, order of axes, operators that stay whole."""
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None when the target can compute `op`, else the sentence that the user reads."""
 
     def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
         """None when `op` can be applied to a tile of `operand` in place, else why not."""
+
+
+@runtime_checkable
+class PlanTarget(AcceptingTarget, Protocol):
+    """The planner's view of a target whose kernels are tiles on in-order cores."""
 
     def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         """For each axis of the layer's output: cuts lie at multiples of this; 0 means that the axis is never cut."""

@@ -1,4 +1,4 @@
-"""Who holds what where something found no room: the words of a layout's refusals.
+"""Who holds what where something found no room in a layout.
 
 walk, items of a memory, slots in question --fullest of them--> holders: value, bytes, since when, until when
 """
@@ -7,30 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hw_models.errors import DoesNotFit, Holder
+from hw_models.infeasible import Holder, Infeasible, Lever
 from partitioner.memory.liveness import Moved, Walk
 from partitioner.memory.offset_assignment import Item, Packing, peak_bytes
 
-__all__ = ["holders_at", "refuse_late"]
+__all__ = ["holders_at", "unplaced"]
 
 
-def refuse_late(walk: Walk, memory: str, items: Sequence[Item], packing: Packing, capacity_bytes: int) -> None:
-    """Raises DoesNotFit for the item that a packing has no room for, at the fullest moment of its life."""
+def unplaced(
+    walk: Walk, memory: str, items: Sequence[Item], packing: Packing, capacity_bytes: int
+) -> Infeasible | None:
+    """The item that a packing has no room for, at the fullest moment of its life; None where all found room."""
     late = packing.late
     if late is None:
-        return
+        return None
     live = [item for item in items if item.first <= late.last and late.first <= item.last]
     clipped = [Item(i.name, max(i.first, late.first), min(i.last, late.last), i.size_bytes) for i in live]
     peak, slot = peak_bytes(clipped)
-    gaps = () if peak > capacity_bytes else ("lifetimes that leave fewer gaps between places",)
-    raise DoesNotFit(
-        f"value {_value(late)}",
+    gaps = () if peak > capacity_bytes else (Lever.OTHER_LIFETIMES,)
+    return Infeasible(
+        walk.subjects[late.name],
+        memory,
+        walk.ctx.local.part if memory == walk.ctx.local.memory else "",
         demand_bytes=max(peak, packing.offsets[late.name] + late.size_bytes),
-        bound_bytes=capacity_bytes,
-        where=memory
-        if memory != walk.ctx.local.memory or not walk.ctx.local.part
-        else f"{memory} ({walk.ctx.local.part} buffer)",
-        levers=("more instances or smaller groups", f"a chip with more {memory}", *gaps),
+        room_bytes=capacity_bytes,
+        levers=(Lever.FINER_CUT, Lever.LARGER_MEMORY, *gaps),
+        slot=slot,
         holders=holders_at(walk, live, slot),
     )
 
@@ -39,14 +41,11 @@ def holders_at(walk: Walk, items: Iterable[Item], slot: int) -> tuple[Holder, ..
     """The items that are held in a slot, from the layer or move that brings them to the last that needs them."""
     names = _names(walk)
     return tuple(
-        Holder(_value(item), item.size_bytes, names[item.first], names[item.last])
+        Holder(value.name, item.size_bytes, names[item.first], names[item.last], value.role)
         for item in items
         if item.first <= slot <= item.last and item.size_bytes
+        for value in (walk.subjects[item.name],)
     )
-
-
-def _value(item: Item) -> str:
-    return item.name.rpartition("#")[0]
 
 
 def _names(walk: Walk) -> dict[int, str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hw_models.errors import PlanError
+from hw_models.infeasible import Role, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import MOVES, Group, Plan, Step
@@ -80,6 +81,7 @@ class Walk:
     slot: int = 0
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
     memory: dict[str, str] = field(default_factory=dict)
+    subjects: dict[str, ValueSubject] = field(default_factory=dict)  # name of an item -> of which value it is what
     values: dict[str, list[Held]] = field(default_factory=dict)
     moved: dict[tuple[str, int, str], Held] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
@@ -103,8 +105,10 @@ class Walk:
 
     # What is held.
 
-    def keep(self, name: str, memory: str, first: int, size_bytes: int) -> str:
-        key = f"{name}#{len(self.items)}"
+    def keep(self, name: str, memory: str, first: int, size_bytes: int, role: Role = Role.VALUE) -> str:
+        """A new item, for a value or a copy of it; its name."""
+        key = f"{name}.{role.value}#{len(self.items)}" if role.value else f"{name}#{len(self.items)}"
+        self.subjects[key] = ValueSubject(name, role)
         self.items[key] = [first, first, size_bytes]
         self.memory[key] = memory
         return key
@@ -226,7 +230,7 @@ class Walk:
         if across:
             kept = (held for held in sources if held.memory == self.ctx.local.memory)
             union = joined(tuple(owned for held in kept for owned in held.owned.values()))
-            buffer = (self.keep(f"{name}.buffer", self.ctx.staging, slot, self._bytes(name, union)), union)
+            buffer = (self.keep(name, self.ctx.staging, slot, self._bytes(name, union), Role.BUFFER), union)
         to = self._keep_local(name, needs, needs, slot)
         self.moved[(*reader, name)] = to
         return Moved(step, slot, to, sources, buffer)
@@ -263,7 +267,7 @@ class Walk:
             if name in exchanged:
                 union = joined(boxes)
                 size = self._bytes(name, union)
-                entry.exchange = (self.keep(f"{name}.exchange", self.ctx.staging, entry.slot + 1, size), union)
+                entry.exchange = (self.keep(name, self.ctx.staging, entry.slot + 1, size, Role.EXCHANGE), union)
             if name in outputs:
                 self._leave(entry, name, scope, owned, local, done)
             read = {name}.union(*(self.ctx.reads(layer, box) for box in boxes if box_size(box)))
@@ -342,11 +346,8 @@ class Walk:
         if name not in local:
             entry.destination = held
             return
-        buffer = (
-            self.keep(f"{name}.store", self.ctx.staging, slot, self._bytes(name, whole))
-            if scope == self.ctx.main
-            else ""
-        )
+        stored = scope == self.ctx.main
+        buffer = self.keep(name, self.ctx.staging, slot, self._bytes(name, whole), Role.STORE) if stored else ""
         entry.stores.append((held, owned, buffer))
 
     def _slots(

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hw_models.errors import DoesNotFit, Holder
-from partitioner.context.plan_context import PlanContext
+from hw_models.errors import DoesNotFit
+from hw_models.infeasible import GraphSubject, Holder, Infeasible, Lever
+from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
+from partitioner.ir.target import AcceptingTarget
 
-__all__ = ["held_throughout", "main_refusal", "require_main_room", "roots"]
+__all__ = ["held_throughout", "main_overflow", "require_main_room", "roots"]
 
 
-def require_main_room(ctx: PlanContext) -> None:
+def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
     """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""
     graph = ctx.graph
     named = roots(graph)
@@ -24,7 +26,7 @@ def require_main_room(ctx: PlanContext) -> None:
     kept = [t.name for t in graph.tensors if t.constant or t.name in graph.inputs or t.name in ends]
     demand_bytes = sum(graph.by_name[name].size_bytes for name in kept)
     if demand_bytes > ctx.chip.memory(ctx.main).size_bytes:
-        raise main_refusal(ctx, demand_bytes, held_throughout(graph, kept))
+        raise DoesNotFit(main_overflow(ctx, demand_bytes, held_throughout(graph, kept)))
 
 
 def roots(graph: Graph) -> Mapping[str, str]:
@@ -41,15 +43,16 @@ def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:
     return [Holder(name, graph.by_name[name].size_bytes, "the start", "the end") for name in names]
 
 
-def main_refusal(ctx: PlanContext, demand_bytes: int, holders: Iterable[Holder]) -> DoesNotFit:
+def main_overflow(ctx: GraphContext[AcceptingTarget], demand_bytes: int, holders: Iterable[Holder]) -> Infeasible:
     """More than the main memory has, and who would hold it."""
     graph, main = ctx.graph, ctx.main
     largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
-    return DoesNotFit(
-        f"graph {graph.name} (largest tensor {largest.name})",
+    return Infeasible(
+        GraphSubject(graph.name, largest.name),
+        main,
+        "",
         demand_bytes=demand_bytes,
-        bound_bytes=ctx.chip.memory(main).size_bytes,
-        where=main,
-        levers=("a smaller batch", f"a chip with more {main}"),
+        room_bytes=ctx.chip.memory(main).size_bytes,
+        levers=(Lever.SMALLER_BATCH, Lever.LARGER_MEMORY),
         holders=tuple(holders),
     )

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hw_models.errors import DoesNotFit
+from hw_models.errors import required
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
-from partitioner.memory.fit_diagnostics import holders_at, refuse_late
+from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
     FOR_SCHEDULING,
@@ -32,7 +33,7 @@ from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pac
 from partitioner.tiling.buffer_aliasing import Residents, Room
 from partitioner.tiling.core_partition import cut_quanta
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
-from partitioner.tiling.tiling import require_tile, workspace_bytes
+from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
 __all__ = [
     "FOR_SCHEDULING",
@@ -44,6 +45,7 @@ __all__ = [
     "MoveLayout",
     "Place",
     "Store",
+    "fit_layout",
     "lay_out",
     "walked",
 ]
@@ -61,14 +63,20 @@ ROOM_APART = 1
 """Likewise tile buffers, of values that end or begin in the layer beside."""
 
 
-class _Known(dict[tuple[object, ...], Layout]):
+class _Known(dict[tuple[object, ...], Layout | Infeasible]):
     """Layouts of one compilation, by groups, steps, pinned constants and options."""
 
 
 def lay_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
+    """As `fit_layout`, for a plan that is to be carried out. Raises DoesNotFit with the layer or value that found no
+    room, and PlanError for a plan that contradicts itself."""
+    return required(fit_layout(plan, ctx, options))
+
+
+def fit_layout(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout | Infeasible:
     """Places for all that a plan holds. Made once a compilation: who asks again for the same is given the same.
 
-    Raises DoesNotFit with the layer or value that found no room, and PlanError for a plan that contradicts itself: a
+    Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
     known = ctx.memo(_Known)
@@ -88,7 +96,7 @@ def walked(plan: Plan, ctx: PlanContext, in_main: tuple[str, ...] = ()) -> Walk:
     return walk
 
 
-def _placed(walk: Walk, options: LayoutOptions) -> Layout:
+def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
     """Offsets for all items, then rounds and tiles in what is left."""
     ctx, chip, graph = walk.ctx, walk.ctx.chip, walk.ctx.graph
     pins: dict[str, str] = {}
@@ -103,15 +111,19 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout:
     offsets: dict[str, int] = {}
     gaps: dict[str, dict[int, tuple[int, int]]] = {}
     peaks: dict[str, int] = {}
+    workspaces = _wanted(walk)
+    if isinstance(workspaces, Infeasible):
+        return workspaces
     for memory, capacity, wanted in (
-        (ctx.local.memory, ctx.local_bytes, _wanted(walk)),
-        (walk.ctx.staging, chip.memory(walk.ctx.staging).size_bytes, {}),
+        (ctx.local.memory, ctx.local_bytes, workspaces),
+        (ctx.staging, chip.memory(ctx.staging).size_bytes, {}),
     ):
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
         packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if options.buffers_apart else 0)
-        refuse_late(walk, memory, items[memory], packing, capacity)
+        if (late := unplaced(walk, memory, items[memory], packing, capacity)) is not None:
+            return late
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
         clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
@@ -126,12 +138,11 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout:
         for entry in step:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
             room = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
-            staging = gaps[walk.ctx.staging].get(entry.slot, (0, chip.memory(walk.ctx.staging).size_bytes))
-            try:
-                layouts.append(_layer(walk, places, entry, room, staging, options.rounds_ahead))
-            except DoesNotFit as error:
-                there = items.get(error.where.split(" ")[0], ())
-                raise error.held_by(holders_at(walk, there, entry.slot)) from error
+            staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
+            layout = _layer(walk, places, entry, room, staging, options.rounds_ahead)
+            if isinstance(layout, Infeasible):
+                return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
+            layouts.append(layout)
         steps.append(tuple(layouts))
     pinned = {
         name: (Place(walk.ctx.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
@@ -142,7 +153,7 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout:
     return Layout(tuple(steps), stored, pinned, ctx.local, ctx.staging, peaks, item_bytes, options)
 
 
-def _wanted(walk: Walk) -> dict[int, int]:
+def _wanted(walk: Walk) -> dict[int, int] | Infeasible:
     """Bytes of workspace that each layer would use if all of the local memory were free, at most half of it."""
     if not any(walk.memory[key] == walk.ctx.local.memory for key in walk.items):
         return {}
@@ -153,6 +164,8 @@ def _wanted(walk: Walk) -> dict[int, int]:
             number = max(range(len(entry.boxes)), key=lambda n: box_size(entry.boxes[n]))
             residents = _residents(walk, entry, entry.step.binding.cores[number])
             used = workspace_bytes(walk.ctx, entry.layer, entry.boxes[number], residents)
+            if isinstance(used, Infeasible):
+                return used
             wanted[entry.slot] = min(half, used)
     return wanted
 
@@ -214,7 +227,9 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
     return Residents(boxes, walk.ctx.local.part)
 
 
-def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool) -> LayerLayout:
+def _layer(
+    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool
+) -> LayerLayout | Infeasible:
     ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
     destination = places.of(entry.destination, SHARED) if entry.destination else None
@@ -227,15 +242,18 @@ def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[
     to_main = destination is not None and destination.memory == walk.ctx.main
     stager = Stager(ctx, layer, staged, to_main, staging[1])
     small = min(staging[1], ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
-    try:
-        rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
-    except DoesNotFit:
+    rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
+    if isinstance(rounds, Infeasible) and small < staging[1]:
         rounds = _rounds(walk, entry, stager)
+    if isinstance(rounds, Infeasible):
+        return rounds
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
         for turn in rounds:
             if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                require_tile(ctx, layer, turn.boxes[number], residents, room)
+                lack = missing_for_tile(ctx, layer, turn.boxes[number], residents, room)
+                if lack is not None:
+                    return lack
     return LayerLayout(
         group=entry.step.group,
         instance=entry.step.instance,
@@ -264,7 +282,7 @@ def _layer(walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[
     )
 
 
-def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
+def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infeasible:
     """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
     ctx, layer = walk.ctx, entry.layer
     shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
@@ -272,7 +290,7 @@ def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...]:
     wide = cut_quanta(ctx, layer, box)
     if shared:
         return shared_rounds(stager, box, entry.step.binding.pieces, wide)
-    try:
-        return own_rounds(stager, entry.boxes, wide)
-    except DoesNotFit:
+    found = own_rounds(stager, entry.boxes, wide)
+    if isinstance(found, Infeasible):
         return own_rounds(stager, entry.boxes, ctx.target.quanta(ctx.graph, layer))
+    return found

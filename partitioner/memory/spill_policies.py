@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hw_models.errors import DoesNotFit, Holder
+from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Holder, Infeasible, Lever, SlotSubject
 from partitioner.memory.offset_assignment import Item, pack, peak_bytes
 
 __all__ = ["POLICIES", "Allocation", "Memory", "Policy", "Spill", "Value", "allocate"]
@@ -124,7 +125,7 @@ def allocate(values: Sequence[Value], memories: Sequence[Memory], policy: Policy
             held = [value for value in left if value.slots[0] <= slot <= value.slots[-1]]
             victims = [value for value in held if not value.fixed and value.size_bytes]
             if not victims or number == len(memories) - 1:
-                raise _refusal(held, memory, slot, missing)
+                raise DoesNotFit(_infeasible(held, memory, slot, missing))
             spilled.append(Spill(policy(victims, slot, missing), memory.name, slot, missing))
             left.remove(spilled[-1].value)
         places |= {name: (memory.name, offset) for name, offset in offsets.items()}
@@ -149,13 +150,15 @@ def _fit(values: Sequence[Value], memory: Memory) -> tuple[Mapping[str, int], tu
     return {}, (slot, packing.offsets[late.name] + late.size_bytes - memory.size_bytes)
 
 
-def _refusal(held: Sequence[Value], memory: Memory, slot: int, missing_bytes: int) -> DoesNotFit:
+def _infeasible(held: Sequence[Value], memory: Memory, slot: int, missing_bytes: int) -> Infeasible:
     largest = min(held, key=lambda value: (-value.size_bytes, value.name))
-    return DoesNotFit(
-        f"value {largest.name} in slot {slot}",
+    return Infeasible(
+        SlotSubject(largest.name, slot),
+        memory.name,
+        "",
         demand_bytes=memory.size_bytes + missing_bytes,
-        bound_bytes=memory.size_bytes,
-        where=memory.name,
-        levers=(f"a chip with more {memory.name}", "smaller pieces"),
+        room_bytes=memory.size_bytes,
+        levers=(Lever.LARGER_MEMORY, Lever.SMALLER_PIECES),
+        slot=slot,
         holders=tuple(Holder(v.name, v.size_bytes, f"slot {v.slots[0]}", f"slot {v.slots[-1]}") for v in held),
     )

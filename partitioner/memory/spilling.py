@@ -1,6 +1,6 @@
 """Spilling inside a group: a value that finds no room on the cores goes to the staging memory, and from there to main.
 
-    group, refusal of its layout --values that are held at that moment, policy--> group with one more value spilled
+    group, what found no room in it --values that are held at that moment, policy--> group with one more value spilled
 
 What is spilled is computed in disjoint pieces, written to the shared memory and read from there by each layer that
 needs it. Values that leave the group are not touched: where they wait is the order's to say.
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hw_models.errors import DoesNotFit, size_text
+from hw_models.errors import place_text, size_text, subject_text
+from hw_models.infeasible import Infeasible, Role
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Exchange, Group
@@ -39,24 +40,24 @@ def held_values(walk: Walk, memory: str) -> dict[str, Value]:
 
 
 def spill_one(
-    walk: Walk, group: Group, pieces: tuple[int, ...], refusal: DoesNotFit, policy: str
+    walk: Walk, group: Group, pieces: tuple[int, ...], lack: Infeasible, policy: str
 ) -> tuple[Group, Decision] | None:
-    """The group with one more value spilled, of those that were held when its layout refused; None where that cannot
-    help. Values without an exchange of their own are computed in `pieces`, as the group's output is."""
-    memory = refusal.where.split(" ")[0]
+    """The group with one more value spilled, of those that were held where its layout lacks room; None where that
+    cannot help. Values without an exchange of their own are computed in `pieces`, as the group's output is."""
+    memory = lack.memory
     beyond = {walk.ctx.local.memory: walk.ctx.staging, walk.ctx.staging: walk.ctx.main}.get(memory, memory)
     if beyond == memory or sum(exchange.scope != "" for exchange in group.exchanges) >= MOST_SPILLS:
         return None
-    values = _victims(walk, group, memory, {holder.name for holder in refusal.holders})
+    values = _victims(walk, group, memory, {holder.name for holder in lack.holders if holder.role is Role.VALUE})
     if not values:
         return None
     slot = max(value.slots[0] for value in values.values())
-    missing = refusal.demand_bytes - refusal.bound_bytes
-    chosen = POLICIES[policy](tuple(values.values()), slot, missing)
+    chosen = POLICIES[policy](tuple(values.values()), slot, lack.missing_bytes)
     name = next(name for name, value in values.items() if value is chosen)
     reason = (
         f"{policy}: {size_text(chosen.size_bytes)} on a core, held for {chosen.liveness} slots, used in "
-        f"{len(chosen.slots)}; {size_text(missing)} of {refusal.where} missing for {refusal.who}"
+        f"{len(chosen.slots)}; {size_text(lack.missing_bytes)} of {place_text(lack)} missing for "
+        f"{subject_text(lack.subject)}"
     )
     return _spilled(walk.ctx.graph, group, name, pieces, beyond), Decision(name, f"spilled to {beyond}", reason)
 
@@ -66,9 +67,9 @@ def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[s
     inner = {layer.output for layer in group.layers} - set(group.outputs(walk.ctx.graph))
     found: dict[str, Value] = {}
     for key, value in held_values(walk, memory).items():
-        name = key.rpartition("#")[0]
-        if name in inner and name in held and value.size_bytes:
-            found.setdefault(name, value)
+        subject = walk.subjects[key]
+        if subject.role is Role.VALUE and subject.name in inner and subject.name in held and value.size_bytes:
+            found.setdefault(subject.name, value)
     return found
 
 

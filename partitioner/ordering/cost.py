@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hw_models.errors import DoesNotFit, PlanError
+from hw_models.infeasible import Infeasible, InstanceSubject, Lever
 from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_scopes, scope_cost
 
-__all__ = ["InstanceGraph", "Node", "Ordered", "Room", "evaluate", "lifetimes", "refuse_too_large"]
+__all__ = ["InstanceGraph", "Node", "Ordered", "Room", "evaluate", "lifetimes", "refuse_too_large", "too_large"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +100,20 @@ class Ordered:
     name: str
 
 
-def refuse_too_large(graph: InstanceGraph, room: Room) -> None:
-    """Raises DoesNotFit for the largest instance whose own work exceeds the local memory: no order helps."""
+def too_large(graph: InstanceGraph, room: Room) -> Infeasible | None:
+    """The largest instance if its own work exceeds the local memory: no order helps."""
     largest = max(graph.nodes, key=lambda node: node.work_bytes, default=None)
-    if largest is not None and largest.work_bytes > room.local_bytes:
-        raise DoesNotFit(
-            f"instance {largest.name}",
-            demand_bytes=largest.work_bytes,
-            bound_bytes=room.local_bytes,
-            where="local memory on a core",
-            levers=("more instances of its group", "smaller groups", "a chip with more local memory"),
-        )
+    if largest is None or largest.work_bytes <= room.local_bytes:
+        return None
+    levers = (Lever.MORE_INSTANCES, Lever.SMALLER_GROUPS, Lever.MORE_LOCAL_MEMORY)
+    subject = InstanceSubject(largest.name)
+    return Infeasible(subject, "local memory on a core", "", largest.work_bytes, room.local_bytes, levers)
+
+
+def refuse_too_large(graph: InstanceGraph, room: Room) -> None:
+    """Raises DoesNotFit for an instance that is too large for any order."""
+    if (found := too_large(graph, room)) is not None:
+        raise DoesNotFit(found)
 
 
 def lifetimes(graph: InstanceGraph, room: Room, order: Sequence[int]) -> tuple[tuple[int, ...], tuple[Lifetime, ...]]:

@@ -13,7 +13,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hw_models.errors import PlanError, size_text
+from hw_models.errors import size_text
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
@@ -21,7 +22,8 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.ir.value_lifetimes import activations
-from partitioner.memory.memory_plan import LayoutOptions, lay_out
+from partitioner.memory.memory_plan import LayoutOptions, fit_layout
+from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
@@ -158,15 +160,15 @@ class _Stitcher:
             if layer.anchor(self.ctx.graph).kind == "view" and layer.output in leaving:
                 halves = (members[:position], (member,), members[position + 1 :])
                 return [part for half in halves for part in self._connected(half)]
-        try:
-            step, reason = self._bound(group)
-        except PlanError as error:
+        found = unless_forbidden(lambda: self._bound(group))
+        if isinstance(found, NoPlan):
             middle = len(members) // 2
             at = self.ctx.layers[members[middle]].name
             self.decisions.append(
-                Decision(group.name, f"{len(members)} layers not stitched: cut before {at}", error.line)
+                Decision(group.name, f"{len(members)} layers not stitched: cut before {at}", reason_of(found))
             )
             return [part for half in (members[:middle], members[middle:]) for part in self._connected(half)]
+        step, reason = found
         self.decisions.append(reason)
         return [(members, group, step)]
 
@@ -191,8 +193,8 @@ class _Stitcher:
         self.decisions.append(reason)
         return (index,), group, step
 
-    def _bound(self, group: Group) -> tuple[Step, Decision]:
-        """The group on the cores that make all its layers soonest. Raises PlanError, most often DoesNotFit."""
+    def _bound(self, group: Group) -> tuple[Step, Decision] | Infeasible:
+        """The group on the cores that make all its layers soonest. Raises PlanError for one that may not be cut so."""
         graph, main = self.ctx.graph, self.ctx.main
         outputs = group.outputs(graph)
         exports = tuple((name, main) for name in outputs if name != group.output)
@@ -203,7 +205,9 @@ class _Stitcher:
         )
         alone = Plan(graph.name, "alone", graph.hash, self.ctx.chip.hash, 1, (group,), (step,), ())
         options = LayoutOptions(in_main=tuple(name for name in group.inputs(graph) if name not in graph.inputs))
-        layout = lay_out(alone, self.ctx, options)
+        layout = fit_layout(alone, self.ctx, options)
+        if isinstance(layout, Infeasible):
+            return layout
         inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)
         local, pieces = layout.local.memory, list(step.binding.pieces)
         reason = (

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw_models.errors import DoesNotFit
+from hw_models.errors import reason_text
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
+from partitioner.memory.no_plan import planned
 from partitioner.memory.spilling import NO_SPILLS
-from partitioner.planners.o3 import plan_instances
+from partitioner.planners.o3 import fit_instances, plan_instances
 
 __all__ = ["BEST_POLICY", "plan_with_worthwhile_spills"]
 
@@ -26,10 +28,10 @@ def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
     spilling = plan_instances(ctx, BEST_POLICY)
     if not any(exchange.scope for group in spilling.groups for exchange in group.exchanges):
         return spilling
-    try:
-        cutting = plan_instances(ctx, NO_SPILLS)
-    except DoesNotFit as refusal:
-        return _decided(spilling, "values are spilled", f"no plan without: {refusal.line}")
+    found = fit_instances(ctx, NO_SPILLS)
+    if isinstance(found, Infeasible):
+        return _decided(spilling, "values are spilled", f"no plan without: {reason_text(found)}")
+    cutting = planned(found)
     spent, saved = (plan_cycles(plan, ctx).cycles for plan in (spilling, cutting))
     reason = f"{spent:,.0f} cycles with spills, {saved:,.0f} with finer cuts instead"
     if spent < saved:

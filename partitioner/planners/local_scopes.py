@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hw_models.errors import DoesNotFit, size_text
+from hw_models.errors import size_text
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.regions import Box, box_shape, box_size
@@ -223,9 +224,8 @@ class LocalScopes:
             return {}
         residents = {index: tuple(self._residents(index)) for index in slots if isinstance(index, int)}
         unit = self.ctx.chip.memory(self.ctx.local.memory).alignment_bytes
-        try:
-            wanted = self._wanted(slots, residents)
-        except DoesNotFit:
+        wanted = self._wanted(slots, residents)
+        if isinstance(wanted, Infeasible):
             return {}  # some layer fits nowhere, whatever stays: the layout will say so
         packing = pack(list(items), self.capacity, unit, wanted)
         if packing.late is not None:
@@ -247,12 +247,12 @@ class LocalScopes:
             offset, gap = largest_gap(taken, self.capacity)
             room = {(self.ctx.local.memory, self.ctx.local.part): (offset + start, gap)}
             for box, held in residents[index]:
-                try:
-                    slower = piece_cycles(self.ctx, layer, box, held, room) - piece_cycles(self.ctx, layer, box, held)
-                except DoesNotFit:
+                here, free = piece_cycles(self.ctx, layer, box, held, room), piece_cycles(self.ctx, layer, box, held)
+                if isinstance(here, Infeasible) or isinstance(free, Infeasible):
                     name = self._least(range(slot, slot + 1), items)
                     odd[name] = f"left {layer.name} only {size_text(gap)} of a core for its tiles"
                     break
+                slower = here - free
                 if slower > 0 and box == self._largest(index):
                     for name in self._alive(range(slot, slot + 1), items):
                         lost[name] = lost.get(name, 0.0) + slower
@@ -310,13 +310,15 @@ class LocalScopes:
 
     def _wanted(
         self, slots: Sequence[int | Move], residents: Mapping[int, Sequence[tuple[Box, Residents]]]
-    ) -> dict[int, int]:
+    ) -> dict[int, int] | Infeasible:
         """As the layout asks for it: the workspace of the first of the largest boxes, at most half of the memory."""
         wanted = {}
         for slot, index in enumerate(slots):
             if isinstance(index, int):
                 box, held = max(residents[index], key=lambda entry: box_size(entry[0]))
                 used = workspace_bytes(self.ctx, self.ctx.layers[index], box, held)
+                if isinstance(used, Infeasible):
+                    return used
                 wanted[slot] = min(self.capacity // 2, used)
         return wanted
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hw_models.errors import DoesNotFit
+from hw_models.errors import reason_text
+from hw_models.infeasible import Infeasible, LayerSubject, Role, Subject, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import full_box
 from partitioner.ir.value_lifetimes import activations, own_names
-from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan import fit_layout
 from partitioner.planners.core_binding import Binder, Bound
 from partitioner.planners.local_scopes import LocalScopes, Move
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
@@ -54,18 +55,16 @@ class _Level:
         for attempt in range(MENDS + 1):
             staged = self._staged(chosen, not_staged)
             plan = self._assembled(chosen, staged)
-            try:
-                lay_out(plan, self.ctx)
-            except DoesNotFit as error:
-                blamed = self._blamed(error, chosen, staged) if attempt < MENDS else tuple(chosen.kept)
-                if not blamed:
-                    break
-                for name in blamed:
-                    (not_local if name in chosen.kept else not_staged)[name] = error.line
-                chosen = self._choose(binder, bound, not_local)
-                chosen.mend()
-                continue
-            break
+            layout = fit_layout(plan, self.ctx)
+            if not isinstance(layout, Infeasible):
+                break
+            blamed = self._blamed(layout.subject, chosen, staged) if attempt < MENDS else tuple(chosen.kept)
+            if not blamed:
+                break
+            for name in blamed:
+                (not_local if name in chosen.kept else not_staged)[name] = reason_text(layout)
+            chosen = self._choose(binder, bound, not_local)
+            chosen.mend()
         return plan
 
     def _choose(self, binder: Binder, bound: Mapping[int, Bound], banned: Mapping[str, str]) -> LocalScopes:
@@ -131,19 +130,16 @@ class _Level:
             steps.append(run)
         return layer_plan(self.ctx, "O2", steps, decisions)
 
-    def _blamed(self, error: DoesNotFit, chosen: LocalScopes, staged: Staging | None) -> tuple[str, ...]:
-        """The value that goes because of a refusal: the one named, or the least useful one that is there when the
-        named layer runs; local ones first."""
+    def _blamed(self, subject: Subject, chosen: LocalScopes, staged: Staging | None) -> tuple[str, ...]:
+        """The value that goes because something found no room: that itself, or the least useful one that is there when
+        the layer runs which found none; local ones first."""
         kept = {name: close.value for name, close in chosen.kept.items()}
         shared = dict(staged.kept) if staged is not None else {}
-        for name in (*kept, *shared):
-            if error.who in (f"value {name}", f"value {name}.buffer"):
+        match subject:
+            case ValueSubject(name, Role.VALUE | Role.BUFFER) if name in kept or name in shared:
                 return (name,)
-        for index, layer in enumerate(self.ctx.layers):
-            if error.who.startswith(f"layer {layer.name}") and error.who.removeprefix(f"layer {layer.name}")[:2] in (
-                "",
-                " (",
-            ):
+            case LayerSubject(name):
+                index = next(index for index, layer in enumerate(self.ctx.layers) if layer.name == name)
                 for values in (kept, shared):
                     there = [v for v in values.values() if v.made <= index <= v.last]
                     if there:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hw_models.errors import PlanError, UserError, size_text
+from hw_models.errors import PlanError, size_text
 from partitioner.context.plan_context import PlanContext
 from partitioner.fusion.grouping import group_layers_into_subgraphs
 from partitioner.fusion.halo import halo_veto
@@ -21,16 +21,17 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan, Step
 from partitioner.ir.regions import Box, box_size
-from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan import Layout, fit_layout
+from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
 from partitioner.memory.spilling import NO_SPILLS
-from partitioner.ordering.cost import InstanceGraph, Node, Room
+from partitioner.ordering.cost import InstanceGraph, Node, Room, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
 from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, Workshop
 from partitioner.planners.weight_pinning import with_pins
 
-__all__ = ["plan_instances"]
+__all__ = ["fit_instances", "plan_instances"]
 
 STAGING_SHARES = 8
 """Room for waiting values is tried in steps of one part in this many of the staging memory."""
@@ -44,11 +45,20 @@ MOST_INSTANCES = 4096
 
 def plan_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan:
     """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut, and PlanError
-    for more than `MOST_INSTANCES`."""
+    for a layer that may not be cut so, or for more than `MOST_INSTANCES`."""
+    return planned(fit_instances(ctx, spill))
+
+
+def fit_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan | NoPlan:
+    """The plan of level O3, or what even single layers lack however they are cut. Raises PlanError for more than
+    `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
     workshop = Workshop.of(ctx, spill)
-    made, reasons = _groups(workshop, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
+    grouped = _groups(workshop, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
+    if isinstance(grouped, NoPlan):
+        return grouped
+    made, reasons = grouped
     decisions = (*ctx.layer_decisions, *reasons)
     _require_few(ctx.graph, made)
     instances = instances_of(workshop, made)
@@ -68,9 +78,9 @@ def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
 
 def _groups(
     workshop: Workshop, layers: tuple[Layer, ...], capacity_bytes: int
-) -> tuple[list[Prepared | Layer], list[Decision]]:
+) -> tuple[list[Prepared | Layer], list[Decision]] | NoPlan:
     """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
-    cut is grouped again as if there were less room."""
+    cut is grouped again as if there were less room; a single layer of which that is true leaves no plan."""
     ctx, graph = workshop.ctx, workshop.ctx.graph
     splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
     too_much_twice = halo_veto(ctx, splitter.best)
@@ -84,14 +94,16 @@ def _groups(
             made += group
             continue
         best = splitter.best(group)
-        try:
-            prepared = workshop.coarsest(group, best.instances if best else 1)
-        except UserError as error:
+        prepared = workshop.coarsest(group, best.instances if best else 1)
+        if isinstance(prepared, NoPlan):
             if len(group) == 1:
-                raise
+                return prepared
             smaller = capacity_bytes * LESS_ROOM[0] // LESS_ROOM[1]
-            reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", error.line))
-            parts, more = _groups(workshop, group, smaller)
+            reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", reason_of(prepared)))
+            again = _groups(workshop, group, smaller)
+            if isinstance(again, NoPlan):
+                return again
+            parts, more = again
             made += parts
             reasons += more
             continue
@@ -109,16 +121,20 @@ def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
     return None
 
 
-def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan:
-    """Order, scopes and steps; where the layout refuses, less may wait in local memories and then in staging."""
+def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan | NoPlan:
+    """Order, scopes and steps; where the layout finds no room, less may wait in local memories and then in staging."""
     ctx = workshop.ctx
     flow = flow_of(ctx, instances)
     main, staging = ctx.main, ctx.staging
     reasons = list(decisions)
     kept = 0 if staging == main else ctx.chip.memory(staging).size_bytes
+    refused: NoPlan | None = None
     for waiting, staging_bytes in _attempts(kept):
         room = Room(ctx.local_bytes, staging_bytes)
-        choice = choose_order(InstanceGraph(_waiting_nodes(flow, waiting, room), flow.edges), room)
+        ordering = InstanceGraph(_waiting_nodes(flow, waiting, room), flow.edges)
+        if (large := too_large(ordering, room)) is not None:
+            return large
+        choice = choose_order(ordering, room)
         costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
         names = {"local": ctx.local.memory, "staging": staging, "main": main}
         scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
@@ -130,14 +146,17 @@ def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tupl
             f"others in {size_text(staging_bytes)} of {staging}: {costs}",
         )
         plan = _plan(ctx, flow, choice.best.order, scopes, (*reasons, chosen))
-        try:
-            layout = lay_out(plan, ctx)
-        except UserError as error:
-            refusal = error
-            reasons.append(Decision("order", "tried again with less room for waiting values", error.line))
-            continue
-        return with_pins(ctx, plan, layout)
-    raise refusal
+        layout = _laid_out(ctx, plan)
+        if not isinstance(layout, NoPlan):
+            return with_pins(ctx, plan, layout)
+        refused = layout
+        reasons.append(Decision("order", "tried again with less room for waiting values", reason_of(layout)))
+    assert refused is not None  # there is an attempt at least
+    return refused
+
+
+def _laid_out(ctx: PlanContext, plan: Plan) -> Layout | NoPlan:
+    return unless_forbidden(lambda: fit_layout(plan, ctx))
 
 
 ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "no values"

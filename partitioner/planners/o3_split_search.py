@@ -1,6 +1,6 @@
 """Groups made ready: for a run of layers the coarsest cut whose instances find room, and how an instance is spread.
 
-    layers, cut --spread over the cores, laid out alone--> Prepared, or DoesNotFit with the numbers
+    layers, cut --spread over the cores, laid out alone--> Prepared, or Infeasible with the numbers
 
 A group is tried as one instance alone, with its inputs in the main memory: what fits so is what the lowering can run.
 """
@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 
-from hw_models.errors import DoesNotFit, UserError
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
 from partitioner.ir.regions import Box
-from partitioner.memory.memory_plan import Layout, LayoutOptions, lay_out, walked
+from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_layout, walked
+from partitioner.memory.no_plan import NoPlan, unless_forbidden
 from partitioner.memory.spilling import NO_SPILLS, spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
@@ -56,7 +57,7 @@ class Workshop:
     ctx: PlanContext
     spreader: Spreader
     spill: str = NO_SPILLS
-    tried: dict[tuple[tuple[str, ...], Split], Prepared | UserError] = field(default_factory=dict)
+    tried: dict[tuple[tuple[str, ...], Split], Prepared | NoPlan] = field(default_factory=dict)
 
     @staticmethod
     def of(ctx: PlanContext, spill: str = NO_SPILLS) -> Workshop:
@@ -84,38 +85,31 @@ class Workshop:
                     yield Split((*outer, cut))
             outer = (*outer, cut) if cut else outer
 
-    def prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
-        """One instance laid out alone. Raises DoesNotFit, and PlanError for a cut that a view or output forbids."""
+    def prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared | NoPlan:
+        """One instance laid out alone; Forbidden is a cut that a view or output does not allow."""
         key = (tuple(layer.name for layer in layers), split)
         if key not in self.tried:
-            try:
-                self.tried[key] = self._prepare(layers, split)
-            except UserError as error:
-                self.tried[key] = error
-        found = self.tried[key]
-        if isinstance(found, UserError):
-            raise found
-        return found
+            self.tried[key] = unless_forbidden(lambda: self._prepare(layers, split))
+        return self.tried[key]
 
-    def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared:
+    def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared | NoPlan:
         """The group with the fewest instances, `least` or a few more, that find room; a layer alone may be cut as
-        finely as it must. Raises the last refusal."""
-        refusal: UserError | None = None
+        finely as it must. Where none does, what the last one lacked."""
+        found: Prepared | NoPlan | None = None
         splits = tuple(self.splits(layers))
         least = min(least, splits[-1].instances)
         tried = wanted = 0
         for split in splits:
             if split.instances < max(least, wanted):
                 continue
-            try:
-                return self.prepare(layers, split)
-            except UserError as error:
-                refusal = error
+            found = self.prepare(layers, split)
+            if isinstance(found, Prepared):
+                return found
             tried, wanted = tried + 1, -(-split.instances * GROWTH[0] // GROWTH[1])
             if len(layers) > 1 and tried == MOST_TRIES:
                 break
-        assert refusal is not None  # the finest cut is always tried
-        raise refusal
+        assert found is not None  # the finest cut is always tried
+        return found
 
     def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
         """The step that runs an instance on the first cores: as many as its output or an exchange has pieces."""
@@ -137,7 +131,7 @@ class Workshop:
         last = split.instances - 1
         return tuple(sorted({last * part // (MOST_TYPICAL - 1) for part in range(MOST_TYPICAL)}))
 
-    def _prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared:
+    def _prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared | Infeasible:
         ordered = self.ctx.footprints.ordered(layers)
         group = Group(layers[-1].name, ordered, split)
         middle = split.instances // 2
@@ -146,17 +140,17 @@ class Workshop:
         group = replace(group, exchanges=spread.exchanges)
         spills: list[Decision] = []
         while True:
-            try:
-                return Prepared(group, spread, self._laid_out(group, spread), tuple(spills))
-            except DoesNotFit as refusal:
-                if self.spill == NO_SPILLS:
-                    raise
-                walk = walked(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
-                found = spill_one(walk, group, spread.pieces, refusal, self.spill)
-                if found is None:
-                    raise
-                group, reason = found
-                spills.append(reason)
+            layout = self._laid_out(group, spread)
+            if not isinstance(layout, Infeasible):
+                return Prepared(group, spread, layout, tuple(spills))
+            if self.spill == NO_SPILLS:
+                return layout
+            walk = walked(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
+            found = spill_one(walk, group, spread.pieces, layout, self.spill)
+            if found is None:
+                return layout
+            group, reason = found
+            spills.append(reason)
 
     def _alone(self, group: Group, spread: Spread) -> Plan:
         """Typical instances of a group, everything outside it in the main memory."""
@@ -164,8 +158,8 @@ class Workshop:
         steps = tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
         return Plan(self.ctx.graph.name, "alone", "", "", 0, (group,), steps, ())
 
-    def _laid_out(self, group: Group, spread: Spread) -> Layout:
-        return lay_out(self._alone(group, spread), self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
+    def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:
+        return fit_layout(self._alone(group, spread), self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
 
 
 def _counts(most: int) -> Iterator[int]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw_models.errors import DoesNotFit, size_text
+from hw_models.errors import reason_text, size_text
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
-from partitioner.memory.memory_plan import Layout, lay_out
+from partitioner.memory.memory_plan import Layout, fit_layout
 
 __all__ = ["with_pins"]
 
@@ -68,10 +69,8 @@ def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
                 )
             )
     kept = replace(plan, pinned=tuple(sorted(pinned)), decisions=(*plan.decisions, *reasons))
-    try:
-        lay_out(kept, ctx)
-    except DoesNotFit as error:
-        return replace(
-            plan, decisions=(*plan.decisions, Decision("constants", "read again by each instance", error.line))
-        )
+    found = fit_layout(kept, ctx)
+    if isinstance(found, Infeasible):
+        again = Decision("constants", "read again by each instance", reason_text(found))
+        return replace(plan, decisions=(*plan.decisions, again))
     return kept

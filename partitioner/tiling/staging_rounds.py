@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
 
+from hw_models.infeasible import Infeasible
 from hw_models.memory_parts import aligned
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, empty_box, join
 from partitioner.tiling.core_partition import cut_axis, piece_boxes
-from partitioner.tiling.tiling import cut_counts, does_not_fit, middle, outer_counts
+from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, outer_counts
 
 __all__ = ["Round", "Stage", "Staged", "Stager", "own_rounds", "shared_rounds"]
 
@@ -123,9 +124,11 @@ def _merged(boxes: list[Box]) -> Iterable[Box]:
     return (whole,) if box_size(whole) <= WASTE * sum(box_size(box) for box in boxes) else boxes
 
 
-def shared_rounds(stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> tuple[Round, ...]:
+def shared_rounds(
+    stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]
+) -> tuple[Round, ...] | Infeasible:
     """Rounds of an output `box` of which nothing stays local, moving the fewest bytes; each is divided among the cores
-    as `pieces` says. Raises DoesNotFit."""
+    as `pieces` says."""
     best: tuple[float, int, tuple[int, ...]] | None = None
     least = 0
     for inner in cut_counts(box[-1], quanta[-1]):
@@ -142,12 +145,12 @@ def shared_rounds(stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tup
         if best is not None and best[1] == 1:
             break
     if best is None:
-        raise does_not_fit(stager.layer, stager.ctx.staging, least, stager.room_bytes)
+        return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
     return tuple(Round(piece_boxes(part, pieces, quanta), part) for part in piece_boxes(box, best[2], quanta))
 
 
-def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) -> tuple[Round, ...]:
-    """Rounds in which every core cuts the box that it owns. Raises DoesNotFit."""
+def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:
+    """Rounds in which every core cuts the box that it owns."""
     largest = max(boxes, key=box_size)
     best: tuple[int, int, tuple[Round, ...]] | None = None
     least = 0
@@ -174,7 +177,7 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
         if best is not None and best[1] == 1:
             break
     if best is None:
-        raise does_not_fit(stager.layer, stager.ctx.staging, least, stager.room_bytes)
+        return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
     return best[2]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Step
@@ -52,14 +52,14 @@ class StagedBytes:
         for least, most, moved in answers:
             if least <= room_bytes <= most:
                 return moved
-        try:
-            needed, rounds, moved = self._count(layer, step, in_main, to_main, room_bytes, own)
-            # With less room, but enough, the same rounds are best; with more, a single one stays so.
-            answers.append((needed, room_bytes if rounds > 1 else EVER, moved))
-            return moved
-        except DoesNotFit:
+        counted = self._count(layer, step, in_main, to_main, room_bytes, own)
+        if isinstance(counted, Infeasible):
             answers.append((0, room_bytes, None))
             return None
+        needed, rounds, moved = counted
+        # With less room, but enough, the same rounds are best; with more, a single one stays so.
+        answers.append((needed, room_bytes if rounds > 1 else EVER, moved))
+        return moved
 
     def _count(
         self,
@@ -69,7 +69,7 @@ class StagedBytes:
         to_main: bool,
         room_bytes: int,
         own: tuple[Box, ...],
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int, int] | Infeasible:
         """Room that the rounds need, how many they are, and the bytes that they move."""
         graph = self.ctx.graph
 
@@ -82,6 +82,8 @@ class StagedBytes:
         else:
             quanta = cut_quanta(self.ctx, layer, step.box)
             rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
+        if isinstance(rounds, Infeasible):
+            return rounds
         needed = max(stager.stage(turn).size_bytes for turn in rounds)
         stored = graph.by_name[layer.output].size_bytes if to_main else 0
         return needed, len(rounds), _loaded_bytes(stager, rounds) + stored

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Infeasible, LayerSubject
 from hw_models.memory_parts import place_of
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, common, holds
@@ -139,8 +140,8 @@ def _spare_places(
     each = dict.fromkeys(used.spare for used in tiles.fits)
     for spare in each:
         if over := overflow(chip, buffer_sizes((spare,)), room):
-            where, demand, bound = over
-            raise DoesNotFit(f"layer {layer.name}", demand_bytes=demand, bound_bytes=bound, where=where, levers=())
+            subject = LayerSubject(layer.name)
+            raise DoesNotFit(Infeasible(subject, over.memory, over.part, over.demand_bytes, over.room_bytes, levers=()))
     together = buffer_sizes(each)
     if overflow(chip, together, room) is None:
         return [place_buffers(chip, together, room, from_end)] * len(tiles.fits)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from math import prod
 
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
-from hw_models.errors import DoesNotFit
+from hw_models.cost import copy_cycles
+from hw_models.errors import required
+from hw_models.infeasible import Infeasible, LayerSubject, Lever
 from hw_models.memory_parts import aligned, aligned_in, part_bytes, part_start, place_in, place_of
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
@@ -33,6 +34,7 @@ from partitioner.tiling.core_partition import (
 
 __all__ = [
     "EVERYWHERE",
+    "Overflow",
     "Sizes",
     "Tiles",
     "Tiling",
@@ -41,15 +43,15 @@ __all__ = [
     "choose_tiles",
     "cut_counts",
     "demand_bytes",
-    "does_not_fit",
     "middle",
+    "missing_for_tile",
+    "no_tile",
     "outer_counts",
     "overflow",
     "piece_cycles",
     "piece_tiles",
     "piece_tiling",
     "place_buffers",
-    "require_tile",
     "second_place",
     "tile_boxes",
     "workspace_bytes",
@@ -119,12 +121,26 @@ def bounds_of(chip: Chip, place: tuple[str, str], room: Room) -> tuple[int, int]
     return room[place] if place in room else (part_start(chip, *place), part_bytes(chip, *place))
 
 
-def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> tuple[str, int, int] | None:
-    """(place, demand, bound) in bytes of the first memory that buffers overflow; None when they fit."""
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Buffers need `demand_bytes` of a memory, or a part of it, that has `room_bytes` for them."""
+
+    memory: str
+    part: str
+    demand_bytes: int
+    room_bytes: int
+
+    @property
+    def missing_bytes(self) -> int:
+        return self.demand_bytes - self.room_bytes
+
+
+def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> Overflow | None:
+    """The first memory, or part of one, that buffers overflow; None when they fit."""
     for (memory, part), demand in demand_bytes(chip, sizes).items():
         bound = room[memory, part][1] if (memory, part) in room else part_bytes(chip, memory, part)
         if demand > bound:
-            return f"{memory} ({part} buffer)" if part else memory, demand, bound
+            return Overflow(memory, part, demand, bound)
     return None
 
 
@@ -136,7 +152,7 @@ def choose_tiles(
     room: Room = EVERYWHERE,
     cheapest: bool = True,
     twice: bool = False,
-) -> tuple[Tiling, float]:
+) -> tuple[Tiling, float] | Infeasible:
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
     and no number where `cheapest` is not asked for, which is many times faster.
 
@@ -145,17 +161,16 @@ def choose_tiles(
 
     What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
     multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
-    buffer), at any multiple that the target allows. Raises DoesNotFit when the smallest tile is too large.
+    buffer), at any multiple that the target allows. Infeasible when the smallest tile is too large.
     """
     chip = ctx.chip
     best: tuple[float, int, Tiling] | None = None
-    closest: tuple[int, str, int, int] | None = None
+    closest: Overflow | None = None
     for quanta in dict.fromkeys((cut_quanta(ctx, layer, piece), ctx.target.quanta(ctx.graph, layer))):
         for counts, work, used in _candidates(ctx, layer, piece, quanta, residents, room, twice):
             if over := overflow(chip, _spare_sizes(used, False), room):
-                where, demand, bound = over
-                if closest is None or demand - bound < closest[0]:
-                    closest = (demand - bound, where, demand, bound)
+                if closest is None or over.missing_bytes < closest.missing_bytes:
+                    closest = over
                 continue
             if not cheapest:
                 return Tiling(counts, quanta), 0.0
@@ -172,8 +187,7 @@ def choose_tiles(
         if best is not None:
             return best[2], best[0]
     assert closest is not None  # every candidate overflowed something
-    _, where, demand, bound = closest
-    raise does_not_fit(layer, where, demand, bound)
+    return no_tile(layer, closest)
 
 
 def _candidates(
@@ -220,38 +234,53 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A tiling, the bytes that one of its tiles uses by (memory, part), and its cycles when nothing overlaps."""
+
+    tiling: Tiling
+    used_bytes: dict[tuple[str, str], int]
+    cycles: float
+
+    def within(self, room: Room) -> bool:
+        """Whether a tile finds its place in the room that there is."""
+        return all(self.used_bytes.get(place, 0) <= size for place, (_, size) in room.items())
+
+
+@dataclass(frozen=True)
 class _Known:
     """Of one compilation the tilings that were chosen: pieces of one shape with the same residents share one, unless a
-    border made it too coarse. By layer, shape of the piece, residents, room, and whether the cheapest was wanted: the
-    tiling, the bytes that its coarsest tile needs in each (memory, part), its cycles."""
+    border made it too coarse. By layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
 
-    tilings: dict[object, tuple[Tiling, dict[tuple[str, str], int], float]] = field(default_factory=dict)
+    tilings: dict[object, Choice] = field(default_factory=dict)
 
 
 def piece_tiling(
     ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
 ) -> Tiling:
-    """The tiling of a piece with the fewest cycles. Raises DoesNotFit."""
-    return _best(ctx, layer, piece, residents, room)[0]
+    """The tiling of a piece with the fewest cycles. Raises DoesNotFit where no tile finds room."""
+    return required(_best(ctx, layer, piece, residents, room)).tiling
 
 
 def piece_cycles(
     ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
-) -> float:
-    """Cycles of a piece in the tiling that is chosen, when nothing overlaps. Raises DoesNotFit."""
-    return _best(ctx, layer, piece, residents, room)[2]
+) -> float | Infeasible:
+    """Cycles of a piece in the tiling that is chosen, when nothing overlaps."""
+    best = _best(ctx, layer, piece, residents, room)
+    return best if isinstance(best, Infeasible) else best.cycles
 
 
-def workspace_bytes(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents) -> int:
-    """Bytes of the local memory that the coarsest tile of `piece` uses when all of it is free. Raises DoesNotFit."""
-    return _known(ctx, layer, piece, residents, EVERYWHERE, False)[1].get((ctx.local.memory, ctx.local.part), 0)
-
-
-def require_tile(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room) -> None:
-    """Raises DoesNotFit when no tile of the piece finds room."""
+def workspace_bytes(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents) -> int | Infeasible:
+    """Bytes of the local memory that the coarsest tile of `piece` uses when all of it is free."""
     free = _known(ctx, layer, piece, residents, EVERYWHERE, False)
-    if any(free[1].get(place, 0) > size for place, (_, size) in room.items()):
-        _known(ctx, layer, piece, residents, room, False)
+    return free if isinstance(free, Infeasible) else free.used_bytes.get((ctx.local.memory, ctx.local.part), 0)
+
+
+def missing_for_tile(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room) -> Infeasible | None:
+    """What is missing where no tile of the piece finds room; None where one does."""
+    found = _known(ctx, layer, piece, residents, EVERYWHERE, False)
+    if not isinstance(found, Infeasible) and not found.within(room):
+        found = _known(ctx, layer, piece, residents, room, False)
+    return found if isinstance(found, Infeasible) else None
 
 
 def piece_tiles(
@@ -266,7 +295,7 @@ def piece_tiles(
     possible. Raises DoesNotFit."""
     tilings = [piece_tiling(ctx, layer, piece, residents, room)]
     if twice:
-        tilings.insert(0, _known(ctx, layer, piece, residents, room, True, True)[0])
+        tilings.insert(0, required(_known(ctx, layer, piece, residents, room, True, True)).tiling)
     for tiling in tilings:
         tiles = _cut(ctx, layer, piece, residents, tiling)
         if _all_fit(ctx, tiles, room):
@@ -299,35 +328,36 @@ def _cut(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, tilin
     return Tiles(boxes, works, fits)
 
 
-def _best(
-    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room
-) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+def _best(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room) -> Choice | Infeasible:
     free = _known(ctx, layer, piece, residents, EVERYWHERE, True)
-    if all(free[1].get(place, 0) <= size for place, (_, size) in room.items()):
+    if isinstance(free, Infeasible) or free.within(room):
         return free
     return _known(ctx, layer, piece, residents, room, True)
 
 
 def _known(
     ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
-) -> tuple[Tiling, dict[tuple[str, str], int], float]:
+) -> Choice | Infeasible:
     held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
     bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
     key = (layer, box_shape(piece), held, bounds, cheapest, twice)
     known = ctx.memo(_Known).tilings
     if key not in known:
-        tiling, cycles = choose_tiles(ctx, layer, piece, residents, room, cheapest, twice)
+        chosen = choose_tiles(ctx, layer, piece, residents, room, cheapest, twice)
+        if isinstance(chosen, Infeasible):
+            return chosen
+        tiling, cycles = chosen
         tile = middle(piece, tiling.counts, tiling.quanta)
         used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
-        known[key] = tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles
+        known[key] = Choice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
     return known[key]
 
 
-def does_not_fit(layer: Layer, where: str, demand: int, bound: int) -> DoesNotFit:
-    levers = ("a smaller batch or input", f"a chip with more {where.split()[0]}", "an operator with fewer channels")
-    return DoesNotFit(
-        f"layer {layer.name} (smallest tile)", demand_bytes=demand, bound_bytes=bound, where=where, levers=levers
-    )
+def no_tile(layer: Layer, over: Overflow) -> Infeasible:
+    """The smallest tile or round of a layer is too large."""
+    levers = (Lever.SMALLER_INPUT, Lever.LARGER_MEMORY, Lever.FEWER_CHANNELS)
+    subject = LayerSubject(layer.name, smallest_tile=True)
+    return Infeasible(subject, over.memory, over.part, over.demand_bytes, over.room_bytes, levers)
 
 
 def _cycles(
@@ -351,7 +381,7 @@ def _cycles(
     if work.output in used.aliases:
         store = 0.0
     elif used.scatters:
-        store = vector_cycles(chip, box_size(sample))
+        store = copy_cycles(chip, box_size(sample), graph.by_name[layer.output].dtype)
     else:
         store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
     engines = tuple(inner * outer * cycles for _, cycles in work.engine_cycles)
@@ -369,7 +399,7 @@ def _cycles(
         once = 0.0
         for tensor, box in loads:
             if buffer in moved:
-                once += vector_cycles(chip, box_size(box))
+                once += copy_cycles(chip, box_size(box), graph.by_name[tensor].dtype)
             else:
                 shared = broadcasts and bool(graph.by_name[tensor].constant)
                 once += (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)

@@ -9,9 +9,9 @@ from math import prod
 
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
-from partitioner.ir.graph import Graph
 from partitioner.ir.plan import MOVES, Group, Plan
 from partitioner.verification.coverage import verify_coverage
+from partitioner.verification.operator_cover import verify_operators_once
 
 __all__ = ["verify_plan"]
 
@@ -22,7 +22,7 @@ def verify_plan(plan: Plan, ctx: PlanContext) -> None:
     of the chip, and what each core reads is covered (`partitioner.verification.coverage`). Whether everything fits is
     `partitioner.memory.memory_plan`'s to say."""
     graph, chip = ctx.graph, ctx.chip
-    _verify_cover(plan, graph)
+    verify_operators_once(plan, graph)
     memories = {memory.name: memory for memory in chip.memories}
     for group in plan.groups:
         _verify_spills(group, ctx)
@@ -66,15 +66,3 @@ def _verify_spills(group: Group, ctx: PlanContext) -> None:
                 needs=f"a value of its own and one of {', '.join(sorted(shared))} to spill it to",
                 has=f"{exchange.tensor} to {exchange.scope}",
             )
-
-
-def _verify_cover(plan: Plan, graph: Graph) -> None:
-    covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
-    if sorted(covered) != sorted(op.name for op in graph.ops):
-        odd = set(covered) ^ {op.name for op in graph.ops} or {n for n in covered if covered.count(n) > 1}
-        raise PlanError(
-            who=f"plan {plan.name}", needs="every operator once", has=f"not once: {', '.join(sorted(odd)[:8])}"
-        )
-    wanted = sorted((group.name, i) for group in plan.groups for i in range(group.split.instances))
-    if sorted((step.group, step.instance) for step in plan.steps if step.kind not in MOVES) != wanted:
-        raise PlanError(who=f"plan {plan.name}", needs="every instance of every group once")

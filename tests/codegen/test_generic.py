@@ -8,9 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from codegen.generic import GenericTarget, local_memory
-from codegen.target import Target, find_target, target_members
+from codegen.target import TileTarget
+from codegen.target_registry import find_target, target_members
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.driver import CompileOptions, plan_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import plan_model
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
@@ -71,7 +73,7 @@ def test_a_target_has_all_that_the_message_lists() -> None:
     target = find_target("neuralscale-v1")
     assert target is not None
     assert all(hasattr(target, name) for name in target_members())
-    assert set(target_members()) >= {name for name in vars(Target) if not name.startswith("_")}
+    assert set(target_members()) >= {name for name in vars(TileTarget) if not name.startswith("_")}
 
 
 def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, chip: Chip) -> None:
@@ -82,8 +84,8 @@ def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, c
     assert loads["x"] == ((0, 1), (3, 9), (0, 12), (0, 3)), "one row above and one below; columns clipped at the border"
     sizes = {buffer.name: buffer.size_bytes for buffer in work.buffers}
     assert (sizes["x"], sizes["output"]) == (2 * 6 * 12 * 3, 2 * 4 * 12 * 8)
-    relu = vector_cycles(chip, 4 * 12 * 8)
-    assert dict(work.engine_cycles) == {"matrix": matrix_cycles(chip, 48, 8, 27), "vector": relu}
+    relu = vector_cycles(chip, 4 * 12 * 8, "float16")
+    assert dict(work.engine_cycles) == {"matrix": matrix_cycles(chip, 48, 8, 27, "float16"), "vector": relu}
 
 
 def test_a_chip_without_a_matrix_engine_sums_products_on_its_vectors(folder: Path, chip: Chip) -> None:
@@ -93,7 +95,7 @@ def test_a_chip_without_a_matrix_engine_sums_products_on_its_vectors(folder: Pat
     work = GenericTarget(ISA).work(
         planned.model.graph, Layer("conv2", ("conv2",), "c2"), ((0, 1), (0, 12), (0, 12), (0, 8)), plain
     )
-    assert dict(work.engine_cycles) == {"vector": vector_cycles(plain, 12 * 12 * 8 * 72)}
+    assert dict(work.engine_cycles) == {"vector": vector_cycles(plain, 12 * 12 * 8 * 72, "float16")}
 
 
 def test_a_chip_without_memories_of_cores_says_so(folder: Path, chip: Chip) -> None:

@@ -126,7 +126,7 @@ def negative_shape(manifest: Manifest) -> None:
 
 
 def other_format(manifest: Manifest) -> None:
-    manifest["format"] = "dsa-sched-artifact/3"
+    manifest["format"] = "dsa-sched-artifact/4"
 
 
 def object_dtype(manifest: Manifest) -> None:
@@ -137,12 +137,24 @@ def unknown_field(manifest: Manifest) -> None:
     manifest["run_this"] = "rm -rf"
 
 
+def older_with_a_long_number(manifest: Manifest) -> None:
+    manifest.update(format="dsa-sched-artifact/2", batch="LONG")
+
+
+def no_cores(manifest: Manifest) -> None:
+    manifest["programs"][0]["cores"] = 0
+
+
+def odd_execution(manifest: Manifest) -> None:
+    manifest["programs"][0]["execution"]["kind"] = "rm -rf"
+
+
 def no_programs(manifest: Manifest) -> None:
     manifest["programs"] = []
 
 
 def missing_elf(manifest: Manifest) -> None:
-    manifest["programs"][0]["elf"] = "cluster0/other.elf"
+    manifest["programs"][0]["execution"]["file"] = "cluster0/other.elf"
 
 
 def missing_field(manifest: Manifest) -> None:
@@ -161,11 +173,14 @@ def missing_field(manifest: Manifest) -> None:
         (bad_layout, "needs a layout of y that permutes its axes"),
         (negative_layout, "needs a layout of y that permutes its axes"),
         (negative_shape, "inputs.0.shape.1"),
-        (other_format, "needs a manifest of format dsa-sched-artifact/2"),
+        (other_format, "needs a manifest of format dsa-sched-artifact/3"),
         (object_dtype, "inputs.0.dtype"),
         (unknown_field, "run_this"),
         (no_programs, "programs"),
         (missing_elf, "needs the file cluster0/other.elf"),
+        (older_with_a_long_number, "needs a manifest of format dsa-sched-artifact/3"),
+        (no_cores, "machine code needs a core or more"),
+        (odd_execution, "programs.0.execution.kind"),
         (missing_field, "chip"),
     ],
 )
@@ -176,7 +191,7 @@ def test_hostile_manifests_are_refused(folder: Path, change: Callable[[Manifest]
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     change(manifest)
-    path.write_text(json.dumps(manifest), encoding="utf-8")
+    path.write_text(json.dumps(manifest).replace('"LONG"', "9" * 5000), encoding="utf-8")
     with pytest.raises(TargetError) as caught:
         dsa_sched.load(folder)
     assert said in str(caught.value)
@@ -185,7 +200,7 @@ def test_hostile_manifests_are_refused(folder: Path, change: Callable[[Manifest]
 def test_a_manifest_that_is_cut_off_is_refused(folder: Path) -> None:
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/2; has Invalid JSON: EOF"):
+    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/3; has Invalid JSON: EOF"):
         dsa_sched.load(folder)
 
 

@@ -19,7 +19,7 @@ from dsa_sched.cli import cli
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Writer
 from dsa_sched.frontend.operators import OPERATORS
-from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.subgraph import cut

@@ -20,7 +20,8 @@ from onnx import TensorProto, helper
 import dsa_sched
 from dsa_sched.cli import cli
 from dsa_sched.commands import options
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions, Lowered
+from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.zoo import zoo_names
 from isched.lowering.lower import lower_layout
 from isched.program.program import parse_program
@@ -62,7 +63,8 @@ def image() -> npt.NDArray[np.float32]:
 def test_the_artifact_says_everything_about_itself(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     (program,) = manifest["programs"]
-    assert (program["cluster"], program["elf"], program["cores"]) == (0, "cluster0/program.elf", 8)
+    assert program["execution"] == {"kind": "elf", "file": "cluster0/program.elf"}
+    assert (program["cluster"], program["cores"]) == (0, 8)
     (x,), (y,) = manifest["inputs"], manifest["outputs"]
     assert (x["name"], x["shape"], x["dtype"]) == ("x", [1, 3, 12, 12], "float32")
     assert (x["layout"], x["device_dtype"], x["bytes"]) == ([0, 2, 3, 1], "float16", 2 * 3 * 12 * 12)
@@ -136,8 +138,9 @@ def test_the_layout_that_is_printed_is_that_of_the_build(model: Path, tmp_path: 
     ahead = parse_layout(invoke(*how, "--schedule").stdout).options
     found = compile_model(model, "stcp920", CompileOptions("O3", 2, schedule=True))
     assert ahead == found.layout.options
-    ctx = Context(found.model.graph, found.model.constants, found.chip, found.target)
-    program = lower_layout(found.layout, ctx, found.target.data_base_bytes)
+    assert isinstance(found.made, Lowered)
+    ctx = Context(found.model.graph, found.model.constants, found.chip, found.made.target)
+    program = lower_layout(found.layout, ctx, ctx.target.data_base_bytes)
     work = [
         sorted((i.opcode, i.operands, i.reads, i.writes) for i in p.streams[0].instrs if i.engine != "sync")
         for p in (program, found.program)

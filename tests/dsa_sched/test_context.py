@@ -13,9 +13,10 @@ import onnx
 import pytest
 
 from codegen.neuralscale.target import TARGET
-from codegen.target import Target
+from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import Compilation, CompileOptions, Planned, compile_plan
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.driver import Planned, compile_plan
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
 from partitioner.ir.target import Work
@@ -40,8 +41,8 @@ def network() -> Model:
     return Model(graph, dict(constants), onnx.ModelProto(), (), "")
 
 
-def compiled(model: Model, chip: Chip, level: str) -> tuple[Compilation, ref[Context[Target]]]:
-    ctx: Context[Target] = Context(model.graph, model.constants, chip, TARGET)
+def compiled(model: Model, chip: Chip, level: str) -> tuple[Compilation, ref[Context[TileTarget]]]:
+    ctx: Context[TileTarget] = Context(model.graph, model.constants, chip, TARGET)
     planned = Planned(model, ctx, make_plan(ctx, level))
     return compile_plan(planned, CompileOptions(level, schedule=True)), ref(ctx)
 

@@ -10,10 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from codegen.generic import NEUTRAL
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.refusals import PLACE, Unsupported
+from dsa_sched.frontend.refusals import PLACE, Judge, Unsupported
 from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.ir.graph import Graph, Op
@@ -122,7 +124,7 @@ def test_what_an_operator_is_taken_apart_into_is_told_by_its_own_name(tmp_path: 
 
     path = model([node("LayerNormalization", ["x", "scale"], ["y"], name="norm")], ["y"], tmp_path)
     with pytest.raises(Unsupported) as error:
-        load_model(path, judge=judge)
+        load_model(path, judge=Judge(NEUTRAL, judge))
     assert [str(refused) for refused in error.value.refused] == ["LayerNormalization norm (2x3x8x8, 8): no roots here"]
 
 

@@ -20,7 +20,7 @@ from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import PerPass, compile_clusters, plan_clusters
-from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.pipeline.compilation import CompileOptions
 from hw_models.errors import DoesNotFit, ModelError, TargetError
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
@@ -265,16 +265,21 @@ def test_hostile_divisions_are_refused(
     assert said in str(caught.value)
 
 
-def test_folders_of_the_first_format_still_run(whole: Artifact, expected: Array, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_folders_of_older_formats_still_run(whole: Artifact, expected: Array, tmp_path: Path, number: int) -> None:
     whole.save(tmp_path / "out")
     path = tmp_path / "out" / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    manifest["format"] = "dsa-sched-artifact/1"
+    manifest["format"] = f"dsa-sched-artifact/{number}"
     for program in manifest["programs"]:
-        del program["passes"]
+        program["elf"] = program.pop("execution")["file"]
+        if number == 1:
+            del program["passes"]
     path.write_text(json.dumps(manifest), encoding="utf-8")
     loaded = dsa_sched.load(tmp_path / "out")
     assert np.array_equal(loaded.run({"x": images(7)})["y"], expected)
+    loaded.save(tmp_path / "renewed")
+    assert dsa_sched.load(tmp_path / "renewed").manifest == whole.manifest
 
 
 @pytest.mark.parametrize("rows", [6, 8])

@@ -18,6 +18,7 @@ from dsa_sched.report.progress import Steps
 from dsa_sched.report.tables import print_report
 from dsa_sched.verification.tolerances import LogitsResult, Share
 from dsa_sched.verification.verdict import (
+    BoundedLevelResult,
     ConstantsResult,
     LayerResult,
     LevelResult,
@@ -232,3 +233,15 @@ def test_programs_stand_beside_each_other() -> None:
     ]
     untimed = shown(replace(report(GOOD), programs=(replace(PLAIN, cycles=None),)), 200)
     assert "program O0: 57 kernels, 3 MiB from and to the main memory\n" in untimed
+
+
+def test_a_level_of_a_target_with_a_bound_says_what_it_was_judged_by() -> None:
+    found = BoundedLevelResult("O2", 3, 2048, 1, 512, ())
+    bounded = replace(report(GOOD), against_o0=found, exact=False)
+    assert "stay in the main memory, within the target's bound in 512 samples; errors" in shown(bounded, 200)
+    assert "in bound" in shown(bounded, 200)
+    assert "bit-exact" not in shown(bounded, 200)
+    wrong = replace(found, wrong=(("s", 2, 256, "first at [0]"),))
+    assert "1 of them not within the target's bound" in shown(replace(bounded, against_o0=wrong), 200)
+    (failure,) = level_failures(wrong)
+    assert failure == "level O2: 2 of 256 samples of s are beyond the bound, first at [0]"

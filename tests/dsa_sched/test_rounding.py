@@ -11,10 +11,12 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from dsa_sched.verification.floors import stored_type
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.rounded_network import LONGEST_AVERAGE
 from dsa_sched.verification.rounding import RoundedReference
 from dsa_sched.verification.tolerances import judge_layer
+from partitioner.ir.graph import Graph, Tensor
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Array = npt.NDArray[np.floating]
@@ -23,12 +25,16 @@ UNIT = 2.0**-11
 
 
 def rounded(
-    model: onnx.ModelProto, feed: dict[str, Array], cut: frozenset[str] = frozenset(), together: bool = False
+    model: onnx.ModelProto,
+    feed: dict[str, Array],
+    cut: frozenset[str] = frozenset(),
+    together: bool = False,
+    stored: str = "float16",
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """All values of the reference and of the rounded one."""
     exact = Reference(model).values(feed)
     wanted = frozenset(name for node in model.graph.node for name in node.output)
-    found = RoundedReference(model, exact, wanted, cut).values(exact, together)
+    found = RoundedReference(model, exact, wanted, stored, cut).values(exact, together)
     return cast(dict[str, Array], exact), cast(dict[str, Array], found)
 
 
@@ -188,3 +194,23 @@ def test_an_old_gemm_and_one_with_factors_are_rounded() -> None:
         y = builder.node("Gemm", builder.input(8, 40), builder.weights(6, 40), bias, transB=1, alpha=0.5, beta=2.0)
         exact, found = rounded(builder.model(y), {"x0": halves(8, 40)})
         assert UNIT < moves(exact[y], found[y]) / float(np.std(exact[y])) < 20 * UNIT
+
+
+def test_what_is_stored_in_singles_is_moved_by_their_last_bits() -> None:
+    """The same sum is off by 2^-13 of what it is off in halves, the ratio of their steps."""
+    builder = ModelBuilder()
+    y = builder.node("MatMul", builder.input(8, 64), builder.weights(64, 32))
+    feed = {"x0": halves(8, 64)}
+    moved = []
+    for stored in ("float16", "float32"):
+        exact, found = rounded(builder.model(y), feed, stored=stored)
+        moved.append(moves(exact[y], found[y]))
+    assert moved[1] == pytest.approx(moved[0] * 2.0**-13, rel=0.35)
+
+
+def test_the_type_that_rounds_most_is_taken() -> None:
+    def graph(*dtypes: str) -> Graph:
+        return Graph("g", (), (), (), tuple(Tensor(f"t{n}", (1,), d, (0,), d) for n, d in enumerate(dtypes)))
+
+    assert stored_type(graph("float32", "float16", "int64")) == "float16"
+    assert stored_type(graph("float32", "int8")) == "float32"

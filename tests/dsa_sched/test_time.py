@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.artifact.format import Artifact, file_entry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.driver import CompileOptions, gather_artifact, target_of
+from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.report.clock import times_json
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
@@ -48,7 +49,7 @@ def test_the_cycles_are_those_of_the_compiled_programs(model: Path, folder: Path
     run = time_path(folder, "stcp920")
     expected = []
     for part in compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3)):
-        expected.append(time_program(part.program, part.chip, part.target).cycles)
+        expected.append(time_program(part.program, part.chip, TARGET).cycles)
     assert [program.timeline.cycles for program in run.programs] == expected
     assert run.cycles == max(expected)
     assert run.items_per_second == pytest.approx(3 / (max(expected) * 1e-9))
@@ -67,9 +68,9 @@ def test_equal_programs_of_several_clusters_are_timed_once(
 ) -> None:
     """Seven rows on four clusters: three programs of two rows and one of one, and each has the time of its own ELF."""
     gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions(batch=7))).save(tmp_path / "out")
-    chip, target = stcp920(), target_of(stcp920())
+    chip = stcp920()
     files = Artifact.load(tmp_path / "out").clusters
-    traced = [target.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]
+    traced = [TARGET.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]
     expected = [time_streams(streams, chip, 4) for streams in traced]
     calls: list[tuple[TimedStream, ...]] = []
 

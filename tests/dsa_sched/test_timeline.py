@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, time_path
 from dsa_sched.analysis.parts import parts_of
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.pipeline.stages import plan_groups
 from dsa_sched.report.gantt import GANTT_LEVELS, busy_shares, gantt_lines, operator_rows
 from dsa_sched.report.memory import memory_rows

@@ -13,10 +13,11 @@ import pytest
 
 from codegen.target import ClusterFiles, Execution
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.pipeline.driver import Compilation, CompileOptions, compile_graph, compile_model
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.pipeline.driver import compile_graph, compile_model
 from dsa_sched.report.json_form import FORMAT, report_json
 from dsa_sched.verification.bisect import failing_check
-from dsa_sched.verification.verdict import VerifyReport
+from dsa_sched.verification.verdict import LevelResult, VerifyReport
 from dsa_sched.verification.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_names
 from hw_models.errors import ModelError, PlanError, TargetError
@@ -51,7 +52,8 @@ def judge(whole: Compilation, isolated: Compilation, run: Runner = simulator) ->
 
 def planted(compilation: Compilation, change: Program) -> Compilation:
     """The same compilation with another program; its machine code is emitted anew."""
-    return replace(compilation, program=change)
+    assert isinstance(compilation.made, Lowered)
+    return replace(compilation, made=replace(compilation.made, program=change))
 
 
 def edit(program: Program, operator: str, opcode: str, change: Callable[[Operands], Operands]) -> Program:
@@ -226,7 +228,7 @@ def test_a_level_is_judged_by_what_it_stores(at_o2: Compilation, whole: Compilat
     report, plain = judge_level(at_o2, whole, isolated), judge(whole, isolated)
     assert report.failures == ()
     assert plain.against_o0 is None
-    assert report.against_o0 is not None
+    assert isinstance(report.against_o0, LevelResult)
     assert (report.level, report.against_o0.outputs, report.against_o0.different) == ("O2", 1, ())
     assert 0 < report.against_o0.values < len(report.layers)
     assert [layer.isolated_error for layer in report.layers] == [layer.isolated_error for layer in plain.layers]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.chip import Assumed, Chip
-from hw_models.cost import dma_cycles, matrix_cycles, matrix_tiles, transfer_cycles, vector_cycles
+from hw_models.cost import copy_cycles, dma_cycles, matrix_cycles, matrix_tiles, transfer_cycles, vector_cycles
 from hw_models.errors import ChipError
 from hw_models.loading import load_chip
 
@@ -24,8 +24,8 @@ def assuming(**values: float) -> Chip:
 
 def test_the_profiler_example_of_the_vendor_is_reproduced() -> None:
     """memul.mm 1x8x1: 28; mov.m of one element: 11; mov.llb.l1 of 2 bytes: 66 in the mean; DMA of 16 bytes: 67 ns."""
-    assert matrix_cycles(CHIP, 1, 1, 8) == 28
-    assert vector_cycles(CHIP, 1) == 11
+    assert matrix_cycles(CHIP, 1, 1, 8, "float16") == 28
+    assert vector_cycles(CHIP, 1, "float16") == 11
     assert transfer_cycles(CHIP, "L1", "LLB", 2) == 66
     assert dma_cycles(CHIP, "LLB", "DDR", 16) == 67
 
@@ -48,27 +48,27 @@ def test_matrix_cycles_by_hand(pixels: int, channels: int, reduction: int, dtype
 
 def test_full_tiles_run_at_the_peak() -> None:
     macs = 56 * 56 * 64 * 576
-    busy = matrix_cycles(CHIP, 56 * 56, 64, 576) - CHIP.matrix.start_latency_cycles
+    busy = matrix_cycles(CHIP, 56 * 56, 64, 576, "float16") - CHIP.matrix.start_latency_cycles
     assert macs / busy == CHIP.matrix.macs_per_cycle("float16")
 
 
 def test_the_assumed_fill_counts_once_a_tile() -> None:
     chip = assuming(matrix_tile_cycles=64.0)
     assert matrix_tiles(chip, 128, 64) == 4
-    assert matrix_cycles(chip, 128, 64, 100) - matrix_cycles(CHIP, 128, 64, 100) == 4 * 64
+    assert matrix_cycles(chip, 128, 64, 100, "float16") - matrix_cycles(CHIP, 128, 64, 100, "float16") == 4 * 64
 
 
 def test_rows_of_pixels_leave_the_array_in_each_of_its_tiles_of_channels() -> None:
     chip = assuming(matrix_row_cycles=0.5)
-    assert matrix_cycles(chip, 100, 64, 100) - matrix_cycles(CHIP, 100, 64, 100) == 0.5 * 100 * 2
+    assert matrix_cycles(chip, 100, 64, 100, "float16") - matrix_cycles(CHIP, 100, 64, 100, "float16") == 0.5 * 100 * 2
 
 
 def test_vector_cycles_by_hand() -> None:
-    assert vector_cycles(CHIP, 64) == 11
-    assert vector_cycles(CHIP, 65) == 12
-    assert vector_cycles(CHIP, 6400, passes=3) == 3 * 110
-    assert vector_cycles(assuming(vector_pass_cycles=5.0), 6400, passes=3) == 3 * 115
-    assert vector_cycles(CHIP, 0) == 0
+    assert vector_cycles(CHIP, 64, "float16") == 11
+    assert vector_cycles(CHIP, 65, "float16") == 12
+    assert vector_cycles(CHIP, 6400, "float16", passes=3) == 3 * 110
+    assert vector_cycles(assuming(vector_pass_cycles=5.0), 6400, "float16", passes=3) == 3 * 115
+    assert vector_cycles(CHIP, 0, "float16") == 0
 
 
 def test_moves_by_hand() -> None:
@@ -97,10 +97,10 @@ def test_a_way_that_the_chip_does_not_have_is_refused() -> None:
 
 @given(EXTENTS, EXTENTS, EXTENTS, st.integers(0, 200))
 def test_more_matrix_work_never_takes_less(pixels: int, channels: int, reduction: int, more: int) -> None:
-    cycles = matrix_cycles(CHIP, pixels, channels, reduction)
-    assert cycles <= matrix_cycles(CHIP, pixels + more, channels, reduction)
-    assert cycles <= matrix_cycles(CHIP, pixels, channels + more, reduction)
-    assert cycles <= matrix_cycles(CHIP, pixels, channels, reduction + more)
+    cycles = matrix_cycles(CHIP, pixels, channels, reduction, "float16")
+    assert cycles <= matrix_cycles(CHIP, pixels + more, channels, reduction, "float16")
+    assert cycles <= matrix_cycles(CHIP, pixels, channels + more, reduction, "float16")
+    assert cycles <= matrix_cycles(CHIP, pixels, channels, reduction + more, "float16")
     assert cycles * CHIP.matrix.macs_per_cycle("float16") >= pixels * channels * reduction
 
 
@@ -115,5 +115,14 @@ def test_more_bytes_rows_or_sharers_never_take_less(size_bytes: int, more: int, 
 
 @given(SIZES, st.integers(0, 1 << 16), st.integers(1, 9))
 def test_more_vector_work_never_takes_less(elements: int, more: int, passes: int) -> None:
-    cycles = vector_cycles(CHIP, elements, passes)
-    assert cycles <= vector_cycles(CHIP, elements + more, passes) <= vector_cycles(CHIP, elements + more, passes + 1)
+    cycles = vector_cycles(CHIP, elements, "float16", passes)
+    longer = vector_cycles(CHIP, elements + more, "float16", passes)
+    assert cycles <= longer <= vector_cycles(CHIP, elements + more, "float16", passes + 1)
+
+
+def test_a_copy_is_done_in_the_type_itself_or_in_the_one_of_which_most_pass() -> None:
+    """The engine moves elements of a type that it does not compute in as those of its fastest."""
+    rates = {rate.dtype: CHIP.vector.elements_per_cycle(rate.dtype) for rate in CHIP.vector.rates}
+    assert all(copy_cycles(CHIP, 6400, dtype) == vector_cycles(CHIP, 6400, dtype) for dtype in rates)
+    assert "int64" not in rates
+    assert copy_cycles(CHIP, 6400, "int64") == vector_cycles(CHIP, 6400, max(rates, key=rates.__getitem__))

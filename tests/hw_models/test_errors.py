@@ -9,13 +9,27 @@ import pytest
 from hw_models.errors import (
     ChipError,
     DoesNotFit,
-    Holder,
     ModelError,
     PlanError,
     Problem,
     TargetError,
     UserError,
+    reason_text,
+    required,
     size_text,
+)
+from hw_models.infeasible import (
+    GraphSubject,
+    Holder,
+    Infeasible,
+    InstanceSubject,
+    LayerSubject,
+    Lever,
+    ProgramSubject,
+    Role,
+    SlotSubject,
+    Subject,
+    ValueSubject,
 )
 
 
@@ -30,34 +44,72 @@ def test_empty_parts_leave_no_separators() -> None:
 
 
 def test_does_not_fit_states_demand_bound_gap_and_levers() -> None:
-    error = DoesNotFit(
-        "Conv 'conv1'", demand_bytes=3 << 19, bound_bytes=1 << 20, where="L1 per core", levers=("--batch", "split")
+    levers = (Lever.SMALLER_BATCH, Lever.LARGER_MEMORY)
+    found = Infeasible(LayerSubject("conv1"), "L1", "data", 3 << 19, 1 << 20, levers)
+    text = (
+        "layer conv1: needs 1.50 MiB of L1 (data buffer); has 1 MiB (512 KiB too few); change one of: a smaller batch, "
+        "a chip with more L1"
     )
-    assert str(error) == (
-        "Conv 'conv1': needs 1.50 MiB of L1 per core; has 1 MiB (512 KiB too few); change one of: --batch, split"
+    assert str(DoesNotFit(found)) == reason_text(found) == text
+    assert DoesNotFit(found).infeasible is found
+    assert found.missing_bytes == 1 << 19
+
+
+@pytest.mark.parametrize(
+    ("subject", "text"),
+    [
+        (LayerSubject("conv1"), "layer conv1"),
+        (LayerSubject("conv1", smallest_tile=True), "layer conv1 (smallest tile)"),
+        (ValueSubject("x"), "value x"),
+        (ValueSubject("x", Role.BUFFER), "value x.buffer"),
+        (SlotSubject("x", 3), "value x in slot 3"),
+        (InstanceSubject("n1"), "instance n1"),
+        (GraphSubject("net", "images"), "graph net (largest tensor images)"),
+        (ProgramSubject("net"), "program net"),
+    ],
+)
+def test_every_subject_has_its_words(subject: Subject, text: str) -> None:
+    assert str(DoesNotFit(Infeasible(subject, "L1", "", 2, 1, ()))) == (
+        f"{text}: needs 2 bytes of L1; has 1 bytes (1 bytes too few)"
     )
-    assert (error.demand_bytes, error.bound_bytes, error.where) == (3 << 19, 1 << 20, "L1 per core")
+
+
+def test_what_is_required_is_handed_on_or_refused() -> None:
+    found = Infeasible(LayerSubject("conv1"), "L1", "", 2, 1, ())
+    assert required(7) == 7
+    with pytest.raises(DoesNotFit) as refusal:
+        required(found)
+    assert refusal.value.infeasible is found
+
+
+def test_a_name_of_a_memory_is_never_read_as_a_pattern() -> None:
+    found = Infeasible(LayerSubject("{0}"), "{memory}{x}", "", 2, 1, (Lever.LARGER_MEMORY,))
+    assert str(DoesNotFit(found)) == (
+        "layer {0}: needs 2 bytes of {memory}{x}; has 1 bytes (1 bytes too few); change one of: a chip with more "
+        "{memory}{x}"
+    )
 
 
 def test_who_holds_what_is_a_table_below_the_line() -> None:
-    plain = DoesNotFit("value y", demand_bytes=3000, bound_bytes=2048, where="L1", levers=("split",))
-    error = plain.held_by((Holder("x", 512, "conv1", "add3"), Holder("weights", 1024, "the start", "the end")))
+    found = Infeasible(ValueSubject("y"), "L1", "", 3000, 2048, ())
+    holders = (Holder("x", 512, "conv1", "add3", Role.STORE), Holder("weights", 1024, "the start", "the end"))
+    plain, error = DoesNotFit(found), DoesNotFit(found.held_by(holders, 5))
+    assert error.infeasible.slot == 5
     assert str(plain) == plain.line == error.line
     assert str(error).splitlines()[1:] == [
         "  held in L1 at that moment: 1.50 KiB",
         "  weights      1 KiB  from the start to the end",
-        "  x        512 bytes  from conv1 to add3",
+        "  x.store  512 bytes  from conv1 to add3",
     ]
 
 
 def test_many_holders_are_added_up() -> None:
     holders = tuple(Holder(f"v{number:02}", 1024 - number, "a", "b") for number in range(20))
-    error = DoesNotFit("y", demand_bytes=2, bound_bytes=1, where="L1", levers=(), holders=holders)
-    lines = str(error).splitlines()
+    found = Infeasible(ValueSubject("y"), "L1", "", 2, 1, (), holders=holders)
+    lines = str(DoesNotFit(found)).splitlines()
     assert len(lines) == 2 + 8 + 1
     assert lines[2].split()[0] == "v00"
     assert lines[-1] == "  12 more   11.84 KiB"
-    assert len(error.holders) == 20
 
 
 def test_does_not_fit_is_a_plan_error_and_all_are_user_errors() -> None:
@@ -94,7 +146,9 @@ def test_sizes_read_well(size_bytes: int, text: str) -> None:
     [
         UserError("a", needs="b", has="c", change="d"),
         ChipError("chip.yaml", problems=(Problem(3, "cores", "0", "1 or more"),)),
-        DoesNotFit("op", demand_bytes=3, bound_bytes=2, where="L1", levers=("x",), holders=(Holder("v", 1, "p", "q"),)),
+        DoesNotFit(
+            Infeasible(ValueSubject("y"), "L1", "", 3, 2, (Lever.FINER_CUT,), holders=(Holder("v", 1, "p", "q"),))
+        ),
     ],
 )
 def test_errors_come_from_other_processes_whole(error: UserError) -> None:

@@ -286,8 +286,8 @@ def test_warps_of_thousands_and_a_gpu_without_simt_are_told(tmp_path: Path) -> N
         (lambda chip: chip.dma, "chip a100: needs the part dma; has kind gpu with simt"),
         (lambda chip: chip.assumed, "chip a100: needs the part assumed; has kind gpu with simt"),
         (lambda chip: chip.matrix, "chip a100: needs an engine of kind matrix; has simt, tensor"),
-        (lambda chip: matrix_cycles(chip, 1, 1, 1), "needs an engine of kind matrix"),
-        (lambda chip: vector_cycles(chip, 1), "needs an engine of kind vector"),
+        (lambda chip: matrix_cycles(chip, 1, 1, 1, "float16"), "needs an engine of kind matrix"),
+        (lambda chip: vector_cycles(chip, 1, "float16"), "needs an engine of kind vector"),
         (lambda chip: dma_cycles(chip, "HBM", "L2", 1), "needs the part dma"),
         (lambda chip: transfer_cycles(chip, "HBM", "L2", 1), "needs a link HBM -> L2; has no links"),
         (

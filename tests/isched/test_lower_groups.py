@@ -8,10 +8,11 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import DoesNotFit, PlanError
+from hw_models.infeasible import Infeasible, LayerSubject, Lever, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Binding, Group, Plan, Split, Step
-from partitioner.memory.memory_plan import MoveLayout, lay_out
+from partitioner.memory.memory_plan import MoveLayout, fit_layout, lay_out
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import check_against_o0, one_group
@@ -176,6 +177,27 @@ def test_values_that_find_no_room_are_named_with_who_holds_it() -> None:
         "  relu3.out  3.75 KiB  from conv2 (instance 0 of 4) to conv4 (instance 0 of 4)",
         "  relu6.out  2.25 KiB  from conv4 (instance 0 of 4) to conv7 (instance 0 of 4)",
     ]
+
+
+def test_a_layout_that_is_only_tried_tells_what_lacks_room_by_fields() -> None:
+    graph, constants = residual()
+    chip = small_chip(data_bytes=8 * KIB)
+    found = fit_layout(
+        one_group(graph, constants, chip, {1: 4}, (2, 4, 1, 1)), PlanContext(graph, constants, chip, TARGET)
+    )
+    assert isinstance(found, Infeasible)
+    assert found.subject == ValueSubject("relu3.out")
+    assert (found.memory, found.part, found.demand_bytes, found.room_bytes) == ("L1", "data", 10752, 8192)
+    assert found.levers == (Lever.FINER_CUT, Lever.LARGER_MEMORY)
+    assert {holder.name for holder in found.holders} == {"relu1.out", "relu3.out", "relu6.out"}
+    chip = small_chip(data_bytes=11520)
+    found = fit_layout(
+        one_group(graph, constants, small_chip(), {1: 4}, (2, 4, 1, 1)), PlanContext(graph, constants, chip, TARGET)
+    )
+    assert isinstance(found, Infeasible)
+    assert isinstance(found.subject, LayerSubject)
+    assert found.subject.smallest_tile
+    assert found.slot is not None
 
 
 def test_a_tile_that_finds_no_room_says_what_is_held_beside_it() -> None:

@@ -21,9 +21,10 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from dsa_sched.frontend.refusals import Unsupported
-from dsa_sched.pipeline.driver import CompileOptions, compile_model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model
 from hw_models.chip import Chip
-from hw_models.errors import DoesNotFit, UserError
+from hw_models.errors import DoesNotFit, UserError, place_text
 from tests.onnx_backend.node_cases import NodeCase, bind, parameters
 
 __all__ = ["RANKS", "Outcome", "Status", "judge"]
@@ -154,7 +155,7 @@ def _wrong(got: Array, wanted: Array) -> list[str]:
 def _reason(error: UserError) -> str:
     """The first refused operator and why; what varies from case to case is left out."""
     if isinstance(error, DoesNotFit):
-        return f"does not fit: {error.where}"
+        return f"does not fit: {place_text(error.infeasible)}"
     if isinstance(error, Unsupported):
         return _shortened("; ".join(sorted({f"{node.op_type}: {node.reason}" for node in error.refused})[:2]))
     return _shortened(" / ".join(part for part in (error.needs, error.has) if part) or str(error).splitlines()[0])

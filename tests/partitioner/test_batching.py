@@ -122,11 +122,11 @@ def test_items_in_another_order_are_named() -> None:
     domain = (Axis("n", 4), Axis("c", 8))
     backward = Stage("slice", domain, Access("y", (Linear((("n", 1),)), Linear((("c", 1),)))),
                      (Access("x", (Linear((("n", -1),), 3), Linear((("c", 1),)))),))  # fmt: skip
-    tensors = tuple(Tensor(name, (4, 8), axes=(0, 1)) for name in ("x", "y"))
+    tensors = tuple(Tensor(name, (4, 8), "float16", (0, 1), "float32") for name in ("x", "y"))
     graph = Graph("back", ("x",), ("y",), (Op("y", "slice", ("x",), ("y",), (), (backward,), 0, "Slice"),), tensors)
     assert batch_problem(graph) == "item 0 of the outputs reads item 3 of x"
 
 
 def test_a_value_without_axes_cannot_be_divided() -> None:
-    tensors = (Tensor("x", (), axes=()),)
+    tensors = (Tensor("x", (), "float16", (), "float32"),)
     assert batch_problem(Graph("scalar", ("x",), ("x",), (), tensors)) == "x has no axis for items"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from codegen.generic import GenericTarget
@@ -104,3 +106,20 @@ def test_floors_of_parts_add_up_to_those_of_the_plan() -> None:
     parts = [cycles(plan_floors(traffic, chip, [part])) for part in traffic.parts]
     for name in whole:
         assert sum(part.get(name, 0.0) for part in parts) == pytest.approx(whole[name])
+
+
+def test_floors_are_those_of_the_dtype_that_is_computed_in() -> None:
+    """The same network in 8-bit integers runs at the rates that the chip file gives for these, and moves half the
+    bytes; where an engine has no such type, at those of its fastest."""
+    graph, _ = convolution()
+    chip = stcp920()
+    narrow = replace(graph, tensors=tuple(replace(tensor, dtype="int8") for tensor in graph.tensors))
+    halves, bytes_ = cycles(network_floors(graph, chip)), cycles(network_floors(narrow, chip))
+    cell = chip.matrix.array_pixels * chip.matrix.array_channels
+    assert chip.matrix.macs_per_cycle("int8") != chip.matrix.macs_per_cycle("float16")
+    assert bytes_["matrix"] == 64 * 2 * (144 * cell // chip.matrix.macs_per_cycle("int8")) / 8
+    assert bytes_["vector"] == 64 * 64 * 40 / (chip.vector.elements_per_cycle("int8") * 8)
+    assert bytes_["DDR"] == halves["DDR"] / 2
+    wide = replace(graph, tensors=tuple(replace(tensor, dtype="int64") for tensor in graph.tensors))
+    fastest = max(chip.vector.elements_per_cycle(rate.dtype) for rate in chip.vector.rates)
+    assert cycles(network_floors(wide, chip))["vector"] == 64 * 64 * 40 / (fastest * 8)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codegen.neuralscale.target import TARGET
 from hw_models.errors import ModelError
+from hw_models.loading import load_chip
 from partitioner.ir.access import (
     Access,
     Full,
@@ -32,6 +34,7 @@ from partitioner.ir.graph import (
     verify_graph,
 )
 from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.quantisation import Quantisation
 from partitioner.ir.text import TextError
 
 names = st.text(min_size=1, max_size=12)
@@ -75,6 +78,8 @@ ops = st.builds(
     positive,
     names,
 )
+scales = st.lists(st.floats(1e-30, 1e30), max_size=3).map(tuple)
+zero_points = st.lists(st.integers(-128, 255), max_size=3).map(tuple)
 tensors = st.builds(
     Tensor,
     names,
@@ -83,6 +88,7 @@ tensors = st.builds(
     st.lists(st.integers(0, 5), max_size=5).map(tuple),
     names,
     st.sampled_from(["", "ab" * 32]),
+    st.none() | st.builds(Quantisation, scales, zero_points, st.none() | st.integers(0, 5)),
 )
 graphs = st.builds(
     Graph,
@@ -106,14 +112,18 @@ def test_an_access_is_read_back_as_it_was(access: Access | View) -> None:
     assert access_from_json(access_to_json(access)) == access
 
 
+def tensor(name: str, shape: tuple[int, ...], dtype: str = "float16") -> Tensor:
+    return Tensor(name, shape, dtype, (), "float32")
+
+
 def valid() -> Graph:
     """x --relu--> y, with a weight nobody reads."""
     domain = (Axis("i", 4),)
     index = (Linear((("i", 1),)),)
     stage = Stage("compute", domain, Access("y", index), (Access("x", index),))
     op = Op("r", "relu", ("x",), ("y",), (), (stage,), 0, "Relu")
-    constant = Tensor("w", (2,), constant="00")
-    return Graph("g", ("x",), ("y",), (op,), (Tensor("x", (4,)), Tensor("y", (4,)), constant))
+    constant = Tensor("w", (2,), "float16", (), "float32", "00")
+    return Graph("g", ("x",), ("y",), (op,), (tensor("x", (4,)), tensor("y", (4,)), constant))
 
 
 def test_a_valid_graph_passes() -> None:
@@ -151,10 +161,13 @@ def with_stage(**changes: object) -> Graph:
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
-        (replace(valid(), tensors=(*valid().tensors, Tensor("x", (4,)))), "graph g: needs unique names"),
+        (replace(valid(), tensors=(*valid().tensors, tensor("x", (4,)))), "graph g: needs unique names"),
         (replace(valid(), ops=valid().ops * 2), "graph g: needs unique names"),
-        (replace(valid(), tensors=(Tensor("x", (0,)), *valid().tensors[1:])), "tensor x: needs positive extents"),
-        (replace(valid(), tensors=(Tensor("x", (4,), "float8"), *valid().tensors[1:])), "tensor x: needs positive"),
+        (
+            replace(valid(), tensors=(tensor("x", (0,)), *valid().tensors[1:])),
+            "tensor x: needs positive ext",
+        ),
+        (replace(valid(), tensors=(tensor("x", (4,), "float8"), *valid().tensors[1:])), "tensor x: needs positive"),
         (one_op(inputs=("z",)), "operator r: needs inputs that are defined before it; has z"),
         (one_op(stages=()), "operator r: needs at least one stage"),
         (one_op(outputs=("x",)), "operator r: needs outputs written once; has x"),
@@ -195,3 +208,60 @@ def test_a_text_that_cannot_be_read_names_the_line(text: str, said: str) -> None
     with pytest.raises(TextError) as error:
         parse_graph(text)
     assert said in str(error.value)
+
+
+def quantised(quantisation: Quantisation, dtype: str = "int8", shape: tuple[int, ...] = (4,)) -> Graph:
+    """The valid graph with such an input."""
+    graph = valid()
+    return replace(graph, tensors=(Tensor("x", shape, dtype, (), dtype, quantisation=quantisation), *graph.tensors[1:]))
+
+
+@pytest.mark.parametrize(
+    "quantisation", [Quantisation((0.1,), (-3,)), Quantisation((0.5, 1 / 3, 1e-30, 2.0), (0, 1, 127, -128), 0)]
+)
+def test_a_quantisation_is_carried_through_the_text(quantisation: Quantisation) -> None:
+    graph = quantised(quantisation)
+    verify_graph(graph)
+    assert parse_graph(str(graph)) == graph
+    assert graph.hash != valid().hash
+    assert "quantisation" not in str(valid())
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (quantised(Quantisation((0.1,), (0,)), "float16"), "tensor x: needs one of the types int8, uint8, int32 to be"),
+        (
+            quantised(Quantisation((0.1,), (0,), 1)),
+            "tensor x: needs an axis 1 of its scales; has int8 ",
+        ),
+        (quantised(Quantisation((0.1,), (0,), 0)), "tensor x: needs as many scales and zero points as indices, 4"),
+        (quantised(Quantisation((0.1,), (0, 0))), "tensor x: needs as many scales and zero points as indices, 1"),
+        (quantised(Quantisation((0.0,), (0,))), "tensor x: needs scales that are positive and finite"),
+        (quantised(Quantisation((float("inf"),), (0,))), "tensor x: needs scales that are positive and finite"),
+        (quantised(Quantisation((1.0,), (-1,)), "uint8"), "tensor x: needs zero points from 0 to 255; has .*point -1"),
+    ],
+)
+def test_a_quantisation_that_does_not_suit_its_tensor_is_refused(graph: Graph, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        verify_graph(graph)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["1", '{"scales": [1.0]}', '{"scales": 1, "zero_points": [0]}', '{"scales": [1.0], "zero_points": [0.5]}',
+     '{"scales": ["a"], "zero_points": [0]}', '{"scales": [1.0], "zero_points": [0], "axis": "x"}'],
+)  # fmt: skip
+def test_a_quantisation_that_cannot_be_read_names_its_line(field: str) -> None:
+    text = str(quantised(Quantisation((1.0,), (0,)))).replace('{"scales": [1.0], "zero_points": [0]}', field)
+    with pytest.raises(TextError, match="line 2: needs a complete tensor line"):
+        parse_graph(text)
+
+
+def test_a_target_that_cannot_compute_quantised_values_says_so() -> None:
+    graph = quantised(Quantisation((0.1,), (-3,)))
+    said = "x is int8, quantised with scale 0.1 and zero point -3; templates compute in float16, not quantised"
+    assert TARGET.accepts(graph, graph.ops[0], {}, load_chip("stcp920")) == said
+    by_axis = TARGET.accepts(quantised(Quantisation((0.1,) * 4, (0,) * 4, 0)), graph.ops[0], {}, load_chip("stcp920"))
+    assert by_axis is not None
+    assert "quantised with 4 scales along axis 0" in by_axis

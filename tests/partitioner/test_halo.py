@@ -42,7 +42,7 @@ def test_parts_of_the_cost_by_hand() -> None:
     assert cost.reread_bytes == 3 * 2 * ROW * 2
     assert cost.exchanged_bytes == 3 * 2 * ROW * 2
     assert cost.cut_bytes == (32 + 32 + 3 * 2) * ROW * 2
-    each = matrix_cycles(CHIP, 6 * 32 // 8, 64, 9 * 64)
+    each = matrix_cycles(CHIP, 6 * 32 // 8, 64, 9 * 64, "float16")
     reread = transfer_cycles(CHIP, "LLB", "L1", cost.reread_bytes // 8, sharers=8)
     assert cost.recompute_cycles == 2 * each + reread
     out = transfer_cycles(CHIP, "L1", "LLB", 32 * ROW * 2 // 8, sharers=8)

@@ -15,6 +15,9 @@ from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join, m
 
 Point = dict[str, int]
 
+HALVES: tuple[str, tuple[int, ...], str] = ("float16", (), "float32")
+"""Type, axes and type in the file of a tensor."""
+
 
 def value_range(index: Index, point: Point, extent: int) -> range:
     """The elements of one axis that an index expression names at an iteration point, inside the tensor."""
@@ -66,7 +69,7 @@ def boxes(shape: tuple[int, ...]) -> st.SearchStrategy[Box]:
 
 def check(op: Op, shapes: dict[str, tuple[int, ...]], written: Box, exact: bool = True) -> None:
     """The inferred boxes hold all that is read; `exact` when no window leaves out elements between its taps."""
-    tensors = tuple(Tensor(name, shape) for name, shape in shapes.items() if not name.startswith("%"))
+    tensors = tuple(Tensor(name, shape, *HALVES) for name, shape in shapes.items() if not name.startswith("%"))
     graph = Graph("g", op.inputs, op.outputs, (op,), tensors)
     inferred = input_boxes(graph, op, {op.outputs[0]: written})
     wanted = touched(op, shapes, written)
@@ -168,7 +171,13 @@ def test_a_view_reads_every_element_of_the_box(data: st.DataObject) -> None:
     domain = tuple(Axis(f"i{axis}", extent) for axis, extent in enumerate(target))
     stage = Stage("view", domain, Access("o", tuple(index(axis.name) for axis in domain)), (View("x"),))
     op = Op("v", "view", ("x",), ("o",), (), (stage,))
-    graph = Graph("g", ("x",), ("o",), (op,), (Tensor("x", source), Tensor("o", target)))
+    graph = Graph(
+        "g",
+        ("x",),
+        ("o",),
+        (op,),
+        (Tensor("x", source, *HALVES), Tensor("o", target, *HALVES)),
+    )
     box = input_boxes(graph, op, {"o": written})["x"]
     places = np.arange(prod(target)).reshape(target)[tuple(slice(low, high) for low, high in written)]
     inside = np.arange(prod(source)).reshape(source)[tuple(slice(low, high) for low, high in box)]
@@ -181,7 +190,13 @@ def test_a_view_reads_every_element_of_the_box(data: st.DataObject) -> None:
 def test_a_flattened_map_of_one_pixel_keeps_the_box_of_its_channels() -> None:
     stage = Stage("view", (Axis("n", 2), Axis("c", 8)), Access("o", (index("n"), index("c"))), (View("x"),))
     op = Op("v", "view", ("x",), ("o",), (), (stage,))
-    graph = Graph("g", ("x",), ("o",), (op,), (Tensor("x", (2, 1, 1, 8)), Tensor("o", (2, 8))))
+    graph = Graph(
+        "g",
+        ("x",),
+        ("o",),
+        (op,),
+        (Tensor("x", (2, 1, 1, 8), *HALVES), Tensor("o", (2, 8), *HALVES)),
+    )
     assert input_boxes(graph, op, {"o": ((1, 2), (2, 5))})["x"] == ((1, 2), (0, 1), (0, 1), (2, 5))
 
 
@@ -218,5 +233,11 @@ def test_runs_are_counted_as_they_lie_in_memory(data: st.DataObject) -> None:
 def test_the_full_box_of_an_output_needs_full_inputs() -> None:
     stage = Stage("relu", (Axis("i", 3),), Access("o", (index("i"),)), (Access("x", (index("i"),)),))
     op = Op("r", "relu", ("x",), ("o",), (), (stage,))
-    graph = Graph("g", ("x",), ("o",), (op,), (Tensor("x", (3,)), Tensor("o", (3,))))
+    graph = Graph(
+        "g",
+        ("x",),
+        ("o",),
+        (op,),
+        (Tensor("x", (3,), *HALVES), Tensor("o", (3,), *HALVES)),
+    )
     assert input_boxes(graph, op, {"o": full_box((3,))}) == {"x": ((0, 3),)}

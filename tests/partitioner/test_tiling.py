@@ -8,7 +8,7 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
-from hw_models.errors import DoesNotFit
+from hw_models.errors import DoesNotFit, place_text, required
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer, group_layers
@@ -37,7 +37,7 @@ def convolution(channels: int = 64, outputs: int = 96, size: int = 20) -> tuple[
 
 def tiles(chip: Chip, graph: Graph, layer: Layer) -> Tiling:
     box = full_box(graph.by_name[layer.output].shape)
-    return choose_tiles(PlanContext(graph, {}, chip, TARGET), layer, box)[0]
+    return required(choose_tiles(PlanContext(graph, {}, chip, TARGET), layer, box))[0]
 
 
 def test_what_fits_whole_is_one_tile() -> None:
@@ -103,8 +103,9 @@ def test_a_layer_that_cannot_fit_is_named_with_demand_and_bound(chip: Chip, wher
     graph, constants = builder.build(builder.conv(builder.input("x", 1, 20, 20, 64), 33))
     with pytest.raises(DoesNotFit, match=rf"layer conv0.*needs .* of {where}; has .* too few.*change one of") as caught:
         compile_graph(graph, constants, chip)
-    assert caught.value.demand_bytes > caught.value.bound_bytes
-    assert re.fullmatch(where, caught.value.where)
+    found = caught.value.infeasible
+    assert found.demand_bytes > found.room_bytes
+    assert re.fullmatch(where, place_text(found))
 
 
 def test_tensors_beyond_the_main_memory_are_named() -> None:

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import dsa_sched
-from codegen.target import find_target
+from codegen.target_registry import find_target
 from dsa_sched.cli import cli
 from dsa_sched.frontend.operators import OPERATORS, rule_of
-from dsa_sched.pipeline.driver import CompileOptions
+from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from tests.small_models import save
@@ -140,10 +140,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.judgement import Exact
 from codegen.target import ClusterFiles, Execution
 from isched.program.program import Instr, Region
 from partitioner.ir.regions import box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.wants import Wants, floats_as
 
 KERNELS = {
     "relu": lambda x: np.maximum(x, 0),
@@ -163,6 +165,8 @@ class ToyTarget:
     name: str = "toy-v1"
     barrier: str = "barrier"
     data_base_bytes: int = 0
+    wants: Wants = Wants(floats_as("float16"), "channels_last")
+    judgement: Exact = Exact()
 
     def unsuited(self, chip):
         return ()
@@ -228,7 +232,7 @@ class ToyTarget:
 
     def emulate(self, graph, constants, layer, points, read, chip):
         op = layer.anchor(graph)
-        return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs])
+        return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs]).view(np.float16)
 
     def run(self, files, loads, dumps, seed):
         program = json.loads(files.files[files.executable])
@@ -343,6 +347,44 @@ def test_a_target_says_what_it_cannot_compute(toys: Path) -> None:
     done = CliRunner().invoke(cli, ["compile", str(path), "--chip", str(toys / "toy.yaml"), "-o", str(toys / "out")])
     assert done.exit_code == 1
     assert "sigmoid is too much for a toy" in done.stderr
+
+
+LACKS = "which lacks issue_costs, trace"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("compile net.onnx --chip toy.yaml -o out --schedule",
+         f"--schedule: needs a target whose programs the cycle model can time and reorder; has toy-v1, {LACKS}"),
+        ("verify net.onnx --chip toy.yaml --schedule",
+         f"--schedule: needs a target whose programs the cycle model can time and reorder; has toy-v1, {LACKS}"),
+        ("time done --chip toy.yaml",
+         f"done: needs a target whose programs the cycle model can time; has toy-v1, {LACKS}"),
+        ("timeline done --chip toy.yaml",
+         f"done: needs a target whose programs the cycle model can time; has toy-v1, {LACKS}"),
+    ],
+)  # fmt: skip
+def test_what_a_target_lacks_is_said_in_one_sentence(
+    toys: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
+) -> None:
+    """The toy says nothing of what issuing costs: `isched.program.target.Timeable` is for those who can."""
+    dsa_sched.compile(save(network("Relu"), toys / "net.onnx"), chip=toys / "toy.yaml").save(toys / "done")
+    monkeypatch.chdir(toys)
+    done = CliRunner().invoke(cli, words.split())
+    assert done.exit_code == 1, done.output
+    assert done.stderr.splitlines()[-1] == f"dsa-sched: error: {said}"
+    assert not (toys / "out").exists()
+
+
+def test_a_missing_member_is_named_when_the_target_is_found(toys: Path) -> None:
+    code = toys / "toy_target.py"
+    code.write_text(code.read_text().replace("def whole_axes(", "def other(").replace("def run(", "def walk("))
+    done = CliRunner().invoke(cli, ["ops", "--chip", str(toys / "toy.yaml")])
+    assert done.exit_code == 1
+    said = "target toy-v1: needs all members of codegen.target.TileTarget; has ToyTarget with no "
+    assert said in done.stderr
+    assert {"no whole_axes", "no run"} <= set(done.stderr.partition(" with ")[2].partition(";")[0].split(", "))
 
 
 @pytest.mark.usefixtures("toys")

@@ -19,6 +19,7 @@ from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, star
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
+from hw_models.infeasible import Infeasible, Lever, ProgramSubject
 from isched.program.program import Instr, Program
 from partitioner.ir.graph import Constants, Graph
 
@@ -71,8 +72,8 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
     text = assemble(items, CODE_BASE)
     if CODE_BASE + len(text) > DATA_BASE:
         bound = DATA_BASE - CODE_BASE
-        raise DoesNotFit(f"program {program.name}", demand_bytes=len(text), bound_bytes=bound, where="code space",
-                         levers=("a smaller batch",))  # fmt: skip
+        subject = ProgramSubject(program.name)
+        raise DoesNotFit(Infeasible(subject, "code space", "", len(text), bound, levers=(Lever.SMALLER_BATCH,)))
     ranges, symbols = _map(pieces)
     control = Segment(".tohost", CONTROL_BASE, (), SegmentFlags.READ_WRITE, CONTROL_BYTES)
     text_segment = Segment(".text", CODE_BASE, (text,), SegmentFlags.READ_EXECUTE)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.neuralscale.emit.memory_map import address_of
+from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 

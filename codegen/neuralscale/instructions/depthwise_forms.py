@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, prod
 
+from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles, vector_cycles
 from partitioner.ir.graph import Graph, Op
 
 __all__ = ["BlockPart", "Form", "block_parts", "depthwise_form", "form_cycles", "is_depthwise"]

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from inspect import cleandoc
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
+from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
+from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
@@ -29,9 +31,10 @@ from hw_models.chip import Chip
 from isched.program.program import Instr
 from isched.program.target import DENSE, Copy
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
+from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import Work
+from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["TEMPLATES", "NeuralScaleKernels", "template_of"]
 
@@ -47,8 +50,11 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted(ELEMENTWISE_KINDS)},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
 }
+
+WANTS = Wants(floats_as(DTYPE), "channels_last")
+"""Templates compute in halves along channels; norms and such are put together of what they have."""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 
@@ -64,6 +70,7 @@ class NeuralScaleKernels:
 
     name: str = "neuralscale-v1"
     barrier: str = "sync"
+    wants: Wants = WANTS
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None, or the sentence that the user reads beside the operator's name."""
@@ -73,8 +80,11 @@ class NeuralScaleKernels:
         if op.kind not in TEMPLATES:
             return f"no template computes {op.kind} on {self.name}"
         for name in (*op.inputs, *op.outputs):
-            if graph.by_name[name].dtype != "float16":
-                return f"{name} is {graph.by_name[name].dtype}; templates compute in float16"
+            tensor = graph.by_name[name]
+            if tensor.quantisation:
+                return f"{name} is {tensor.dtype}, {tensor.quantisation}; templates compute in {DTYPE}, not quantised"
+            if tensor.dtype != DTYPE:
+                return f"{name} is {tensor.dtype}; templates compute in {DTYPE}"
         return template_of(graph, op).accepts(graph, op, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles, vector_cycles
 from isched.program.program import Instr, Program
 
 __all__ = ["recosted", "work_cycles"]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from codegen.neuralscale.asm.elf import ElfError
 from codegen.neuralscale.simulator.machine import simulate
@@ -26,35 +26,14 @@ from codegen.neuralscale.simulator.options import (
     SimulationResult,
     SourceRange,
 )
+from codegen.target import FileLoad, MemoryDump
 from hw_models.scratch import replace_file
 
-__all__ = ["FileLoad", "IssError", "MemoryDump", "dump_name", "run_iss"]
+__all__ = ["IssError", "dump_name", "run_iss"]
 
 
 class IssError(Exception):
     """A file, address or option that cannot be used, in one sentence."""
-
-
-class FileLoad(Protocol):
-    """Bytes of `file` to put at `address` before the start; `core` for private memory."""
-
-    @property
-    def core(self) -> int | None: ...
-    @property
-    def address(self) -> int: ...
-    @property
-    def file(self) -> Path: ...
-
-
-class MemoryDump(Protocol):
-    """`size_bytes` at `address` to write to a file after the end; `core` for private memory."""
-
-    @property
-    def core(self) -> int | None: ...
-    @property
-    def address(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 def dump_name(dump: MemoryDump) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, Convolution
+from codegen.neuralscale.instructions.halves import matrix_cycles
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -30,7 +31,6 @@ from codegen.neuralscale.templates.tile import (
     window_region,
 )
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

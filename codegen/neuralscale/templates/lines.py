@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import isqrt, prod
 
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
-from codegen.neuralscale.templates.strided import ITEM_BYTES
+from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from isched.program.program import Instr
 
 __all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]

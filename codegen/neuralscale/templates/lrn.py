@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from math import sqrt
 
 from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -23,7 +24,6 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

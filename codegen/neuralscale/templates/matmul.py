@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
+from codegen.neuralscale.instructions.halves import matrix_cycles
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -26,7 +27,6 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

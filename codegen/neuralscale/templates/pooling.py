@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
 from codegen.neuralscale.templates.lines import Lines, lines_along
 from codegen.neuralscale.templates.reduction import mean
 from codegen.neuralscale.templates.tile import (
@@ -30,7 +31,6 @@ from codegen.neuralscale.templates.tile import (
     window_region,
 )
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles, vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

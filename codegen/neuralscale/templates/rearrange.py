@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.strided import Form, Loop, move, move_cycles, move_form, strides_of
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -22,7 +23,6 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

@@ -16,7 +16,8 @@ from math import ceil, floor, prod
 import numpy as np
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.templates.strided import ITEM_BYTES, Loop, best_form, matrices
+from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
+from codegen.neuralscale.templates.strided import Loop, best_form, matrices
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -27,7 +28,6 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.lines import reduce
 from codegen.neuralscale.templates.reduction import ReductionTemplate, reduced_box, reduced_runs
 from codegen.neuralscale.templates.tile import (
@@ -29,7 +30,6 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer

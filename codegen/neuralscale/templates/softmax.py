@@ -5,6 +5,7 @@ t = exp(x - max of the line)    y = t * recip(sum of t, in pieces)
 
 from __future__ import annotations
 
+from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -16,7 +17,6 @@ from codegen.neuralscale.templates.tile import (
     finish_loads,
 )
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer

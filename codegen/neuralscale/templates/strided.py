@@ -18,13 +18,11 @@ from itertools import product
 from math import prod
 
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 
-__all__ = ["ITEM_BYTES", "Form", "Loop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
-
-ITEM_BYTES = 2
+__all__ = ["Form", "Loop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from math import prod
 from typing import Protocol, runtime_checkable
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
 from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_needed
-from codegen.neuralscale.templates.strided import ITEM_BYTES
 from hw_models.chip import Chip
-from hw_models.cost import vector_cycles
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
 from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Direction, Engine, Kind, Row
 from codegen.neuralscale.simulator.core.hart import Hart
@@ -32,7 +33,7 @@ LOOKUP_BYTES = 1 << 16
 _REDUCTIONS = frozenset({"veacc.m", "veemacc.mm", "veemacc.mv", "veemacc.mf", "vemax.m", "vemin.m"})
 _SOURCE_BYTES = {"veemul.x32.mv": 4, "veemul.x32.mf": 4, "vecvt.hf.x8.m": 1, "vecvt.hf.xu8.m": 1}
 _TARGET_BYTES = {"veemul.x8.hf.mf": 1, "vecvt.x8.hf.m": 1}
-_VECTOR_DTYPES = {4: "int32", 2: "float16", 1: "int8"}
+_VECTOR_DTYPES = {4: "int32", 2: DTYPE, 1: "int8"}
 CSR_NUMBERS = {
     name: csr(name).number
     for name in (
@@ -123,7 +124,7 @@ def _vector(issued: Issued, chip: Chip) -> Instr:
             writes = (issued.matrix(issued.x("rd"), rows, 1, issued.halves("stride_d")[0]),)
     else:
         writes = (issued.matrix(issued.x("rd"), rows, columns, issued.halves("stride_d")[0], target_bytes),)
-    cycles = vector_cycles(chip, rows * columns, dtype=_VECTOR_DTYPES[min(source_bytes, target_bytes, key=_rarest)])
+    cycles = vector_cycles(chip, rows * columns, _VECTOR_DTYPES[min(source_bytes, target_bytes, key=_rarest)])
     return Instr("vector", name, (), tuple(reads), writes, cycles)
 
 
@@ -192,7 +193,7 @@ def _metr(issued: Issued, chip: Chip) -> Instr:
     rows, columns = issued.halves("m_shape_s1")
     reads = (issued.matrix(issued.x("rs1"), rows, columns, issued.halves("m_stride_s")[0]),)
     writes = (issued.matrix(issued.x("rd"), columns, rows, issued.halves("m_stride_d")[0]),)
-    return Instr("matrix", "metr.m", (), reads, writes, vector_cycles(chip, rows * columns))
+    return Instr("matrix", "metr.m", (), reads, writes, vector_cycles(chip, rows * columns, DTYPE))
 
 
 def _inward(issued: Issued, chip: Chip) -> Instr:

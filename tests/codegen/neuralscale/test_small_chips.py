@@ -210,6 +210,6 @@ def test_random_layers_on_random_chips(layer: tuple[Graph, Constants], chip: Chi
     try:
         compile_graph(*layer, chip).check(seed)
     except DoesNotFit as refusal:
-        excess_bytes = refusal.demand_bytes - refusal.bound_bytes
+        excess_bytes = refusal.infeasible.missing_bytes
     event("runs" if excess_bytes is None else "does not fit")
     assert excess_bytes is None or excess_bytes > 0

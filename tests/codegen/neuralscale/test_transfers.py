@@ -167,7 +167,7 @@ def test_inside_l1_on_the_chip() -> None:
     ]
     instrs = [instr for copy in moves for instr in copy_instructions((copy,), "layer", CHIP)]
     within = [instr for instr in instrs if instr.engine == "vector"]
-    assert [instr.cycles for instr in within] == [vector_cycles(CHIP, 48)] * 2
+    assert [instr.cycles for instr in within] == [vector_cycles(CHIP, 48, "float16")] * 2
     # Nothing watches the DMA: a barrier makes sure that the LLB holds what it takes away.
     barrier = TARGET.synchronise("layer")
     last = max(n for n, instr in enumerate(instrs) if instr.starts)

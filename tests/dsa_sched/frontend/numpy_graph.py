@@ -83,6 +83,17 @@ def layer_errors(
 def evaluate(graph: Graph, op: Op, operands: list[Doubles]) -> list[Doubles]:
     x = operands[0]
     shape = graph.by_name[op.outputs[0]].shape
+    axes = graph.by_name[op.outputs[0]].axes
+    channels = axes.index(1) if op.kind in BY_CHANNEL else -1
+    if channels not in (-1, len(shape) - 1):
+        last = (*shape[:channels], *shape[channels + 1 :], shape[channels])
+        results = _channels_last(op, [np.moveaxis(x, channels, -1), *operands[1:]], last)
+        return [np.moveaxis(result, -1, channels) for result in results]
+    return _channels_last(op, operands, shape)
+
+
+def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> list[Doubles]:
+    x = operands[0]
     if op.kind in UNARY:
         return [np.asarray(UNARY[op.kind](x))]
     if op.kind in BINARY:
@@ -138,7 +149,31 @@ def evaluate(graph: Graph, op: Op, operands: list[Doubles]) -> list[Doubles]:
             return [_resize(op, x, shape)]
         case "lrn":
             return [_lrn(op, x)]
+        case "layer_norm" | "rms_norm":
+            centred = x - x.mean(axis=op.ints("axes"), keepdims=True) if op.kind == "layer_norm" else x
+            power = np.square(centred).mean(axis=op.ints("axes"), keepdims=True)
+            result = centred / np.sqrt(power + op.number("epsilon")) * operands[1]
+            return [result + operands[2] if len(operands) > 2 else result]
+        case "gelu":
+            inner = UNARY["erf"](x / np.sqrt(2)) if op.attribute("approximate") == "none" else _near_erf(x)
+            return [x * (1 + inner) / 2]
+        case "elu" | "selu" | "celu":
+            alpha, rate = op.number("alpha"), op.number("alpha") if op.kind == "celu" else 1.0
+            result = np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / rate))
+            return [result * (op.number("gamma") if op.kind == "selu" else 1.0)]
+        case "swish":
+            return [x / (1 + np.exp(-op.number("alpha") * x))]
+        case "softsign":
+            return [x / (1 + np.abs(x))]
     raise NotImplementedError(op.kind)
+
+
+BY_CHANNEL = ("conv", "max_pool", "average_pool", "lrn", "scale_shift")
+"""Kinds along ONNX axis 1."""
+
+
+def _near_erf(x: Doubles) -> Doubles:
+    return np.asarray(np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 Function = Callable[..., Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from codegen.generic import NEUTRAL
 from dsa_sched.frontend.build import build_graph
 from dsa_sched.frontend.fusion_oracle import fused_kernels
 from dsa_sched.frontend.load import load_network
@@ -13,7 +14,7 @@ from partitioner.ir.layers import group_layers
 @pytest.mark.parametrize(("name", "count"), [("resnet50", 57), ("squeezenet", 39), ("shufflenet", 75)])
 def test_as_many_layers_as_tvm_fuses_kernels(name: str, count: int) -> None:
     network = load_network(name)
-    graph = build_graph(network).graph
+    graph = build_graph(network, NEUTRAL).graph
     layers = [layer for layer in group_layers(graph)[0] if layer.anchor(graph).kind != "view"]
     assert len(fused_kernels(network)) == count
     assert len(layers) == count

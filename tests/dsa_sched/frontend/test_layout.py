@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dsa_sched.frontend.layout import assign_layouts, channels_last, keeps_order, row_major, view_axes
 from dsa_sched.frontend.network import Value
 from dsa_sched.frontend.operation import Operation
+from partitioner.ir.wants import AxisOrder
 
 FLOAT = 1
 
@@ -56,9 +57,11 @@ def test_keeping_order_means_that_a_reshape_of_the_bytes_is_the_reshape_of_the_v
     assert keeps_order(shape, axes, target, target_axes) == same
 
 
-def layouts(operations: list[Operation], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def layouts(
+    operations: list[Operation], shapes: Mapping[str, tuple[int, ...]], order: AxisOrder = "channels_last"
+) -> dict[str, tuple[int, ...]]:
     values = {name: Value(shape, FLOAT) for name, shape in shapes.items()}
-    return assign_layouts(operations, ("x",), values, frozenset(["w"]))
+    return assign_layouts(operations, ("x",), values, frozenset(["w"]), order)
 
 
 def op(kind: str, inputs: str, output: str) -> Operation:

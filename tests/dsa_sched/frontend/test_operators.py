@@ -9,8 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
+from codegen.generic import NEUTRAL
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.refusals import Judge
 from hw_models.errors import ModelError
+from partitioner.ir.wants import Wants
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
@@ -216,7 +219,7 @@ CASES: dict[str, Build] = {
 }
 
 
-def load(build: Build, folder: Path, opset: int = 18) -> tuple[Model, dict[str, np.ndarray]]:
+def load(build: Build, folder: Path, opset: int = 18, wants: Wants = NEUTRAL) -> tuple[Model, dict[str, np.ndarray]]:
     builder = ModelBuilder(opset=opset)
     path = builder.save(folder, build(builder))
     inputs = {}
@@ -225,7 +228,7 @@ def load(build: Build, folder: Path, opset: int = 18) -> tuple[Model, dict[str, 
         floating = item.type.tensor_type.elem_type != INT64
         drawn = builder.random.standard_normal(shape) if floating else builder.random.integers(0, 7, shape)
         inputs[item.name] = drawn.astype(np.float32 if floating else np.int64)
-    return load_model(path), inputs
+    return load_model(path, judge=Judge(wants)), inputs
 
 
 @pytest.mark.parametrize("name", CASES)

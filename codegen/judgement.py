@@ -1,0 +1,75 @@
+"""Whether results of a target are exact or within a bound: what verification may ask of them.
+
+    Exact()          every run leaves the bits that `emulate` says
+    Bound(allowed)   `emulate` says what the numbers are, and `allowed` how far from them a stored one may be
+
+A target that sums in an order that it does not promise, as one with atomics or with an order chosen at run time, gives
+a bound. So does one whose arithmetic nobody has written down bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hw_models.chip import Chip
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+
+__all__ = ["EXACT", "Array", "Bound", "Doubles", "Exact", "Judgement", "Points", "Sampled", "rounded_sum_error"]
+
+Array = npt.NDArray[np.generic]
+Doubles = npt.NDArray[np.float64]
+Points = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Every run leaves the same bits, those of `emulate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Positions `points`, [S, rank] along device axes, of a layer's output. `read(name)` gives an input in device shape
+    and type, `errors(name)` how far each of its elements may be from what the layer read: zeros for what is stored,
+    more where the value stays on the chip and was itself emulated."""
+
+    graph: Graph
+    constants: Constants
+    layer: Layer
+    points: Points
+    read: Callable[[str], Array]
+    errors: Callable[[str], Doubles]
+    chip: Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Runs may differ. `allowed` gives, for each position, the largest difference of a stored element from the number
+    that `emulate` says, which is then not rounded to the stored type; it counts the errors of inputs too."""
+
+    allowed: Callable[[Sampled], Doubles]
+
+
+Judgement = Exact | Bound
+
+EXACT = Exact()
+
+
+def rounded_sum_error(values: Doubles, magnitudes: Doubles, terms: int, *, stored: str, summed: str) -> Doubles:
+    """How far sums may be that are kept in the type `summed`, in any order, and stored as `stored`.
+
+    `values` are the sums and `magnitudes` those of the absolute values of their `terms`. Storing rounds by half a step;
+    each addition rounds what was added up so far, by half a step too, and products add as much:
+
+        |stored - value| <= u |value| + least / 2 + terms * 2 v * magnitude
+
+    with u and v half the distance from 1 to the next number of `stored` and `summed`. For halves summed in singles
+    these are 2^-11 |value| + 2^-25 + terms * 2^-23 magnitude.
+    """
+    rounding, sums = np.finfo(stored), np.finfo(summed)
+    unit, least = float(rounding.eps) / 2, float(rounding.smallest_subnormal) / 2
+    return np.asarray(unit * np.abs(values) + least + terms * float(sums.eps) * magnitudes)

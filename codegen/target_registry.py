@@ -1,0 +1,96 @@
+"""Where targets are found: the one for a chip's instruction set, checked against the protocol of its kind.
+
+    isa --BUILTIN, else an entry point--> object --has it every member of its protocol?--> TileTarget | GroupTarget
+
+Targets are imported when asked for, not before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from codegen.target import ELF, EXECUTION_KIND, GroupTarget, Target, TileTarget
+from hw_models.errors import TargetError
+
+__all__ = ["BUILTIN", "ENTRY_POINT_GROUP", "checked_target", "find_target", "target_members", "target_names"]
+
+BUILTIN: Mapping[str, str] = {"neuralscale-v1": "codegen.neuralscale.target:TARGET"}
+"""Instruction set -> where its target lives."""
+
+ENTRY_POINT_GROUP = "dsa_sched.targets"
+
+GROUP_MEMBERS = ("kernels", "emit_plan")
+"""Who has one of these is meant to be a target whose kernels are whole groups."""
+
+
+def find_target(isa: str) -> Target | None:
+    """The target for an instruction set, or None when nobody provides one. Raises TargetError for one that cannot be
+    loaded or lacks members of its protocol."""
+    if isa in BUILTIN:
+        module, _, name = BUILTIN[isa].partition(":")
+        return checked_target(getattr(import_module(module), name), isa)
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=isa):
+        try:
+            found = point.load()
+        except (ImportError, AttributeError) as error:
+            raise TargetError(
+                f"target {isa}", needs=f"the object {point.value} of another package", has=str(error)
+            ) from error
+        return checked_target(found, isa)
+    return None
+
+
+def target_names() -> tuple[str, ...]:
+    """Instruction sets that something here can generate code for."""
+    return tuple(sorted({*BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))
+
+
+def checked_target(found: object, isa: str) -> Target:
+    """The object as a target of its kind. Raises TargetError naming every member of the protocol that it lacks, or that
+    is a method where a value is needed, or the reverse."""
+    protocol = GroupTarget if any(hasattr(found, name) for name in GROUP_MEMBERS) else TileTarget
+    wrong = [problem for name, value in _members(protocol) if (problem := _problem(found, name, value))]
+    if not wrong and isinstance(found, GroupTarget):
+        _require_kind(found, isa)
+    if not wrong and isinstance(found, protocol):
+        return found
+    raise TargetError(
+        f"target {isa}",
+        needs=f"all members of codegen.target.{protocol.__name__}",
+        has=f"{type(found).__name__} with {', '.join(wrong)}",
+        change="add them; only protocols of their own, such as Timeable and Schedulable, may be left out",
+    )
+
+
+def _require_kind(target: GroupTarget, isa: str) -> None:
+    """Raises TargetError for a kind of execution that no manifest can name."""
+    if target.execution == ELF or not re.fullmatch(EXECUTION_KIND, target.execution):
+        needs = f"an execution of small letters, digits, '-' and '_' that is not {ELF}"
+        raise TargetError(f"target {isa}", needs=needs, has=target.execution)
+
+
+def target_members(protocol: type = TileTarget) -> tuple[str, ...]:
+    """Attributes and methods of a kind of target, in the order of the protocols that define them."""
+    return tuple(name for name, _ in _members(protocol))
+
+
+def _members(protocol: type) -> Iterator[tuple[str, bool]]:
+    """Each member once, with whether it is a value and not a method."""
+    seen = set()
+    for part in reversed(protocol.__mro__):
+        for name, member in vars(part).items():
+            if getattr(part, "_is_protocol", False) and not name.startswith("_") and name not in seen:
+                seen.add(name)
+                yield name, isinstance(member, property)
+
+
+def _problem(found: object, name: str, value: bool) -> str | None:
+    """What is wrong with a member, in words."""
+    if not hasattr(found, name):
+        return f"no {name}"
+    if callable(getattr(found, name)) == value:
+        return f"{name} as a {'method, not a value' if value else 'value, not a method'}"
+    return None

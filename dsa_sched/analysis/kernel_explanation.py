@@ -1,0 +1,101 @@
+"""What a plan of kernels that are whole groups does and why, as data: a row for each kernel, and the decisions.
+
+plan, context --its kernels by their texts--> KernelExplanation --report.kernel_explain--> text or JSON
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hw_models.errors import PlanError
+from partitioner.context.plan_context import KernelContext
+from partitioner.ir.decisions import Decision
+from partitioner.ir.kernels import Kernel, KernelFloor
+from partitioner.ir.plan import Group, Plan
+
+__all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One group and its kernel: `operators` are the kinds of its operators in order, `grid` the blocks along each axis
+    of its output, `resources` what a block occupies. `seconds` are those of its floors and launches: at least."""
+
+    name: str
+    layers: tuple[str, ...]
+    operators: tuple[str, ...]
+    kernel: str
+    grid: tuple[int, ...]
+    resources: tuple[tuple[str, int], ...]
+    launches: int
+    seconds: float
+    floors: tuple[KernelFloor, ...]
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelExplanation:
+    """A plan for a reader, of the whole batch of one cluster; `seconds` are those of all kernels one after the other,
+    by their floors."""
+
+    model: str
+    chip: str
+    level: str
+    batch_per_cluster: int
+    operators: int
+    groups: tuple[KernelFacts, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def launches(self) -> int:
+        return sum(group.launches for group in self.groups)
+
+    @property
+    def seconds(self) -> float:
+        return sum(group.seconds for group in self.groups)
+
+    def of(self, name: str) -> KernelExplanation:
+        """The part about one group: its own name, or that of a layer in it. Raises PlanError naming the groups."""
+        found = tuple(group for group in self.groups if name == group.name or name in group.layers)
+        if not found:
+            known = ", ".join(group.name for group in self.groups)
+            raise PlanError("--group", needs=f"a group or layer of the plan ({known})", has=name)
+        about = {found[0].name, *found[0].layers}
+        decisions = tuple(decision for decision in self.decisions if decision.subject in about)
+        return replace(self, groups=found, decisions=decisions)
+
+
+def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
+    """Explain a plan that `make_kernel_plan` made."""
+    graph = ctx.graph
+    steps = {step.group: step for step in plan.steps}
+
+    def facts(group: Group) -> KernelFacts:
+        kernel = _kernel(group, ctx)
+        return KernelFacts(
+            name=group.name,
+            layers=tuple(layer.name for layer in group.layers),
+            operators=tuple(graph.op_by_name[op].kind for layer in group.layers for op in layer.ops),
+            kernel=kernel.text,
+            grid=steps[group.name].binding.pieces,
+            resources=kernel.resources,
+            launches=kernel.launches,
+            seconds=kernel.seconds,
+            floors=kernel.floors,
+            bound_by=kernel.binding.name if kernel.binding else "",
+        )
+
+    return KernelExplanation(
+        model=graph.name,
+        chip=ctx.chip.name,
+        level=plan.level,
+        batch_per_cluster=plan.batch_per_cluster,
+        operators=len(graph.ops),
+        groups=tuple(facts(group) for group in plan.groups if group.kernel),
+        decisions=plan.decisions,
+    )
+
+
+def _kernel(group: Group, ctx: KernelContext) -> Kernel:
+    offered = ctx.target.kernels(ctx.graph, group.layers, ctx.chip)
+    return next(kernel for kernel in offered if kernel.text == group.kernel)

@@ -1,0 +1,39 @@
+"""Kinds of execution, and who may ask for machine code only.
+
+manifest --kind of each program--> nothing where all are machine code, else one sentence
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codegen.target import ELF
+from dsa_sched.artifact.format import MANIFEST, Manifest, read_manifest
+from hw_models.errors import TargetError
+
+__all__ = ["refuse_other_execution", "require_machine_code"]
+
+
+def require_machine_code(manifest: Manifest, name: str) -> None:
+    """Raises TargetError for an artifact that is executed otherwise than by running machine code."""
+    kinds = tuple(dict.fromkeys(p.execution.kind for p in manifest.programs if p.execution.kind != ELF))
+    if kinds:
+        raise TargetError(
+            name,
+            needs="machine code, of an artifact for a target of in-order cores",
+            has=f"kernels of whole groups of layers (execution {', '.join(kinds)})",
+            change="`dsa-sched run` and `verify` execute them",
+        )
+
+
+def refuse_other_execution(path: Path) -> None:
+    """For a command that takes an executable: raises TargetError where `path` is an artifact folder, or a file of one,
+    whose programs are no machine code. Whatever else the path is, is not judged here."""
+    for folder in (path, *path.absolute().parents[:3]):
+        if (folder / MANIFEST).is_file():
+            try:
+                manifest = read_manifest(folder / MANIFEST)
+            except TargetError:
+                return
+            require_machine_code(manifest, str(path))
+            return

@@ -1,0 +1,60 @@
+"""Operators that a target may want as one, where the frontend would take them apart (`decompose.py`).
+
+    LayerNormalization(axis=-1)  -->  Operation(layer_norm, axes=(2,), epsilon=1e-5)
+
+Attributes that a file leaves out are written with ONNX's defaults, so that a target reads no ONNX. What the range of a
+type asks of their arithmetic is the target's concern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dsa_sched.frontend.decompose import SELU_ALPHA, SELU_GAMMA
+from dsa_sched.frontend.network import Node
+from dsa_sched.frontend.operation import Refusal, Rule, Writer
+from partitioner.ir.graph import Attribute
+
+__all__ = ["WHOLE"]
+
+
+def _gelu(writer: Writer, node: Node) -> None:
+    writer.add(node, "gelu", {"approximate": node.text("approximate", "none")})
+
+
+def _elu(writer: Writer, node: Node) -> None:
+    writer.add(node, node.op_type.lower(), {"alpha": node.number("alpha", 1.0)})
+
+
+def _selu(writer: Writer, node: Node) -> None:
+    writer.add(node, "selu", {"alpha": node.number("alpha", SELU_ALPHA), "gamma": node.number("gamma", SELU_GAMMA)})
+
+
+def _softsign(writer: Writer, node: Node) -> None:
+    writer.add(node, "softsign")
+
+
+def _norm(writer: Writer, node: Node) -> None:
+    """Of lines along all axes from `axis` on, times the scale, plus the bias where there is one."""
+    rank = len(writer.shape(node.inputs[0]))
+    if not rank:
+        raise Refusal("the value to normalise has no axes")
+    if any(name in writer.network.readers or name in writer.network.outputs for name in node.outputs[1:] if name):
+        raise Refusal("its mean and deviation are read too, which a whole norm does not give out")
+    kind = "layer_norm" if node.op_type == "LayerNormalization" else "rms_norm"
+    axes = tuple(range(node.integer("axis", -1) % rank, rank))
+    attributes: dict[str, Attribute] = {"axes": axes, "epsilon": node.number("epsilon", 1e-5)}
+    writer.add(node, kind, attributes, inputs=tuple(filter(None, node.inputs)), outputs=node.outputs[:1])
+
+
+WHOLE: Mapping[str, Rule] = {
+    "Gelu": _gelu,
+    "Elu": _elu,
+    "Celu": _elu,
+    "Swish": _elu,
+    "Selu": _selu,
+    "Softsign": _softsign,
+    "LayerNormalization": _norm,
+    "RMSNormalization": _norm,
+}
+"""What each becomes where it is wanted whole."""

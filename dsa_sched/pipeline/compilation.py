@@ -1,0 +1,271 @@
+"""What compiling made of a model, stage by stage, for targets of either kind behind one interface.
+
+    TileTarget    Plan, Layout, Program --emit-->       ClusterFiles        (Lowered)
+    GroupTarget   Plan, TensorPlaces    --emit_plan-->  ClusterFiles        (Placed)
+
+`Lowered` and `Placed` say all that differs: where tensors lie, how files are emitted, which kind of execution they
+need, whether there is a program of instructions to look at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+
+from codegen.target import ELF, ClusterFiles, GroupTarget, Target, TensorPlaces, TileTarget
+from dsa_sched.artifact.format import (
+    FORMAT,
+    GRAPH_FILE,
+    PLAN_FILE,
+    Artifact,
+    ChipId,
+    ExecutionEntry,
+    Manifest,
+    ProgramEntry,
+    TensorEntry,
+    cluster_folder,
+    file_entry,
+)
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.gc_pause import uncollected
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from isched.program.program import Placement, Program
+from partitioner.cost.micro_batching import pass_count
+from partitioner.ir.plan import Plan
+from partitioner.memory.memory_plan_types import Layout
+from partitioner.memory.spilling import NO_SPILLS
+
+__all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
+
+VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
+SAVED_AS = {"bfloat16": "float32"}
+"""Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
+    own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
+    the same time (see `isched.scheduling.schedule`); with `keep_values` nothing in the main memory is overwritten once
+    it is written; `spill` names the policy by which values of a group that find no room on the cores leave them."""
+
+    level: str = "O0"
+    batch: int | None = None
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    isolated: bool = False
+    schedule: bool = False
+    keep_values: bool = False
+    spill: str = NO_SPILLS
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A plan as instructions of in-order cores, and where all of it lies."""
+
+    target: TileTarget
+    layout: Layout
+    program: Program
+
+    @property
+    def cluster(self) -> int:
+        return self.program.cluster
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        return self.program.placements
+
+    @property
+    def execution(self) -> str:
+        return ELF
+
+    def on_cluster(self, cluster: int) -> Lowered:
+        return replace(self, program=replace(self.program, cluster=cluster))
+
+    def instructions(self) -> Program:
+        return self.program
+
+    def memory_layout(self) -> Layout:
+        return self.layout
+
+    def size_text(self, plan: Plan) -> str:
+        del plan
+        count = sum(len(stream.instrs) for stream in self.program.streams)
+        return f"{count} instructions on {len(self.program.streams)} cores"
+
+    def emit(self, plan: Plan, model: Model, chip: Chip) -> ClusterFiles:
+        """Raises DoesNotFit when the code overflows its space."""
+        del plan
+        return self.target.emit(self.program, model.graph, model.constants, chip)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan of kernels that are whole groups: they are started one after the other, nothing is lowered."""
+
+    target: GroupTarget
+    places: TensorPlaces
+    cluster: int = 0
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        return self.places.placements
+
+    @property
+    def execution(self) -> str:
+        return self.target.execution
+
+    def on_cluster(self, cluster: int) -> Placed:
+        return replace(self, cluster=cluster)
+
+    def instructions(self) -> Program:
+        """Raises TargetError, always."""
+        raise TargetError(
+            self.target.name,
+            needs="a target that lowers plans to instructions",
+            has="one whose kernels are whole groups of layers, without a program",
+            change="--print plan names the kernels",
+        )
+
+    def memory_layout(self) -> Layout:
+        """Raises TargetError, always."""
+        raise no_layout(self.target)
+
+    def size_text(self, plan: Plan) -> str:
+        return f"{sum(bool(group.kernel) for group in plan.groups)} kernels"
+
+    def emit(self, plan: Plan, model: Model, chip: Chip) -> ClusterFiles:
+        """Raises what the target does of kernels that cannot be made."""
+        files = self.target.emit_plan(plan, model.graph, model.constants, self.places, chip)
+        return replace(files, cluster=self.cluster)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Everything that compiling made, stage by stage. `items` are the rows of the batch that it works off, in passes
+    of the plan's batch; None for one pass."""
+
+    model: Model
+    chip: Chip
+    options: CompileOptions
+    plan: Plan
+    made: Lowered | Placed
+    items: int | None = None
+
+    @property
+    def target(self) -> Target:
+        return self.made.target
+
+    @property
+    def program(self) -> Program:
+        """The instructions of all cores. Raises TargetError where kernels are whole groups, which have none."""
+        return self.made.instructions()
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything lies that the program uses. Raises TargetError where kernels are whole groups."""
+        return self.made.memory_layout()
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch that are worked off, in all passes."""
+        return self.plan.batch_per_cluster if self.items is None else self.items
+
+    @property
+    def passes(self) -> int:
+        return pass_count(self.rows, self.plan.batch_per_cluster)
+
+    def on_cluster(self, cluster: int, items: int) -> Compilation:
+        """The same on another cluster of the chip, for so many rows of the batch."""
+        return replace(self, made=self.made.on_cluster(cluster), items=items)
+
+    @property
+    def size_text(self) -> str:
+        """How much is executed, in words."""
+        return self.made.size_text(self.plan)
+
+    @cached_property
+    def artifact(self) -> Artifact:
+        """The files of this cluster alone. Raises as `files` does."""
+        return gather_artifact((self,))
+
+    @cached_property
+    @uncollected()
+    def files(self) -> ClusterFiles:
+        """What emission made. Raises DoesNotFit when the code overflows its space."""
+        return self.made.emit(self.plan, self.model, self.chip)
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorEntry]:
+        """Where every tensor lies."""
+        return {placement.tensor: self._tensor(placement) for placement in self.made.placements}
+
+    def entry(self, batch_start: int) -> ProgramEntry:
+        """The executable in a manifest, computing the rows from `batch_start` on. Raises as `files` does."""
+        graph, folder = self.model.graph, cluster_folder(self.made.cluster)
+        return ProgramEntry(
+            cluster=self.made.cluster,
+            execution=ExecutionEntry(kind=self.made.execution, file=f"{folder}{self.files.executable}"),
+            cores=self.files.cores,
+            batch_start=batch_start,
+            batch=self.rows,
+            passes=self.passes,
+            inputs=tuple(self.tensors[name] for name in graph.inputs),
+            outputs=tuple(self.tensors[name] for name in graph.outputs),
+            files=tuple(file_entry(f"{folder}{name}", data) for name, data in self.files.files.items()),
+        )
+
+    def _tensor(self, placement: Placement) -> TensorEntry:
+        tensor = self.model.graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
+        # A value that is no permutation of an ONNX tensor (axes unknown) is described as it lies.
+        layout = tensor.axes or tuple(range(len(tensor.shape)))
+        shape = tensor.source_shape if tensor.axes else tensor.shape
+        # Kinds and dtypes are texts in graph and program; the manifest refuses any that it does not list.
+        return TensorEntry(
+            name=placement.tensor,
+            kind=placement.kind,  # type: ignore[arg-type]
+            shape=shape,
+            dtype=SAVED_AS.get(tensor.source_dtype, tensor.source_dtype),  # type: ignore[arg-type]
+            layout=layout,
+            device_dtype=tensor.dtype,  # type: ignore[arg-type]
+            address=self.target.address(placement.memory, placement.offset_bytes),
+            bytes=placement.size_bytes,
+        )
+
+
+def no_layout(target: GroupTarget) -> TargetError:
+    """What to say where a layout is asked for of kernels that are whole groups."""
+    return TargetError(
+        target.name,
+        needs="a target that lays plans out in the memories of cores",
+        has="one whose kernels are whole groups of layers, which place what they need themselves",
+        change="--print plan names the kernels",
+    )
+
+
+def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
+    """One artifact of the executables of several clusters, which take the rows of the batch one after the other.
+
+    Raises DoesNotFit when code overflows its space, and what a target raises of kernels that cannot be made."""
+    first, programs, start = parts[0], [], 0
+    for part in parts:
+        programs.append(part.entry(start))
+        start += part.rows
+    texts = {PLAN_FILE: str(first.plan).encode(), GRAPH_FILE: str(first.model.graph).encode()}
+    manifest = Manifest(
+        format=FORMAT,
+        model=first.model.graph.name,
+        model_sha256=first.model.sha256,
+        graph_hash=first.model.graph.hash,
+        level=first.options.level,
+        batch=start,
+        chip=ChipId(name=first.chip.name, isa=first.chip.isa, hash=first.chip.hash),
+        versions={name: version(name) for name in VERSIONED},
+        programs=tuple(programs),
+        inputs=programs[0].inputs,
+        outputs=programs[0].outputs,
+        tensors=tuple(first.tensors.values()),
+        files=tuple(file_entry(name, data) for name, data in texts.items()),
+    )
+    return Artifact(manifest, tuple(part.files for part in parts), texts)

@@ -1,0 +1,97 @@
+"""Which target compiles for a chip, and whether it can do what the options ask for.
+
+chip --target_of--> the code generator        --planning_target--> that, or a planner by costs alone
+options, target --require_able--> nothing, or one sentence that names what the target lacks
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from codegen.generic import GenericTarget, generic_target
+from codegen.target import GroupTarget, Target
+from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
+from dsa_sched.frontend.refusals import Judge
+from dsa_sched.pipeline.compilation import CompileOptions
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from isched.program.target import Schedulable, Timeable
+from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.planners.registry import require_level, unsupported_ops
+
+__all__ = ["judge_of", "planning_target", "require_able", "require_tiles", "require_timeable", "target_of"]
+
+
+Tiled = TypeVar("Tiled", bound=PlanTarget)
+
+
+def target_of(chip: Chip) -> Target:
+    """The chip's code generator. Raises TargetError saying which instruction sets have one and how to add one, or what
+    the one that was found lacks."""
+    target = find_target(chip.isa)
+    if target is None:
+        works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
+        raise TargetError(
+            f"chip {chip.name}",
+            needs=f"a code generator for {chip.isa}",
+            has=", ".join(target_names()),
+            change=(
+                f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
+                f"object with {', '.join(target_members())} (or, where kernels are whole groups of layers, with those "
+                f"of codegen.target.{GroupTarget.__name__}); {works} without one"
+            ),
+        )
+    if problems := target.unsuited(chip):
+        raise TargetError(f"chip {chip.name}", needs=f"what {chip.isa} has", has="\n  ".join(("", *problems)).strip())
+    return target
+
+
+def planning_target(chip: Chip) -> Target | GenericTarget:
+    """The chip's code generator, or, where there is none, one that plans by the chip's costs alone. Raises TargetError
+    for one that lacks members, and where there is none for a chip that is no array of cores."""
+    return find_target(chip.isa) or generic_target(chip)
+
+
+def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
+    """What `load_model` asks of a target: how it wants the graph, and what of it the chip cannot compute, so that this
+    and what the frontend cannot read are told together."""
+    return Judge(target.wants, lambda graph, constants: unsupported_ops(graph, constants, chip, target))
+
+
+def require_able(options: CompileOptions, target: Target) -> None:
+    """Before any work. Raises ModelError for a level or a way of spilling that there is not for such a target, and
+    TargetError for a schedule that it cannot have."""
+    require_level(target, options.level, options.spill)
+    if options.schedule:
+        if isinstance(target, GroupTarget):
+            raise TargetError("--schedule", needs="a target that lowers plans to instructions", has=_whole(target))
+        _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
+
+
+def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:
+    """The target as one whose plans the cost model counts in cycles. Raises TargetError for one of whole groups."""
+    if isinstance(target, GroupTarget):
+        raise TargetError(
+            who, needs="a target of in-order cores, whose cycles the cost model counts", has=_whole(target)
+        )
+    return target
+
+
+def require_timeable(target: Target, who: str) -> Timeable:
+    """The target as one that the cycle model can ask. Raises TargetError naming what it lacks."""
+    if isinstance(target, GroupTarget):
+        raise TargetError(who, needs="a target that lowers plans to instructions", has=_whole(target))
+    _require(who, target, "whose programs the cycle model can time", Timeable)
+    assert isinstance(target, Timeable)
+    return target
+
+
+def _require(who: str, target: Target, what: str, *abilities: type) -> None:
+    names = tuple(dict.fromkeys(name for ability in abilities for name in target_members(ability)))
+    lacks = [name for name in names if not hasattr(target, name)]
+    if lacks:
+        raise TargetError(who, needs=f"a target {what}", has=f"{target.name}, which lacks {', '.join(lacks)}")
+
+
+def _whole(target: Target) -> str:
+    return f"{target.name}, whose kernels are whole groups of layers"

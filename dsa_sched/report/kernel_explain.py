@@ -1,0 +1,49 @@
+"""An explanation of kernels that are whole groups, for a reader and as JSON: summary, a row a kernel, decisions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from dsa_sched.analysis.kernel_explanation import KernelExplanation, KernelFacts
+from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.report.decisions import decision_lines
+from dsa_sched.report.listing import output_console, print_listing
+
+__all__ = ["FORMAT", "print_kernels", "write_kernels"]
+
+FORMAT = "dsa-sched-explain-kernels/1"
+HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches", "at least", "bound by")
+
+
+def print_kernels(found: KernelExplanation, full: bool = False) -> None:
+    """Print the explanation; with `full`, each decision by itself."""
+    console = output_console()
+    lines = [
+        f"{found.model} on {found.chip}, {found.level}, batch {found.batch_per_cluster} per cluster",
+        f"{found.operators} operators in {len(found.groups)} kernels, {found.launches} launches; by their floors, one "
+        f"after the other, {found.seconds * 1e6:,.1f} us at least",
+        "",
+    ]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    print_listing(HEADINGS, map(_row, found.groups), right=(5, 6))
+    console.print()
+    for line in ("decisions", *decision_lines(found.decisions, full)):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _row(group: KernelFacts) -> tuple[str, ...]:
+    layers = ", ".join(group.layers if len(group.layers) <= 4 else (*group.layers[:3], f"{len(group.layers) - 3} more"))
+    occupies = ", ".join(f"{size:,} {name}" for name, size in group.resources)
+    grid = "x".join(map(str, group.grid))
+    seconds = f"{group.seconds * 1e6:,.1f} us"
+    return group.name, layers, group.kernel, grid, occupies, str(group.launches), seconds, group.bound_by
+
+
+def write_kernels(found: KernelExplanation, path: Path) -> None:
+    """Write the JSON form, whole or not at all. Raises UserError."""
+    whole = {"format": FORMAT, **asdict(found), "launches": found.launches, "seconds": found.seconds}
+    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    write_whole(path, lambda stream: stream.write(text.encode()))

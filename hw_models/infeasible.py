@@ -1,0 +1,133 @@
+"""What finds no room, as a value: planners return it instead of a result and go on trying.
+
+    demand for memory above what there is --> Infeasible(subject, memory, part, slot, demand, room, levers, holders)
+
+All that a planner decides by is a field. Words are made of it in `hw_models.errors`, when a person reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+__all__ = [
+    "GraphSubject",
+    "Holder",
+    "Infeasible",
+    "InstanceSubject",
+    "LayerSubject",
+    "Lever",
+    "ProgramSubject",
+    "Role",
+    "SlotSubject",
+    "Subject",
+    "ValueSubject",
+]
+
+
+class Role(Enum):
+    """What of a value is held: itself, or a copy in shared memory while it is moved, exchanged or stored."""
+
+    VALUE = ""
+    BUFFER = "buffer"
+    EXCHANGE = "exchange"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSubject:
+    """What a layer works on finds no room; `smallest_tile`: however finely it is cut."""
+
+    name: str
+    smallest_tile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSubject:
+    """A value of a plan, or a copy of it."""
+
+    name: str
+    role: Role = Role.VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSubject:
+    """A value that is to be held in a slot, where no plan says what happens in it."""
+
+    name: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSubject:
+    """An instance of a group."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSubject:
+    """A whole graph, and the largest of its tensors."""
+
+    name: str
+    largest_tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSubject:
+    """The machine code of a program."""
+
+    name: str
+
+
+Subject = LayerSubject | ValueSubject | SlotSubject | InstanceSubject | GraphSubject | ProgramSubject
+
+
+class Lever(Enum):
+    """A change that would lower the demand or raise the bound, in words; `{memory}` is the memory in question."""
+
+    LARGER_MEMORY = "a chip with more {memory}"
+    MORE_LOCAL_MEMORY = "a chip with more local memory"
+    SMALLER_BATCH = "a smaller batch"
+    SMALLER_INPUT = "a smaller batch or input"
+    FEWER_CHANNELS = "an operator with fewer channels"
+    SMALLER_PIECES = "smaller pieces"
+    FINER_CUT = "more instances or smaller groups"
+    MORE_INSTANCES = "more instances of its group"
+    SMALLER_GROUPS = "smaller groups"
+    OTHER_LIFETIMES = "lifetimes that leave fewer gaps between places"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What holds room at the moment at which something else finds none; since when and until when, in words."""
+
+    name: str
+    size_bytes: int
+    since: str
+    until: str
+    role: Role = Role.VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """`subject` needs `demand_bytes` of a memory, or of a physical `part` of it, which has `room_bytes`; in a layout
+    that happens in `slot`. `levers` are what to change, `holders` what holds the rest at that moment."""
+
+    subject: Subject
+    memory: str
+    part: str
+    demand_bytes: int
+    room_bytes: int
+    levers: tuple[Lever, ...]
+    slot: int | None = None
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def missing_bytes(self) -> int:
+        return self.demand_bytes - self.room_bytes
+
+    def held_by(self, holders: Iterable[Holder], slot: int) -> Infeasible:
+        """The same, saying in which slot of a layout and who holds what there."""
+        return replace(self, holders=tuple(holders), slot=slot)

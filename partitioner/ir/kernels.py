@@ -1,0 +1,108 @@
+"""Kernels that are whole groups of layers, and what a planner asks of a target that has them.
+
+    target, layers --kernels--> candidates: template, parameters, what they occupy, how long they take at least
+    Kernel.text    --the plan's `Group.kernel`--> read_kernel --> template and parameters, for emission
+
+Where a target computes tile by tile on in-order cores, plans cut layers for it (`partitioner.ir.target`). Here the
+target offers a kernel for a set of layers, or none, and the plan only chooses sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.target import AcceptingTarget
+
+__all__ = ["Kernel", "KernelFloor", "KernelTarget", "read_kernel"]
+
+NAME = "[A-Za-z_][A-Za-z0-9_.]*"
+TEXT = re.compile(rf"({NAME})(?:\(({NAME}=[A-Za-z0-9_.+-]+(?:, {NAME}=[A-Za-z0-9_.+-]+)*)\))?")
+NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFloor:
+    """Seconds that the memory or unit `name` of the chip needs at least for a kernel, all its launches together;
+    `work` says of what, in bytes or operations: the numbers behind the seconds, for a reader."""
+
+    name: str
+    seconds: float
+    work: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One way to compute a group of layers as a whole: a template of the target with its parameters.
+
+    `tile` are the extents that one block of the hardware's grid computes along each axis of the group's output; ()
+    where one block computes all. `resources` are what such a block occupies, by the chip's own names (bytes of shared
+    memory, registers of a thread). The kernel is started `launches` times, each of which costs `launch_seconds`.
+    """
+
+    template: str
+    parameters: tuple[tuple[str, int | str], ...] = ()
+    tile: tuple[int, ...] = ()
+    resources: tuple[tuple[str, int], ...] = ()
+    launches: int = 1
+    launch_seconds: float = 0.0
+    floors: tuple[KernelFloor, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for a kernel whose text could not be read back, and for no launch or negative times."""
+        named = dict(self.parameters)
+        if len(named) < len(self.parameters) or read_kernel(self.text) != (self.template, named):
+            raise PlanError(f"kernel {self.text}", needs="names, each once, and values of letters, digits, '_' and '.'")
+        if self.launches < 1 or self.launch_seconds < 0 or any(not floor.seconds >= 0 for floor in self.floors):
+            raise PlanError(f"kernel {self.text}", needs="a launch or more and times that are not negative")
+
+    @property
+    def text(self) -> str:
+        """`template(name=value, ...)`, by which the plan names the kernel."""
+        values = ", ".join(f"{name}={value}" for name, value in self.parameters)
+        return f"{self.template}({values})" if values else self.template
+
+    @property
+    def binding(self) -> KernelFloor | None:
+        """The largest floor; None where the target gives none."""
+        return max(self.floors, key=lambda floor: floor.seconds, default=None)
+
+    @property
+    def seconds(self) -> float:
+        """The least that the kernel takes: its launches, and what its busiest unit or memory needs."""
+        return self.launches * self.launch_seconds + (self.binding.seconds if self.binding else 0.0)
+
+    def grid(self, extents: tuple[int, ...]) -> tuple[int, ...]:
+        """Blocks along each axis of an output of these extents."""
+        if not self.tile:
+            return (1,) * len(extents)
+        return tuple(-(-extent // size) for extent, size in zip(extents, self.tile, strict=True))
+
+
+@runtime_checkable
+class KernelTarget(AcceptingTarget, Protocol):
+    """The planner's view of a target whose kernels are whole groups."""
+
+    def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
+        """Kernels that compute these layers, in execution order, together, the fastest not necessarily first; empty
+        where they cannot be fused. There is one at least for each single layer of operators that it accepts."""
+
+
+def read_kernel(text: str) -> tuple[str, Mapping[str, int | str]]:
+    """Template and parameters of `Kernel.text`. Raises PlanError for another text."""
+    found = TEXT.fullmatch(text)
+    if found is None:
+        raise PlanError(f"kernel {text!r}", needs="template(name=value, ...)")
+    pairs = (pair.split("=", 1) for pair in (found[2] or "").split(", ") if pair)
+    return found[1], MappingProxyType({name: _value(value) for name, value in pairs})
+
+
+def _value(text: str) -> int | str:
+    return int(text) if NUMBER.fullmatch(text) else text

@@ -1,0 +1,54 @@
+"""How a target wants a graph made, before anything is planned: types, the order of axes, operators that stay whole.
+
+    Wants(floats_as("float32"), "channels_first", frozenset({"LayerNormalization"}))  --frontend-->  Graph
+
+The frontend decides nothing of these by itself: what a target does not want whole is taken apart into operators of few
+kinds, and what it does not rule about types stays as it is in the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hw_models.errors import TargetError
+from partitioner.ir.graph import DTYPE_BYTES
+
+__all__ = ["FLOATS", "AxisOrder", "Wants", "floats_as"]
+
+AxisOrder = Literal["channels_last", "channels_first"]
+
+FLOATS = ("float16", "float32", "float64", "bfloat16")
+"""Floating-point types that a file may have."""
+
+
+def floats_as(dtype: str) -> tuple[tuple[str, str], ...]:
+    """Every floating-point type of a file is stored as this one."""
+    return tuple((source, dtype) for source in FLOATS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """`stored` has, for each floating-point type of a file, the type in which its values lie on the device;
+    `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart.
+
+    Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
+    nothing is said.
+    """
+
+    stored: tuple[tuple[str, str], ...]
+    feature_maps: AxisOrder
+    whole: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for source in FLOATS:
+            if self.dtype(source) not in DTYPE_BYTES:
+                raise TargetError(
+                    f"a target's wants, {source}",
+                    needs=f"to be stored as one of {', '.join(DTYPE_BYTES)}",
+                    has=self.dtype(source),
+                )
+
+    def dtype(self, source: str) -> str:
+        """The type on the device of a value that has the type `source` in the file."""
+        return dict(self.stored).get(source, source)

@@ -1,0 +1,142 @@
+"""What a target wants of a graph is what the frontend gives: types, order of axes, operators that stay whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codegen.generic import NEUTRAL
+from codegen.neuralscale.target import TARGET
+from dsa_sched.frontend import load_model
+from dsa_sched.frontend.refusals import Judge
+from hw_models.errors import ModelError, TargetError
+from partitioner.ir.access import Access
+from partitioner.ir.regions import input_boxes
+from partitioner.ir.wants import Wants, floats_as
+from tests.dsa_sched.frontend.numpy_graph import layer_errors
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
+from tests.dsa_sched.frontend.test_operators import CASES, Build, feature_map, load
+
+PLAIN = Wants(floats_as("float32"), "channels_first")
+NORMS = frozenset(["LayerNormalization", "RMSNormalization"])
+CURVES = frozenset(["Gelu", "Elu", "Selu", "Celu", "Swish", "Softsign"])
+WHOLE = Wants(floats_as("float32"), "channels_last", NORMS | CURVES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_singles_with_channels_first_are_as_right_as_halves_with_channels_last(name: str, tmp_path: Path) -> None:
+    model, inputs = load(CASES[name], tmp_path, wants=PLAIN)
+    assert {tensor.dtype for tensor in model.graph.tensors if "float" in tensor.source_dtype} <= {"float32"}
+    errors = layer_errors(model.graph, model.constants, model.source, inputs)
+    assert set(model.graph.outputs) <= set(errors)
+    assert max(errors.values()) < 1e-5, errors
+
+
+def test_feature_maps_lie_as_wanted(tmp_path: Path) -> None:
+    def build(b: ModelBuilder) -> str:
+        x = b.node("Conv", b.input(1, 3, 9, 8), b.weights(6, 3, 3, 3), b.weights(6))
+        return b.node("LRN", b.node("MaxPool", x, kernel_shape=[2, 2]), size=3)
+
+    last, _ = load(build, tmp_path)
+    first, _ = load(build, tmp_path, wants=PLAIN)
+    assert {tensor.axes for tensor in last.graph.tensors if not tensor.constant} == {(0, 2, 3, 1)}
+    assert {tensor.axes for tensor in first.graph.tensors if not tensor.constant} == {(0, 1, 2, 3)}
+    conv, _, lrn = first.graph.ops
+    bias = next(read for read in conv.stages[-1].reads if isinstance(read, Access) and read.tensor == conv.inputs[2])
+    channel = conv.stages[-1].writes.indices[1]
+    assert bias.indices == (channel,)
+    # One result reads its neighbours along the channels and nothing beside it.
+    box = ((0, 1), (3, 4), (2, 3), (1, 2))
+    assert input_boxes(first.graph, lrn, {lrn.outputs[0]: box})[lrn.inputs[0]] == ((0, 1), (2, 5), (2, 3), (1, 2))
+
+
+def norm(op_type: str, axis: int = -1, shape: tuple[int, ...] = (2, 5, 8)) -> Build:
+    def build(b: ModelBuilder) -> str:
+        wide = shape[axis % len(shape) :]
+        vectors = [b.weights(*wide) for _ in range(2 if op_type == "LayerNormalization" else 1)]
+        return b.node(op_type, b.input(*shape), *vectors, axis=axis)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("build", "kind"),
+    [
+        (norm("LayerNormalization"), "layer_norm"),
+        (norm("LayerNormalization", 1), "layer_norm"),
+        (norm("RMSNormalization"), "rms_norm"),
+        (lambda b: b.node("LayerNormalization", feature_map(b), b.weights(5), axis=-1), "layer_norm"),
+        (lambda b: b.node("Gelu", b.input(3, 7)), "gelu"),
+        (lambda b: b.node("Gelu", b.input(3, 7), approximate="tanh"), "gelu"),
+        (lambda b: b.node("Elu", b.input(3, 7), alpha=0.7), "elu"),
+        (lambda b: b.node("Selu", b.input(3, 7)), "selu"),
+        (lambda b: b.node("Celu", b.input(3, 7), alpha=0.7), "celu"),
+        (lambda b: b.node("Softsign", b.input(3, 7)), "softsign"),
+    ],
+)
+def test_an_operator_that_is_wanted_whole_stays_one(build: Build, kind: str, tmp_path: Path) -> None:
+    model, inputs = load(build, tmp_path, 23, WHOLE)
+    assert model.graph.ops[-1].kind == kind
+    assert len([op for op in model.graph.ops if op.kind not in ("conv", "relu")]) == 1
+    assert max(layer_errors(model.graph, model.constants, model.source, inputs).values()) < 1e-5
+
+
+def test_nobody_who_wants_nothing_whole_is_given_something_else_than_before(tmp_path: Path) -> None:
+    model, _ = load(norm("LayerNormalization"), tmp_path, 23)
+    assert "layer_norm" not in {op.kind for op in model.graph.ops}
+    assert TARGET.wants == NEUTRAL
+
+
+def test_a_layer_reads_whole_lines_of_a_norm(tmp_path: Path) -> None:
+    model, _ = load(norm("LayerNormalization"), tmp_path, 23, WHOLE)
+    (op,) = model.graph.ops
+    boxes = input_boxes(model.graph, op, {op.outputs[0]: ((0, 1), (2, 3), (4, 5))})
+    assert [boxes[name] for name in op.inputs] == [((0, 1), (2, 3), (0, 8)), *[((0, 1), (0, 1), (4, 5))] * 2]
+
+
+def test_a_whole_norm_gives_out_no_statistics(tmp_path: Path) -> None:
+    builder = ModelBuilder(opset=23)
+    builder.node("LayerNormalization", builder.input(2, 8), builder.weights(8), outputs=["y", "mean"], name="norm")
+    path = builder.save(tmp_path, "y", "mean")
+    assert load_model(path).graph.outputs == ("y", "mean")
+    with pytest.raises(ModelError, match=r"LayerNormalization norm .*: its mean and deviation are read too"):
+        load_model(path, judge=Judge(WHOLE))
+
+
+def test_what_cannot_stay_whole_is_told_to_the_target(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    path = builder.save(tmp_path, builder.node("Relu", builder.input(2, 3)))
+    softmax = Wants(floats_as("float32"), "channels_last", frozenset(["Softmax", "Relu"]))  # which always do
+    assert load_model(path, judge=Judge(softmax)).graph.ops[0].kind == "relu"
+    with pytest.raises(TargetError, match=r"a target's wants: needs operators that can stay whole.*has Attention, Pow"):
+        load_model(path, judge=Judge(Wants(floats_as("float32"), "channels_last", frozenset(["Pow", "Attention"]))))
+
+
+def test_types_that_no_graph_has_are_refused() -> None:
+    with pytest.raises(TargetError, match=r"a target's wants, float16: needs to be stored as one of .*has float8"):
+        Wants(floats_as("float8"), "channels_last")
+    with pytest.raises(TargetError, match=r"a target's wants, bfloat16: needs .*has bfloat16"):
+        Wants(tuple((name, name) for name in ("float16", "float32", "float64")), "channels_last")
+
+
+def test_constants_have_the_type_in_which_their_operator_computes(tmp_path: Path) -> None:
+    """Those that a rewrite makes are worked out in float64, whatever the network is in."""
+    builder = ModelBuilder()
+    x = builder.node("Conv", builder.input(1, 3, 6, 5), builder.weights(4, 3, 1, 1))
+    scale, shift, mean, spread = (builder.constant(abs(builder.random.standard_normal(4)) + 1) for _ in range(4))
+    path = builder.save(tmp_path, builder.node("BatchNormalization", x, scale, shift, mean, spread))
+    as_is = Wants((("bfloat16", "float32"),), "channels_last")
+    graph = load_model(path, judge=Judge(as_is)).graph
+    assert [op.kind for op in graph.ops] == ["conv"]
+    assert {tensor.dtype for tensor in graph.tensors} == {"float32"}
+
+
+def test_bounds_of_a_clip_are_those_of_the_type(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    y = builder.node("Clip", builder.input(2, 3), "", builder.constant(1e6))
+    path = builder.save(tmp_path, y)
+    (halves,), (singles,) = load_model(path).graph.ops, load_model(path, judge=Judge(PLAIN)).graph.ops
+    assert (halves.number("min"), halves.number("max")) == (-65504.0, 65504.0)
+    assert singles.number("max") == 1e6
+    assert singles.number("min") == -3.4028234663852886e38
