@@ -17,6 +17,7 @@ from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, laid_out
+from dsa_sched.pipeline.targets import require_able
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.memory_parts import aligned, part_bytes
@@ -151,6 +152,7 @@ def explain_model(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     planned = plan_clusters(source, described, clusters, options, progress, per_pass)
     if isinstance(planned, PlannedKernels):
+        require_able(options, planned.context.target)
         return explain_kernels(planned.plan, planned.context)
     progress("laying out")
     return explain_plan(planned.plan, planned.context, options.schedule)

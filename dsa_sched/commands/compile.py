@@ -101,7 +101,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from dsa_sched.frontend import load_model
     from dsa_sched.frontend.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
-    from dsa_sched.pipeline.compilation import without_layout
+    from dsa_sched.pipeline.compilation import no_layout
     from dsa_sched.pipeline.driver import PlannedKernels, laid_out
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
@@ -118,7 +118,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
             read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
             if stage == "layout":
                 if isinstance(planned, PlannedKernels):
-                    raise without_layout(planned.context.target)
+                    raise no_layout(planned.context.target)
                 steps.say("laying out")
                 text = str(laid_out(planned.plan, planned.context))
     for warning in read.warnings:

@@ -1,7 +1,7 @@
 """What compiling made of a model, stage by stage, for targets of either kind behind one interface.
 
-    TileTarget    Plan, Program      --emit-->       ClusterFiles        (Lowered)
-    GroupTarget   Plan, TensorPlaces --emit_plan-->  ClusterFiles        (Placed)
+    TileTarget    Plan, Layout, Program --emit-->       ClusterFiles        (Lowered)
+    GroupTarget   Plan, TensorPlaces    --emit_plan-->  ClusterFiles        (Placed)
 
 `Lowered` and `Placed` say all that differs: where tensors lie, how files are emitted, which kind of execution they
 need, whether there is a program of instructions to look at.
@@ -37,7 +37,7 @@ from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.memory.spilling import NO_SPILLS
 
-__all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "without_layout"]
+__all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
@@ -62,7 +62,7 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A plan as instructions of in-order cores."""
+    """A plan as instructions of in-order cores, and where all of it lies."""
 
     target: TileTarget
     layout: Layout
@@ -83,11 +83,11 @@ class Lowered:
     def on_cluster(self, cluster: int) -> Lowered:
         return replace(self, program=replace(self.program, cluster=cluster))
 
-    def laid_out(self) -> Layout:
-        return self.layout
-
     def instructions(self) -> Program:
         return self.program
+
+    def memory_layout(self) -> Layout:
+        return self.layout
 
     def size_text(self, plan: Plan) -> str:
         del plan
@@ -98,16 +98,6 @@ class Lowered:
         """Raises DoesNotFit when the code overflows its space."""
         del plan
         return self.target.emit(self.program, model.graph, model.constants, chip)
-
-
-def without_layout(target: GroupTarget) -> TargetError:
-    """What to say to a user who asks where values lie in memories that the kernels manage themselves."""
-    return TargetError(
-        target.name,
-        needs="a target that lays plans out in the memories of its cores",
-        has="one whose kernels are whole groups of layers, which manage them themselves",
-        change="--print plan names the kernels",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +119,6 @@ class Placed:
     def on_cluster(self, cluster: int) -> Placed:
         return replace(self, cluster=cluster)
 
-    def laid_out(self) -> Layout:
-        """Raises TargetError, always."""
-        raise without_layout(self.target)
-
     def instructions(self) -> Program:
         """Raises TargetError, always."""
         raise TargetError(
@@ -141,6 +127,10 @@ class Placed:
             has="one whose kernels are whole groups of layers, without a program",
             change="--print plan names the kernels",
         )
+
+    def memory_layout(self) -> Layout:
+        """Raises TargetError, always."""
+        raise no_layout(self.target)
 
     def size_text(self, plan: Plan) -> str:
         return f"{sum(bool(group.kernel) for group in plan.groups)} kernels"
@@ -168,14 +158,14 @@ class Compilation:
         return self.made.target
 
     @property
-    def layout(self) -> Layout:
-        """Where everything lies. Raises TargetError where kernels are whole groups, which place it themselves."""
-        return self.made.laid_out()
-
-    @property
     def program(self) -> Program:
         """The instructions of all cores. Raises TargetError where kernels are whole groups, which have none."""
         return self.made.instructions()
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything lies that the program uses. Raises TargetError where kernels are whole groups."""
+        return self.made.memory_layout()
 
     @property
     def rows(self) -> int:
@@ -242,6 +232,16 @@ class Compilation:
             address=self.target.address(placement.memory, placement.offset_bytes),
             bytes=placement.size_bytes,
         )
+
+
+def no_layout(target: GroupTarget) -> TargetError:
+    """What to say where a layout is asked for of kernels that are whole groups."""
+    return TargetError(
+        target.name,
+        needs="a target that lays plans out in the memories of cores",
+        has="one whose kernels are whole groups of layers, which place what they need themselves",
+        change="--print plan names the kernels",
+    )
 
 
 def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:

@@ -87,14 +87,6 @@ def plan_model(
     return plan_tiles(model, described, target, options)
 
 
-def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
-    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
-    PlanError."""
-    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
-    verify_layout(layout, plan, ctx)
-    return layout
-
-
 @uncollected()
 def compile_model(
     source: str | Path,
@@ -159,8 +151,16 @@ def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: Compile
     return PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill))
 
 
+def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
+    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
+    PlanError."""
+    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+    verify_layout(layout, plan, ctx)
+    return layout
+
+
 def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
-    """Plan -> Layout -> Program, scheduled where the options say so, each verified. Raises DoesNotFit or PlanError."""
+    """Plan -> Layout -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
     plan, ctx = planned.plan, planned.context
     chip, target = ctx.chip, ctx.target
 

@@ -52,7 +52,7 @@ class Counted:
     barriers: int = 0
     operation: int = 0
     ways: dict[tuple[Way, str], int] = field(default_factory=dict)
-    """Bytes of the operation that goes on, by way and by what an engine copies (see `_copied`)."""
+    """Bytes of the operation that goes on, by way and dtype that is copied."""
 
     def add(self, event: Transfers | Compute | Barrier) -> None:
         """The next thing that happens."""

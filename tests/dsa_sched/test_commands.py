@@ -18,10 +18,9 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 
 import dsa_sched
-from codegen.target import TileTarget
 from dsa_sched.cli import cli
 from dsa_sched.commands import options
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.zoo import zoo_names
 from isched.lowering.lower import lower_layout
@@ -139,9 +138,9 @@ def test_the_layout_that_is_printed_is_that_of_the_build(model: Path, tmp_path: 
     ahead = parse_layout(invoke(*how, "--schedule").stdout).options
     found = compile_model(model, "stcp920", CompileOptions("O3", 2, schedule=True))
     assert ahead == found.layout.options
-    assert isinstance(found.target, TileTarget)
-    ctx = Context(found.model.graph, found.model.constants, found.chip, found.target)
-    program = lower_layout(found.layout, ctx, found.target.data_base_bytes)
+    assert isinstance(found.made, Lowered)
+    ctx = Context(found.model.graph, found.model.constants, found.chip, found.made.target)
+    program = lower_layout(found.layout, ctx, ctx.target.data_base_bytes)
     work = [
         sorted((i.opcode, i.operands, i.reads, i.writes) for i in p.streams[0].instrs if i.engine != "sync")
         for p in (program, found.program)

@@ -290,9 +290,12 @@ REFUSED = {
     "verify net.onnx --chip toy.yaml --level astitch": f"--level: needs O0 or O3 for {WHOLE}; has astitch",
     "compile net.onnx --chip toy.yaml -o out --level O3 --spill auto": f"--spill: needs none for {WHOLE}; has auto",
     "compile net.onnx --chip toy.yaml --print plan --level O1": f"--level: needs O0 or O3 for {WHOLE}; has O1",
-    "compile net.onnx --chip toy.yaml --print layout": "toy-groups: needs a target that lays plans out",
     "compile net.onnx --chip toy.yaml --print program": NO_PROGRAM,
     "compile net.onnx --chip toy.yaml --print asm": NO_PROGRAM,
+    "compile net.onnx --chip toy.yaml --print layout":
+        "toy-groups: needs a target that lays plans out in the memories of cores; has one whose kernels are whole",
+    "explain net.onnx --chip toy.yaml --schedule":
+        f"--schedule: needs a target that lowers plans to instructions; has {WHOLE}",
     "compile net.onnx --chip toy.yaml -o out --batch 4 --per-pass auto":
         f"--per-pass auto: needs a target of in-order cores, whose cycles the cost model counts; has {WHOLE}",
     "time done --chip toy.yaml": f"done: needs a target that lowers plans to instructions; has {WHOLE}",
