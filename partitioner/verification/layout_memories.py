@@ -58,6 +58,11 @@ class Memories:
         over = memory.lost.get(name) or memory.lost.get(source)
         raise self.lacks(who, core, name, place, read, f"{over} on its bytes" if over else "nothing written there")
 
+    def run_at(self, core: int, name: str, place: Place) -> Written | None:
+        """What was put at a place of a value, under the value's own name; None where nothing of it lies there."""
+        item_bytes = self.graph.by_name[name].item_bytes
+        return self._memory(core, place.memory).find(name, place.box, place.offset_bytes, item_bytes)
+
     def require_whole(self, who: str, name: str, place: Place) -> None:
         """In the main memory a place stands for the whole value; where that lies is not the layout's to say.
         Raises PlanError."""

@@ -255,7 +255,8 @@ class _Walk:
         self.memories.write(SHARED, name, buffer, given, f"the exchange of {name}")
         for core, here, box in zip(entry.cores, entry.residents, entry.boxes, strict=True):
             if name in here and box_size(here[name].box):
-                run = self.memories.require(who, core, name, here[name], box)
+                self.memories.require(who, core, name, here[name], box)
+                run = self.memories.run_at(core, name, here[name])  # also of a core that rested and has nothing yet
                 if run is not None:
                     run.filled = given if box in given else (*given, box)
 

@@ -15,7 +15,8 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
+from partitioner.ir.regions import box_size
 from partitioner.memory.layout_parsing import parse_layout
 from partitioner.memory.memory_plan import (
     FOR_SCHEDULING,
@@ -429,3 +430,14 @@ def test_a_damaged_layout_is_refused_in_a_sentence(name: str, damage: Damage, sa
     case = case_of(name)
     with pytest.raises(PlanError, match=said):
         case.check(damage(case.layout))
+
+
+def test_cores_that_rest_while_others_compute_a_value_get_it_by_the_exchange() -> None:
+    graph, constants = residual()
+    chip = small_chip()
+    plan = one_group(graph, constants, chip, {}, (2, 4, 1, 1), ("relu3.out",))
+    fewer = replace(plan.groups[0], exchanges=(Exchange("relu3.out", (1, 3, 1, 2)),))
+    case = case_from(graph, chip, replace(plan, groups=(fewer,)))
+    resting = [box for entry in laid(case.layout, 0) if entry.exchange for box in entry.boxes if not box_size(box)]
+    assert len(resting) == 2
+    case.check(case.layout)
