@@ -192,7 +192,7 @@ def network_values(plan: Plan, graph: Any) -> tuple[Value, ...]:
     root = {tensor.name: tensor.name for tensor in graph.tensors}
     slots: dict[str, set[int]] = {}
     for number, layer in enumerate(layer for group in plan.groups for layer in group.layers):
-        if layer.anchor(graph).kind == "view":
+        if layer.is_view(graph):
             root[layer.output] = root[layer.anchor(graph).inputs[0]]
             continue
         for name in layer.inputs(graph):

@@ -250,7 +250,7 @@ class Walk:
             empty = empty_box(len(self.ctx.graph.by_name[name].shape))
             boxes = tuple(part.computed.get(name, empty) for part in cores)
             read_by_none = not any(map(box_size, boxes))  # readers leave this part of it out, as a slice may
-            if layer.anchor(self.ctx.graph).kind == "view":
+            if layer.is_view(self.ctx.graph):
                 if not read_by_none:
                     self._inner_view(layer, step.binding.cores, cores, local, sources)
                 continue
@@ -364,7 +364,7 @@ class Walk:
         for layer in group.layers:
             name = layer.output
             slots[name] = self.slot
-            if layer.anchor(self.ctx.graph).kind == "view":
+            if layer.is_view(self.ctx.graph):
                 continue
             self.slot += 1
             if name in exchanged:
@@ -379,7 +379,7 @@ class Walk:
         """The last slot in which each value is read inside the group; what a view renames is read when the view is."""
         last: dict[str, int] = {}
         for layer in reversed(group.layers):
-            view = layer.anchor(self.ctx.graph).kind == "view"
+            view = layer.is_view(self.ctx.graph)
             slot = last.get(layer.output, slots[layer.output]) if view else slots[layer.output]
             for name in layer.inputs(self.ctx.graph):
                 last[name] = max(last.get(name, 0), slot)

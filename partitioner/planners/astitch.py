@@ -157,7 +157,7 @@ class _Stitcher:
         leaving = set(group.outputs(self.ctx.graph))
         for position, member in enumerate(members):
             layer = self.ctx.layers[member]
-            if layer.anchor(self.ctx.graph).kind == "view" and layer.output in leaving:
+            if layer.is_view(self.ctx.graph) and layer.output in leaving:
                 halves = (members[:position], (member,), members[position + 1 :])
                 return [part for half in halves for part in self._connected(half)]
         found = unless_forbidden(lambda: self._bound(group))
@@ -187,7 +187,7 @@ class _Stitcher:
     def _alone(self, index: int) -> Part:
         layer = self.ctx.layers[index]
         group = Group(layer.name, (layer,))
-        if layer.anchor(self.ctx.graph).kind == "view":
+        if layer.is_view(self.ctx.graph):
             return (index,), group, view_step(self.ctx.graph, layer, self.ctx.main)
         step, reason = bound_step(self.ctx, layer, self.ctx.main, self.known)
         self.decisions.append(reason)
@@ -222,7 +222,7 @@ class _Stitcher:
         found: dict[Binding, None] = {}
         for layer in group.layers:
             shape = self.ctx.graph.by_name[layer.output].shape
-            if len(shape) == rank and layer.anchor(self.ctx.graph).kind != "view":
+            if len(shape) == rank and not layer.is_view(self.ctx.graph):
                 found[bind(self.ctx, layer, full_box(shape))[0]] = None
         return list(found)
 
@@ -231,7 +231,7 @@ class _Stitcher:
         graph, cores = self.ctx.graph, core_boxes(self.ctx, group, step)
         total = 0.0
         for layer in group.layers:
-            if layer.anchor(graph).kind == "view":
+            if layer.is_view(graph):
                 continue
             boxes = {part.computed[layer.output] for part in cores if layer.output in part.computed}
             works = (self.ctx.work(layer, box) for box in boxes)

@@ -115,9 +115,7 @@ class Binder:
         return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
 
     def _backward(self) -> list[int]:
-        return [
-            i for i in reversed(range(len(self.ctx.layers))) if self.ctx.layers[i].anchor(self.ctx.graph).kind != "view"
-        ]
+        return [i for i in reversed(range(len(self.ctx.layers))) if not self.ctx.layers[i].is_view(self.ctx.graph)]
 
     def _sweep(self, bound: dict[int, Bound], changed: set[int]) -> None:
         """Layers next to changed ones may take the cuts of their neighbours."""

@@ -70,7 +70,7 @@ class _Offers:
     known: dict[Layers, Kernel | None] = field(default_factory=dict)
 
     def is_view(self, layers: Layers) -> bool:
-        return any(layer.anchor(self.ctx.graph).kind == "view" for layer in layers)
+        return any(layer.is_view(self.ctx.graph) for layer in layers)
 
     def best(self, layers: Layers) -> Kernel | None:
         """The first of those that take the least by their floors; None where there is none."""

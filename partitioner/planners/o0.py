@@ -25,7 +25,7 @@ def in_main(ctx: PlanContext) -> Plan:
     steps: list[Step] = []
     known: dict[tuple[object, ...], tuple[Binding, float]] = {}
     for layer in ctx.layers:
-        if layer.anchor(ctx.graph).kind == "view":
+        if layer.is_view(ctx.graph):
             steps.append(view_step(ctx.graph, layer, ctx.main))
             continue
         step, reason = bound_step(ctx, layer, ctx.main, known)
@@ -43,7 +43,7 @@ def layer_plan(ctx: PlanContext, level: str, steps: Sequence[Step], decisions: S
 
 def views_alone(ctx: PlanContext, level: str) -> Plan | None:
     """The plan of a graph that computes nothing; None for others."""
-    if any(layer.anchor(ctx.graph).kind != "view" for layer in ctx.layers):
+    if not all(layer.is_view(ctx.graph) for layer in ctx.layers):
         return None
     steps = [view_step(ctx.graph, layer, ctx.main) for layer in ctx.layers]
     return layer_plan(ctx, level, steps, ctx.layer_decisions)

@@ -45,7 +45,7 @@ def in_staging(ctx: PlanContext) -> Plan:
 
 def run_slots(graph: Graph, layers: Sequence[Layer]) -> tuple[int | None, ...]:
     """The layer that runs in each slot of time; views take none."""
-    return tuple(index for index, layer in enumerate(layers) if layer.anchor(graph).kind != "view")
+    return tuple(index for index, layer in enumerate(layers) if not layer.is_view(graph))
 
 
 def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:

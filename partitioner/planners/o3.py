@@ -90,7 +90,7 @@ def _groups(
     reasons = list(decisions)
     made: list[Prepared | Layer] = []
     for group in groups:
-        if all(layer.anchor(graph).kind == "view" for layer in group):
+        if all(layer.is_view(graph) for layer in group):
             made += group
             continue
         best = splitter.best(group)
@@ -116,7 +116,7 @@ def _groups(
 
 
 def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
-    if layers[-1].anchor(graph).kind == "view":
+    if layers[-1].is_view(graph):
         return f"{layers[-1].name} is a view: a group ends with what it computes"
     return None
 

@@ -106,7 +106,7 @@ def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
     forced = {
         number
         for name, numbers in makers.items()
-        if name in graph.outputs or any(op.kind == "view" and op.name not in inside for op in graph.consumers[name])
+        if name in graph.outputs or any(op.is_view and op.name not in inside for op in graph.consumers[name])
         for number in numbers
     }
     nodes = tuple(

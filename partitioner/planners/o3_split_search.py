@@ -65,7 +65,7 @@ class Workshop:
 
     def quanta(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
-        if layer.anchor(self.ctx.graph).kind == "view":
+        if layer.is_view(self.ctx.graph):
             return (1,) * len(self.ctx.graph.by_name[layer.output].shape)
         return self.ctx.target.quanta(self.ctx.graph, layer)
 

@@ -121,7 +121,7 @@ def unsupported_ops(
 
 
 def _scalar_problem(graph: Graph, op: Op) -> str | None:
-    if op.kind != "view" and any(not graph.by_name[name].shape for name in op.outputs):
+    if not op.is_view and any(not graph.by_name[name].shape for name in op.outputs):
         return "a result without axes; tiles have at least one: give it a shape of [1]"
     return None
 

@@ -36,7 +36,7 @@ class CoreBoxes:
 def whole_lines(ctx: PlanContext, layer: Layer, box: Box) -> Box:
     """The smallest box that the layer's kernel can compute and that holds `box` of its output."""
     graph = ctx.graph
-    axes = () if layer.anchor(graph).kind == "view" else ctx.target.whole_axes(graph, layer)
+    axes = () if layer.is_view(graph) else ctx.target.whole_axes(graph, layer)
     if not axes or box_size(box) == 0:
         return box
     return tuple(
@@ -101,7 +101,7 @@ def core_boxes(ctx: PlanContext, group: Group, step: Step) -> tuple[CoreBoxes, .
 
 
 def _pieces(ctx: PlanContext, layer: Layer, box: Box, pieces: tuple[int, ...]) -> tuple[Box, ...]:
-    if layer.anchor(ctx.graph).kind == "view":
+    if layer.is_view(ctx.graph):
         return piece_boxes(box, pieces, (1,) * len(box))
     return piece_boxes(box, pieces, cut_quanta(ctx, layer, box))
 

@@ -86,7 +86,7 @@ class ToyGroups:
         return tuple((kind, "anything that numpy broadcasts") for kind in KERNELS)
 
     def accepts(self, graph, op, constants, chip):
-        return None if op.kind in KERNELS or op.kind == "view" else f"{op.kind} is too much for a toy"
+        return None if op.kind in KERNELS or op.is_view else f"{op.kind} is too much for a toy"
 
     def can_trail(self, graph, op, operand):
         return "a toy fuses layers, not operators"
