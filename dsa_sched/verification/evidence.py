@@ -20,6 +20,7 @@ from hw_models.routes import main_memory
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
+from partitioner.ir.steps import RunStep
 
 __all__ = [
     "Dump",
@@ -67,7 +68,7 @@ def values_in_main(plan: Plan, graph: Graph, main: str) -> tuple[str, ...]:
     scopes: dict[str, set[str]] = {name: {main} for name in graph.inputs}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
-        if step.kind == "run":
+        if isinstance(step, RunStep):
             for name, scope in (*step.exports, (group.output, step.scope)):
                 scopes.setdefault(name, set()).add(scope)
         for layer in group.layers:

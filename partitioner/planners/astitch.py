@@ -19,8 +19,9 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Step
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import Binding, RunStep, ViewStep
 from partitioner.ir.value_lifetimes import activations
 from partitioner.memory.memory_plan import LayoutOptions, fit_layout
 from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
@@ -137,7 +138,7 @@ def _order(graph: Graph, layers: Sequence[Layer], sets: Sequence[tuple[int, ...]
     return order
 
 
-Part = tuple[tuple[int, ...], Group, Step]
+Part = tuple[tuple[int, ...], Group, RunStep | ViewStep]
 """Layers by index, their group, and the step that runs it."""
 
 
@@ -193,13 +194,13 @@ class _Stitcher:
         self.decisions.append(reason)
         return (index,), group, step
 
-    def _bound(self, group: Group) -> tuple[Step, Decision] | Infeasible:
+    def _bound(self, group: Group) -> tuple[RunStep, Decision] | Infeasible:
         """The group on the cores that make all its layers soonest. Raises PlanError for one that may not be cut so."""
         graph, main = self.ctx.graph, self.ctx.main
         outputs = group.outputs(graph)
         exports = tuple((name, main) for name in outputs if name != group.output)
         box = full_box(graph.by_name[group.output].shape)
-        blank = Step("run", group.name, 0, box, main, Binding((1,) * len(box), (0,)), exports=exports)
+        blank = RunStep(group.name, 0, box, main, Binding((1,) * len(box), (0,)), exports=exports)
         step = min(
             (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
         )
@@ -226,7 +227,7 @@ class _Stitcher:
                 found[bind(self.ctx, layer, full_box(shape))[0]] = None
         return list(found)
 
-    def _cycles(self, group: Group, step: Step) -> tuple[float, int]:
+    def _cycles(self, group: Group, step: RunStep) -> tuple[float, int]:
         """Engine cycles of all layers, each as slow as its slowest core, then the number of cores."""
         graph, cores = self.ctx.graph, core_boxes(self.ctx, group, step)
         total = 0.0

@@ -26,7 +26,7 @@ BEST_POLICY = "cost"
 def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
     """Raises DoesNotFit where neither plan finds room."""
     spilling = plan_instances(ctx, BEST_POLICY)
-    if not any(exchange.scope for group in spilling.groups for exchange in group.exchanges):
+    if not any(group.spills for group in spilling.groups):
         return spilling
     found = fit_instances(ctx, NO_SPILLS)
     if isinstance(found, Infeasible):

@@ -18,7 +18,6 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.cost.transfer_cost import Transfers
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import Binding
 from partitioner.ir.regions import (
     Box,
     box_size,
@@ -28,6 +27,7 @@ from partitioner.ir.regions import (
     join,
     view_box,
 )
+from partitioner.ir.steps import Binding
 from partitioner.ir.structural_key import likeness
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign

@@ -19,8 +19,9 @@ from partitioner.fusion.split_factor import SplitOptions, Splitter
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size
+from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import Layout, fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
 from partitioner.memory.spilling import NO_SPILLS
@@ -207,20 +208,18 @@ def _plan(
     groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
     steps: list[Step] = []
     for number in order:
-        instance = flow.instances[number]
+        instance, step = flow.instances[number], flow.instances[number].step
+        if not isinstance(step, RunStep):
+            steps.append(replace(step, scope=scopes[number]))
+            continue
         for name, box in flow.needs[number].items():
             found = flow.sources[number, name]
             if any(scopes[n] == local for n in found) and not in_place(flow, found, instance, name):
-                kind = (
-                    "concat"
-                    if len(found) > 1
-                    else "redistribute"
-                    if flow.nodes[found[0]].total_bytes == _size(graph, name, box)
-                    else "split"
-                )
-                steps.append(replace(instance.step, kind=kind, box=box, scope=local, tensor=name, exports=()))
-        exports = tuple((name, main) for name, _ in instance.step.exports)
-        steps.append(replace(instance.step, scope=scopes[number], exports=exports))
+                whole = len(found) == 1 and flow.nodes[found[0]].total_bytes == _size(graph, name, box)
+                kind: MoveKind = "concat" if len(found) > 1 else "redistribute" if whole else "split"
+                steps.append(MoveStep(kind, step.group, step.instance, box, local, step.binding, name))
+        exports = tuple((name, main) for name, _ in step.exports)
+        steps.append(replace(step, scope=scopes[number], exports=exports))
     shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
     batch = shape[0] if shape else 1
     return Plan(graph.name, "O3", graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)

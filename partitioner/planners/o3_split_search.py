@@ -16,8 +16,9 @@ from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.plan import Group, Plan, Split
 from partitioner.ir.regions import Box
+from partitioner.ir.steps import Binding, RunStep
 from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_layout, walked
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
 from partitioner.memory.spilling import NO_SPILLS, spill_one
@@ -111,15 +112,13 @@ class Workshop:
         assert found is not None  # the finest cut is always tried
         return found
 
-    def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
+    def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> RunStep:
         """The step that runs an instance on the first cores: as many as its output or an exchange has pieces."""
         box = instance_box(self.ctx.graph, group, group.output, instance)
         most = max(prod(pieces) for pieces in (spread.pieces, *(exchange.pieces for exchange in group.exchanges)))
         cores = min(self.ctx.chip.cores_per_cluster, most)
         exports = tuple((name, scope) for name in group.outputs(self.ctx.graph) if name != group.output)
-        return Step(
-            "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
-        )
+        return RunStep(group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports)
 
     def _typical(self, layers: tuple[Layer, ...], split: Split) -> tuple[int, ...]:
         """Instances that stand for all: one where images are cut, evenly, and each reads its own alone; else first,

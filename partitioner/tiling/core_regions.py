@@ -16,8 +16,9 @@ from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Group, Step
+from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, box_size, full_box, join
+from partitioner.ir.steps import RunStep
 from partitioner.tiling.core_partition import cut_quanta, piece_boxes
 
 __all__ = ["CoreBoxes", "core_boxes", "instance_box", "whole_lines"]
@@ -63,7 +64,7 @@ def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
     return tuple(box)
 
 
-def core_boxes(ctx: PlanContext, group: Group, step: Step) -> tuple[CoreBoxes, ...]:
+def core_boxes(ctx: PlanContext, group: Group, step: RunStep) -> tuple[CoreBoxes, ...]:
     """One entry a core of the step's binding, in its order."""
     graph = ctx.graph
     cores = len(step.binding.cores)
