@@ -19,10 +19,7 @@ from partitioner.ir.plan import Group, Spill
 from partitioner.memory.liveness import Walk
 from partitioner.memory.spill_policies import POLICIES, Value
 
-__all__ = ["NO_SPILLS", "held_values", "spill_one"]
-
-NO_SPILLS = "none"
-"""The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
+__all__ = ["held_values", "spill_one"]
 
 MOST_SPILLS = 8
 """A group of which more values would have to go is cut finer instead."""

@@ -14,7 +14,6 @@ from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.memory.no_plan import planned
-from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.o3 import fit_instances, plan_instances
 
 __all__ = ["BEST_POLICY", "plan_with_worthwhile_spills"]
@@ -28,7 +27,7 @@ def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
     spilling = plan_instances(ctx, BEST_POLICY)
     if not any(group.spills for group in spilling.groups):
         return spilling
-    found = fit_instances(ctx, NO_SPILLS)
+    found = fit_instances(ctx)
     if isinstance(found, Infeasible):
         return _decided(spilling, "values are spilled", f"no plan without: {reason_text(found)}")
     cutting = planned(found)

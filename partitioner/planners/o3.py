@@ -24,10 +24,10 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import Layout, fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
-from partitioner.memory.spilling import NO_SPILLS
 from partitioner.ordering.cost import InstanceGraph, Node, Room, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
+from partitioner.planners.o3_core_mapping import Spreader
 from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, Workshop
 from partitioner.planners.weight_pinning import with_pins
@@ -44,18 +44,19 @@ MOST_INSTANCES = 4096
 """Of a plan: each has instructions of its own, and takes tens of milliseconds and half a MiB to plan."""
 
 
-def plan_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan:
-    """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut, and PlanError
-    for a layer that may not be cut so, or for more than `MOST_INSTANCES`."""
-    return planned(fit_instances(ctx, spill))
+def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
+    """The plan of level O3, with a `policy` of spilling (of `spill_policies.POLICIES`) or none. Raises DoesNotFit when
+    even single layers find no room however they are cut, and PlanError for a layer that may not be cut so, or for more
+    than `MOST_INSTANCES`."""
+    return planned(fit_instances(ctx, policy))
 
 
-def fit_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan | NoPlan:
+def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
     """The plan of level O3, or what even single layers lack however they are cut. Raises PlanError for more than
     `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
-    workshop = Workshop.of(ctx, spill)
+    workshop = Workshop(ctx, Spreader(ctx), policy)
     grouped = _groups(workshop, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
     if isinstance(grouped, NoPlan):
         return grouped

@@ -21,7 +21,7 @@ from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep
 from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_layout, walked
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
-from partitioner.memory.spilling import NO_SPILLS, spill_one
+from partitioner.memory.spilling import spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
 from partitioner.tiling.core_regions import instance_box
@@ -53,16 +53,13 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Groups that were tried, and how their instances are spread."""
+    """Groups that were tried, and how their instances are spread; with a `policy`, values that find no room on
+    the cores are spilled by it."""
 
     ctx: PlanContext
     spreader: Spreader
-    spill: str = NO_SPILLS
+    policy: str | None = None
     tried: dict[tuple[tuple[str, ...], Split], Prepared | NoPlan] = field(default_factory=dict)
-
-    @staticmethod
-    def of(ctx: PlanContext, spill: str = NO_SPILLS) -> Workshop:
-        return Workshop(ctx, Spreader(ctx), spill)
 
     def quanta(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
@@ -142,10 +139,10 @@ class Workshop:
             layout = self._laid_out(group, spread)
             if not isinstance(layout, Infeasible):
                 return Prepared(group, spread, layout, tuple(spills))
-            if self.spill == NO_SPILLS:
+            if self.policy is None:
                 return layout
             walk = walked(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
-            found = spill_one(walk, group, spread.pieces, layout, self.spill)
+            found = spill_one(walk, group, spread.pieces, layout, self.policy)
             if found is None:
                 return layout
             group, reason = found

@@ -17,7 +17,6 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.explanation import Explained, explain_plan
 from dsa_sched.analysis.group_detail import detail_of
 from dsa_sched.cli import cli
-from dsa_sched.commands.options import LEVELS
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
 from hw_models.errors import ModelError
@@ -27,7 +26,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, lay_out
-from partitioner.planners.registry import make_plan
+from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
