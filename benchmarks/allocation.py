@@ -178,7 +178,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
                 continue
             try:
                 one = alone(plan, group.name, main_memory(chip))
-                walk = walked(one, ctx, group.inputs(model.graph))
+                walk = walked(one.groups, one.steps, ctx, group.inputs(model.graph))
             except UserError as error:
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue

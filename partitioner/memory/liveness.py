@@ -14,7 +14,7 @@ from hw_models.errors import PlanError
 from hw_models.infeasible import Role, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Exchange, Group, Plan
+from partitioner.ir.plan import Exchange, Group
 from partitioner.ir.regions import (
     Box,
     box_size,
@@ -75,10 +75,13 @@ class Moved:
 
 @dataclass(slots=True)
 class Walk:
-    """What is held while the steps are walked in order."""
+    """What is held while the steps are walked in order. `runs` are all run steps, by group and instance, `pinnable` the
+    constants that are to stay in the staging memory."""
 
     ctx: PlanContext
-    plan: Plan
+    groups: Mapping[str, Group]
+    runs: Mapping[tuple[str, int], RunStep]
+    pinnable: frozenset[str] = frozenset()
     slot: int = 0
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
     memory: dict[str, str] = field(default_factory=dict)
@@ -89,13 +92,9 @@ class Walk:
     pinned: dict[str, list[int]] = field(default_factory=dict)
     steps: list[list[Slot] | Moved] = field(default_factory=list)
     boxes: dict[tuple[str, int], tuple[CoreBoxes, ...]] = field(default_factory=dict)
-    runs: dict[tuple[str, int], RunStep] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.runs = {(step.group, step.instance): step for step in self.plan.steps if isinstance(step, RunStep)}
 
     def add(self, step: Step) -> None:
-        group = self.plan.group_by_name[step.group]
+        group = self.groups[step.group]
         match step:
             case RunStep():
                 self.steps.append(self._run(step, group))
@@ -426,7 +425,7 @@ class Walk:
 
     def _note_pinned(self, layer: Layer, slot: int) -> None:
         for name in layer.inputs(self.ctx.graph):
-            if name in self.plan.pinned:
+            if name in self.pinnable:
                 self.pinned.setdefault(name, [slot, slot])[1] = slot
 
 

@@ -23,7 +23,7 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, ViewStep
 from partitioner.ir.value_lifetimes import activations
-from partitioner.memory.memory_plan import LayoutOptions, fit_layout
+from partitioner.memory.memory_plan import LayoutOptions, fit_group
 from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
@@ -204,9 +204,8 @@ class _Stitcher:
         step = min(
             (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
         )
-        alone = Plan(graph.name, "alone", graph.hash, self.ctx.chip.hash, 1, (group,), (step,), ())
         options = LayoutOptions(in_main=tuple(name for name in group.inputs(graph) if name not in graph.inputs))
-        layout = fit_layout(alone, self.ctx, options)
+        layout = fit_group(group, (step,), self.ctx, options)
         if isinstance(layout, Infeasible):
             return layout
         inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)

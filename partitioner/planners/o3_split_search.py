@@ -16,10 +16,10 @@ from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Group, Plan, Split
+from partitioner.ir.plan import Group, Split
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep
-from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_layout, walked
+from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_group, walked
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
 from partitioner.memory.spilling import spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
@@ -141,21 +141,21 @@ class Workshop:
                 return Prepared(group, spread, layout, tuple(spills))
             if self.policy is None:
                 return layout
-            walk = walked(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
+            walk = walked((group,), self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
             found = spill_one(walk, group, spread.pieces, layout, self.policy)
             if found is None:
                 return layout
             group, reason = found
             spills.append(reason)
 
-    def _alone(self, group: Group, spread: Spread) -> Plan:
+    def _alone(self, group: Group, spread: Spread) -> tuple[RunStep, ...]:
         """Typical instances of a group, everything outside it in the main memory."""
         numbers = self._typical(group.layers, group.split)
-        steps = tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
-        return Plan(self.ctx.graph.name, "alone", "", "", 0, (group,), steps, ())
+        return tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:
-        return fit_layout(self._alone(group, spread), self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
+        options = LayoutOptions(in_main=group.inputs(self.ctx.graph))
+        return fit_group(group, self._alone(group, spread), self.ctx, options)
 
 
 def _counts(most: int) -> Iterator[int]:
