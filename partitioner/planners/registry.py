@@ -98,7 +98,7 @@ def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:
-    """All operators that cannot be computed, in one error."""
+    """All operators that cannot be computed, in one error. Raises ModelError, which lists them."""
     graph, target = ctx.graph, ctx.target
     if refused := unsupported_ops(graph, ctx.constants, ctx.chip, target):
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]
