@@ -104,7 +104,7 @@ def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPas
     if clusters > 1 and (batch is None or batch < clusters):
         raise ModelError("--clusters", needs=f"a --batch of at least {clusters} to divide", has=str(batch or "none"))
     if per_pass is not None and batch is None:
-        raise ModelError("--per-pass", needs="a --batch to work off in passes", has="none")
+        raise ModelError("--per-pass", needs="a --batch to divide into micro-batches", has="none")
     shares = shares_of(batch or 1, clusters)
     if isinstance(per_pass, int) and not 1 <= per_pass <= shares[0]:
         needs = f"1 to {shares[0]}, what a cluster has of the batch, or auto"

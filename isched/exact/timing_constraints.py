@@ -1,4 +1,4 @@
-"""When things happen, for the exact scheduler: the rules of the clock as constraints.
+"""When things happen, for the exact scheduler: the rules of the cycle model as constraints.
 
 Setting --add_times--> the same, every time bound to the order; returns the makespan
 """

@@ -6,8 +6,8 @@
         barriers that no such pair needs       --> dropped
 
 Any order of the streams that keeps these pairs and every barrier that is not dropped leaves every byte of the program's
-results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no
-core waits for ever. What a meeting orders is said in `isched.hazards.happens_before`; a pair takes a meeting that is no
+results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so there
+is no deadlock. What a meeting orders is said in `isched.hazards.happens_before`; a pair takes a meeting that is no
 barrier and orders it, or else one of the barriers between the two, chosen so that each serves many pairs.
 
 Meetings of some cores alone keep their order like all others, but no pair is ordered by them: programs that need that

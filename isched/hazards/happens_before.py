@@ -89,7 +89,7 @@ def walk(program: Program, units: Units, conflicts: Sequence[Conflicts]) -> Step
     """Everything that units do. `conflicts` are those inside each core with instructions of these units, by
     `isched.hazards.conflicts`.
 
-    Raises PlanError where cores wait for each other for ever, or a transfer is never awaited.
+    Raises PlanError for a deadlock, or where a transfer is never awaited.
     """
     ends = [_ends(program, number) for number in range(len(program.streams))]
     meetings = _meetings(program)
@@ -146,7 +146,7 @@ def _ends(program: Program, number: int) -> Vector:
 
 def _meetings(program: Program) -> tuple[Vector, Vector, Flags]:
     """What cores do together, in an order in which they can: from `starts[n]` to `starts[n + 1]` the streams that take
-    part in meeting n; whether it is a barrier. Raises PlanError where they wait for ever."""
+    part in meeting n; whether it is a barrier. Raises PlanError for a deadlock."""
     places = [
         [place for place, instr in enumerate(stream.instrs) if program.is_meeting(instr)] for stream in program.streams
     ]
@@ -184,7 +184,7 @@ def _stuck(program: Program, number: int, position: int) -> PlanError:
     return PlanError(
         program.who(number, position),
         needs="as many barriers on every core, and the same instructions that cores do together in the same order",
-        has="cores that wait for each other for ever",
+        has="a deadlock: cores that wait for each other",
     )
 
 

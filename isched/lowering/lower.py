@@ -97,9 +97,9 @@ def lower_layout(
     ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
-    run; else values take turns. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to
-    be filled by whoever runs the program) instead of what the layers before it wrote: every layer can then be judged by
-    itself in one run. That needs a plan which keeps every value in the main memory.
+    run; else values share memory by lifetime. With `isolated`, each layer reads copies of its inputs (placements of
+    kind `probe`, to be filled by whoever runs the program) instead of what the layers before it wrote: every layer can
+    then be judged by itself in one run. That needs a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
     placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated)

@@ -1,4 +1,4 @@
-"""Places in the main memory: what stays from the start to the end, and values that take turns in what is left.
+"""Places in the main memory: what stays from the start to the end, and values that share what is left by lifetime.
 
     plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
     steps of a plan whose kernels are whole groups ----------------------> lifetimes --pack--> placements

@@ -26,7 +26,7 @@ STATES_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`tensors` take turns in one place, occupied in steps `first` to `last` (indices of the ordered layers)."""
+    """`tensors` share one place, occupied in steps `first` to `last` (indices of the ordered layers)."""
 
     tensors: tuple[str, ...]
     first: int

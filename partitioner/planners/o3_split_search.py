@@ -1,4 +1,4 @@
-"""Groups made ready: for a run of layers the coarsest cut whose instances find room, and how an instance is spread.
+"""Split and core mapping of groups: for a run of layers the coarsest cut whose instances fit, and how they are spread.
 
     layers, cut --spread over the cores, laid out alone--> Prepared, or Infeasible with the numbers
 

@@ -101,7 +101,7 @@ def test_what_is_printed(folder: Path) -> None:
     assert sum("cycles at work" in line for line in rest) == 2
     assert sum(line.startswith("cluster0/program.elf: cluster 0, 8 cores, ") for line in rest) == 1
     assert sum(line.startswith("at work together, ") and "vector/matrix" in line for line in rest) == 2
-    assert sum(line.startswith("the chain of causes from the launch to the end: ") for line in rest) == 2
+    assert sum(line.startswith("the critical path from the launch to the end: ") for line in rest) == 2
     engines = {line.split()[0] for line in rest if line}
     assert {"scalar", "matrix", "vector", "transfer", "dma0.0", "other"} <= engines
 

@@ -1,4 +1,4 @@
-"""The exact scheduler against the clock: every order tried by hand, and what must never make it worse."""
+"""The exact scheduler against the cycle model: every order tried by hand, and what must never make it worse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def valid(program: Program, chip: Chip) -> bool:
 
 
 def best_by_hand(program: Program, chip: Chip) -> float:
-    """The least cycles of all valid orders, by the clock."""
+    """The least cycles of all valid orders, by the cycle model."""
     choices = [list(orders_of(program, core)) for core in range(len(program.streams))]
     tried = (reordered(program, orders) for orders in product(*choices))
     return min(time_program(made, chip, FIXED_COSTS).cycles for made in tried if valid(made, chip))

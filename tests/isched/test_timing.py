@@ -1,4 +1,4 @@
-"""The clock against figures that anybody can work out: small streams on the stcp920 and on chips a field away from it.
+"""The cycle model against figures that anybody can work out: small streams on the stcp920 and on chips like it.
 
 The launch (20,000 cycles) is taken off; a scalar instruction takes one cycle unless a test says otherwise.
 """
@@ -241,7 +241,7 @@ def test_groups_of_cores_have_barriers_of_their_own() -> None:
 
 def test_cores_that_wait_for_ever_are_an_error() -> None:
     lonely = replace(barrier(), source="conv1")
-    with pytest.raises(PlanError, match=r"core 0, instruction 0 \(sync of conv1\): .* wait for ever"):
+    with pytest.raises(PlanError, match=r"core 0, instruction 0 \(sync of conv1\): .* a deadlock of \d+ instructions"):
         run((lonely, barrier(1)), (barrier(1), barrier()))
 
 

@@ -1,4 +1,4 @@
-"""How many scalar instructions a program becomes, for the clock: the same expansion as emission, only counted."""
+"""How many scalar instructions a program becomes, for the cycle model: the same expansion as emission, only counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["issue_costs"]
 
 def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
-    known: dict[int, Issue] = {}  # equal costs are one object, so that the clock looks at them once
+    known: dict[int, Issue] = {}  # equal costs are one object, so that the cycle model looks at them once
     costs = []
     for number, stream in enumerate(program.streams):
         body = Body(program.cluster)

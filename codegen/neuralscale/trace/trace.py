@@ -1,4 +1,4 @@
-"""From machine code to what the clock needs: each core's instructions with work, regions and scalar instructions.
+"""From machine code to what the cycle model needs: each core's instructions with work, regions and scalar instructions.
 
     ELF bytes --scalar code runs, engines only note what they were asked--> TimedStream of each core
 
@@ -44,7 +44,7 @@ _SIDE_EFFECTS = frozenset({"sb", "sh", "sw", "fsw", "wfi"})
 def trace_elf(elf: bytes | memoryview, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
     """What each core of the cluster does, in program order.
 
-    Raises TargetError for a file that is no program for this chip, a program that faults or waits for ever, an
+    Raises TargetError for a file that is no program for this chip, a program that faults or deadlocks, an
     instruction whose way the chip file does not have.
     """
     try:
@@ -82,7 +82,7 @@ class _Tracer(Machine):
                 self._refuse(Fault("limit", f"no end after {self._executed} instructions"))
         if stuck := [hart for hart in self._harts if hart.waiting in (Waiting.SYNC, Waiting.PLD)]:
             reason = self._recorder.reason(stuck[0])
-            self._refuse(Fault("deadlock", f"core {stuck[0].hart_id} {reason} for ever"))
+            self._refuse(Fault("deadlock", f"deadlock: core {stuck[0].hart_id} {reason}"))
         return tuple(
             TimedStream(hart.index, tuple(stream.ops), hart.retired - stream.counted)
             for hart, stream in zip(self._harts, self._log.streams.values(), strict=True)
@@ -167,7 +167,7 @@ class _Tracer(Machine):
         choices = [frozenset((channel,)) for channel in pending] + [whole]
         landed = next((c for c in choices if not self._turn(hart, engine, c)), None) if period else whole
         if landed is None:
-            self._refuse(Fault("deadlock", f"core {hart.hart_id} asks for the end of a transfer for ever"))
+            self._refuse(Fault("deadlock", f"deadlock: core {hart.hart_id} polls for the end of a transfer"))
             return
         log = self._log
         tokens = tuple(log.open[engine.token(channel)] for channel in sorted(landed))
