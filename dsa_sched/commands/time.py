@@ -42,8 +42,8 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
     """
     from dsa_sched.analysis.artifact_timing import time_path, with_bounds
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.report.clock import print_times, write_times
     from dsa_sched.report.progress import Steps
+    from dsa_sched.report.timed_run import print_times, write_times
     from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)
