@@ -91,8 +91,8 @@ def _ask(setting: Setting, op: Op) -> None:
     over = setting.time()
     model.add_max_equality(over, [op.ready, *(other.end for other in setting.ops if other.op.starts in op.op.awaits)])
     if period:
-        turns = model.new_int_var(0, setting.horizon // period + 1, "")
-        model.add(op.issued == op.ready + period * turns)
+        iterations = model.new_int_var(0, setting.horizon // period + 1, "")
+        model.add(op.issued == op.ready + period * iterations)
         model.add(op.issued >= over)
         model.add(op.issued < over + period)
     else:

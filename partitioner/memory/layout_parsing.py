@@ -184,9 +184,9 @@ def _read_store(header: _Header, line: Fields) -> Store:
 
 
 def _read_round(header: _Header, line: Fields) -> tuple[Round, Stage]:
-    turn = Round(_read_boxes(line["boxes"]), _read_box(line["whole"]) if "whole" in line else None)
+    this_round = Round(_read_boxes(line["boxes"]), _read_box(line["whole"]) if "whole" in line else None)
     inputs, outputs = (tuple(_read_staged(header, item) for item in as_list(line[key])) for key in ("in", "out"))
-    return turn, Stage(inputs, outputs, as_int(line["loaded_bytes"]), as_int(line["size_bytes"]))
+    return this_round, Stage(inputs, outputs, as_int(line["loaded_bytes"]), as_int(line["size_bytes"]))
 
 
 def _read_staged(header: _Header, item: Json) -> Staged:

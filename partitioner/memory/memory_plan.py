@@ -249,9 +249,9 @@ def _layer(
         return rounds
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
-        for turn in rounds:
-            if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                lack = missing_for_tile(ctx, layer, turn.boxes[number], residents, room)
+        for this_round in rounds:
+            if number < len(this_round.boxes) and box_size(this_round.boxes[number]):
+                lack = missing_for_tile(ctx, layer, this_round.boxes[number], residents, room)
                 if lack is not None:
                     return lack
     return LayerLayout(
@@ -278,7 +278,7 @@ def _layer(
         ),
         room=room,
         staging=staging,
-        rounds=tuple((turn, stager.stage(turn)) for turn in rounds),
+        rounds=tuple((this_round, stager.stage(this_round)) for this_round in rounds),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rounds: a layer in as many turns as the shared buffer needs to hold what all cores read and write in one of them.
+"""Rounds: a layer in as many parts as the shared buffer needs to hold what all cores read and write in one of them.
 
     boxes of the cores --cut--> rounds; in each: [main -> staging] cores work [staging -> main]
 
@@ -74,10 +74,10 @@ class Stager:
     output: bool
     room_bytes: int
 
-    def stage(self, turn: Round) -> Stage:
+    def stage(self, this_round: Round) -> Stage:
         """Places of all that the cores read and write in one round, constants first."""
         found: dict[str, list[Box]] = {}
-        for box in dict.fromkeys(turn.boxes if turn.whole is None else (turn.whole,)):
+        for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):
             if box_size(box):
                 for name, read in self.ctx.reads(self.layer, box).items():
                     if self.staged(name) and box_size(read) and read not in found.setdefault(name, []):
@@ -91,7 +91,7 @@ class Stager:
                 offset += self._bytes(name, box)
         loaded = offset
         outputs: list[Staged] = []
-        for box in (turn.boxes if turn.whole is None else (turn.whole,)) if self.output else ():
+        for box in (this_round.boxes if this_round.whole is None else (this_round.whole,)) if self.output else ():
             if box_size(box):
                 outputs.append(Staged(self.layer.output, box, offset))
                 offset += self._bytes(self.layer.output, box)
@@ -161,9 +161,9 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) 
             rounds: list[Round] = []
             demands: list[int] = []
             costs: list[int] = []
-            for turn in _turns(axes):
-                rounds.append(turn)
-                stage = stager.stage(turn)
+            for this_round in _cut_rounds(axes):
+                rounds.append(this_round)
+                stage = stager.stage(this_round)
                 demands.append(stage.size_bytes)
                 costs.append(stage.size_bytes + stager.scattered_bytes(stage))
                 if demands[-1] > stager.room_bytes or _hardly_better(costs, number, best):
@@ -195,7 +195,7 @@ def _intervals(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> li
     return [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, counts, quanta, strict=True)]
 
 
-def _turns(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
+def _cut_rounds(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
     """Each core takes its pieces one after the other; one that has fewer rests at the end."""
     rest = empty_box(max(map(len, axes)))
     for parts in zip_longest(*(product(*intervals) for intervals in axes), fillvalue=rest):

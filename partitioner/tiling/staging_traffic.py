@@ -84,7 +84,7 @@ class StagedBytes:
             rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
         if isinstance(rounds, Infeasible):
             return rounds
-        needed = max(stager.stage(turn).size_bytes for turn in rounds)
+        needed = max(stager.stage(this_round).size_bytes for this_round in rounds)
         stored = graph.by_name[layer.output].size_bytes if to_main else 0
         return needed, len(rounds), _loaded_bytes(stager, rounds) + stored
 
@@ -95,8 +95,8 @@ def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
     loaded = 0
     before: tuple[object, ...] = ()
     graph = stager.ctx.graph
-    for turn in rounds[:ROUNDS_COUNTED]:
-        stage = stager.stage(turn)
+    for this_round in rounds[:ROUNDS_COUNTED]:
+        stage = stager.stage(this_round)
         loaded = sum(
             box_size(staged.box) * graph.by_name[staged.tensor].item_bytes
             for staged in stage.inputs

@@ -122,9 +122,9 @@ def _alternating(chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple
             passes.append(loads)
             here = {}
             for buffer in used.spare:
-                turn = now.get(buffer.name, 0) if buffer.name in loaded else passed if buffer.passing else number
+                nth = now.get(buffer.name, 0) if buffer.name in loaded else passed if buffer.passing else number
                 second = second_place(buffer.name)
-                here[buffer.name] = offsets[second if turn % 2 and second in offsets else buffer.name]
+                here[buffer.name] = offsets[second if nth % 2 and second in offsets else buffer.name]
             places.append(here)
             passed += 1
         yield TileFetch(tile, work, used, tuple(places), tuple(passes))

@@ -253,7 +253,7 @@ def test_the_end_of_a_transfer_is_seen_by_the_next_question() -> None:
     assert spans(run((start(27000), wait(), vector(1))))[1] == (1076, 1076, 1076)
     late = run((start(27000), replace(wait(), issue=Issue(2, 4, 3)), vector(1)))
     assert spans(late)[1] == (1077, 1077, 1077)
-    # The rest of the turn and clearing the flag, then the next instruction.
+    # The rest of the iteration and clearing the flag, then the next instruction.
     assert spans(late)[2][0] == 1077 + 4 + 1
     assert late.stall_cycles == {"transfer": 1065}
 

@@ -268,8 +268,11 @@ def round_staged(damage: Callable[[int], int]) -> Callable[[LayerLayout], LayerL
 
     def damaged(entry: LayerLayout) -> LayerLayout:
         rounds = tuple(
-            (turn, replace(stage, inputs=tuple(replace(i, offset_bytes=damage(i.offset_bytes)) for i in stage.inputs)))
-            for turn, stage in entry.rounds
+            (
+                this_round,
+                replace(stage, inputs=tuple(replace(i, offset_bytes=damage(i.offset_bytes)) for i in stage.inputs)),
+            )
+            for this_round, stage in entry.rounds
         )
         return replace(entry, rounds=rounds)
 
@@ -277,7 +280,9 @@ def round_staged(damage: Callable[[int], int]) -> Callable[[LayerLayout], LayerL
 
 
 def without_the_first_core(entry: LayerLayout) -> LayerLayout:
-    rounds = tuple((replace(turn, boxes=(((0, 0),) * 4, *turn.boxes[1:])), stage) for turn, stage in entry.rounds)
+    rounds = tuple(
+        (replace(this_round, boxes=(((0, 0),) * 4, *this_round.boxes[1:])), stage) for this_round, stage in entry.rounds
+    )
     return replace(entry, rounds=rounds)
 
 
@@ -343,7 +348,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     ),
     "a round without what it reads": (
         "halos",
-        layer(lambda e: replace(e, rounds=tuple((turn, replace(stage, inputs=())) for turn, stage in e.rounds))),
+        layer(lambda e: replace(e, rounds=tuple((own, replace(stage, inputs=())) for own, stage in e.rounds))),
         r"round 0 of layer conv0: needs \[.*\] of x staged; has none of it",
     ),
     "rounds that leave a gap": (

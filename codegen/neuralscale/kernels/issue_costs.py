@@ -22,7 +22,8 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
 
 
 def _issue_cost(instr: Instr, body: Body, known: dict[int, Issue]) -> Issue:
-    """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
+    """A wait issues with its first load; what follows its loop and the rest of one iteration belong to what comes
+    next."""
     if instr.opcode != "dma.wait":
         before = body.count(instr)
         if before not in known:

@@ -4,7 +4,8 @@
 
 Nothing but the executable is read. The scalar code runs on the simulator's machinery, so loops, calls and any way of
 building addresses are followed; engines compute nothing, so control flow may not depend on what they would compute.
-A loop that asks a DMA engine whether it is done is found by trying it: which channels let it end, how long a turn is.
+A loop that asks a DMA engine whether it is done is found by trying it: which channels let it end, how long an iteration
+is.
 """
 
 from __future__ import annotations
@@ -163,9 +164,9 @@ class _Tracer(Machine):
         """Find which transfers the loop around the next instruction waits for, and let them land."""
         pending = engine.pending()
         whole = frozenset(pending)
-        period = self._turn(hart, engine, frozenset())
+        period = self._iteration(hart, engine, frozenset())
         choices = [frozenset((channel,)) for channel in pending] + [whole]
-        landed = next((c for c in choices if not self._turn(hart, engine, c)), None) if period else whole
+        landed = next((c for c in choices if not self._iteration(hart, engine, c)), None) if period else whole
         if landed is None:
             self._refuse(Fault("deadlock", f"deadlock: core {hart.hart_id} polls for the end of a transfer"))
             return
@@ -174,23 +175,23 @@ class _Tracer(Machine):
         log.add(hart, TimedOp("scalar", "dma.wait", log.issue(hart, period), awaits=tokens))
         engine.land(landed)
 
-    def _turn(self, hart: Hart, engine: Channels, hidden: frozenset[int]) -> int:
+    def _iteration(self, hart: Hart, engine: Channels, hidden: frozenset[int]) -> int:
         """Instructions until the same question is asked again when the `hidden` channels are done; 0 if never."""
         kept = (hart.x.copy(), hart.f.copy(), hart.counts.copy(), hart.state.copy(), hart.retired, self._executed)
-        start, engine.hidden, turn = hart.pc, hidden, 0
+        start, engine.hidden, iteration = hart.pc, hidden, 0
         for count in range(1, LONGEST_LOOP + 1):
             row = self._code.fetch(hart).row
             if row is None or row.engine is not Unit.SCALAR or row.mnemonic in _SIDE_EFFECTS:
                 break
             self._step(hart)
             if hart.pc == start:
-                turn = count
+                iteration = count
                 break
         engine.hidden = frozenset()
         x, f, counts, state, hart.retired, self._executed = kept
         for array, values in ((hart.x, x), (hart.f, f), (hart.counts, counts), (hart.state, state)):
             np.copyto(array, values)
-        return turn
+        return iteration
 
     def _step(self, hart: Hart) -> None:
         """One scalar instruction without side effects."""
