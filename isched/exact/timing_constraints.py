@@ -102,7 +102,7 @@ def _ask(setting: Setting, op: Op) -> None:
 
 
 def _work(setting: Setting) -> None:
-    """What engines, channels and meetings do."""
+    """What engines, channels and rendezvous do."""
     model = setting.model
     met: dict[str, list[IntVar]] = {}
     for op in setting.ops:

@@ -112,8 +112,8 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
         met: dict[str, int] = {}
         lead = issue.start
         for instr, cost in zip(stream.instrs, issue.issues, strict=True):
-            meeting = program.is_meeting(instr)
-            if not (lead or meeting or instr.awaits or instr.starts):
+            together = program.is_rendezvous(instr)
+            if not (lead or together or instr.awaits or instr.starts):
                 key = (id(instr), id(cost))
                 op = known.get(key)
                 if op is None:
@@ -123,7 +123,7 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
             cost = replace(cost, before=cost.before + lead) if lead else cost
             lead, rendezvous, starts = 0, "", ""
             awaits: tuple[str, ...] = ()
-            if meeting:
+            if together:
                 kind = program.barrier if program.is_barrier(instr) else f"{instr.meets:#x}."
                 met[kind] = met.get(kind, 0) + 1
                 rendezvous = f"{kind}{met[kind]}"

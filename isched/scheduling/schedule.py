@@ -196,8 +196,8 @@ def _tasks(
     kept = core.kept.tolist()
     instrs = [core.stream.instrs[n] for n in kept]
     works = [costs.work(instr, bool(instr.awaits) or program.is_barrier(instr)) for instr in instrs]
-    meets = np.array([program.is_meeting(instr) for instr in instrs], np.bool_)
-    full = np.array([program.is_full_meeting(instr) for instr in instrs], np.bool_)
+    meets = np.array([program.is_rendezvous(instr) for instr in instrs], np.bool_)
+    full = np.array([program.is_full_rendezvous(instr) for instr in instrs], np.bool_)
     unit = _numbers([unit for unit, _ in works])
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
@@ -208,7 +208,7 @@ def _tasks(
         unit=unit,
         cycles=np.array([cycles for _, cycles in works], np.float64),
         drains=meets & (unit < 0) & ~starts,
-        meeting=np.where(full, np.cumsum(full), -1),
+        rendezvous=np.where(full, np.cumsum(full), -1),
         background=np.where(starts, channels, -1),
         awaits=np.where(awaits, channels, -1),
         after=after,

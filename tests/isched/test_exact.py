@@ -45,7 +45,7 @@ def test_one_core_with_transfers_and_barriers_as_if_all_orders_were_tried(seed: 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_two_cores_as_if_all_orders_were_tried(seed: int) -> None:
-    program = random_program(seed, DUO, most=9, moving=False, meeting=False)
+    program = random_program(seed, DUO, most=9, moving=False, rendezvous=False)
     found = exact_schedule(program, DUO, FIXED_COSTS)
     assert found.proven
     assert found.cycles == best_by_hand(program, DUO)
