@@ -58,7 +58,7 @@ class GenericTarget:
             return f"{operand} is broadcast by {op.name}"
         return None
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[layer.output].shape)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

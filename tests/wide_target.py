@@ -181,7 +181,7 @@ class WideTarget:
         del graph, op, operand
         return "a toy fuses nothing"
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[layer.output].shape)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ class AcceptingTarget(Protocol):
 class PlanTarget(AcceptingTarget, Protocol):
     """The planner's view of a target whose kernels are tiles on in-order cores."""
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         """For each axis of the layer's output: cuts lie at multiples of this; 0 means that the axis is never cut."""
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from partitioner.memory.memory_plan_types import (
 )
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import Residents, Room
-from partitioner.tiling.core_partition import cut_quanta
+from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
@@ -287,10 +287,10 @@ def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infe
     ctx, layer = walk.ctx, entry.layer
     shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
     box = entry.step.box if shared else max(entry.boxes, key=box_size)
-    wide = cut_quanta(ctx, layer, box)
+    wide = cut_granularity(ctx, layer, box)
     if shared:
         return shared_rounds(stager, box, entry.step.binding.pieces, wide)
     found = own_rounds(stager, entry.boxes, wide)
     if isinstance(found, Infeasible):
-        return own_rounds(stager, entry.boxes, ctx.target.quanta(ctx.graph, layer))
+        return own_rounds(stager, entry.boxes, ctx.target.granularity(ctx.graph, layer))
     return found

@@ -82,7 +82,7 @@ def _groups(
     """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
     cut is grouped again as if there were less room; a single layer of which that is true leaves no plan."""
     ctx, graph = workshop.ctx, workshop.ctx.graph
-    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
+    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.granularity)
     too_much_twice = halo_veto(ctx, splitter.best)
     groups, decisions = group_layers_into_subgraphs(
         graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)

@@ -63,23 +63,23 @@ class Workshop:
     def of(ctx: PlanContext, spill: str = NO_SPILLS) -> Workshop:
         return Workshop(ctx, Spreader(ctx), spill)
 
-    def quanta(self, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
         if layer.anchor(self.ctx.graph).kind == "view":
             return (1,) * len(self.ctx.graph.by_name[layer.output].shape)
-        return self.ctx.target.quanta(self.ctx.graph, layer)
+        return self.ctx.target.granularity(self.ctx.graph, layer)
 
     def splits(self, layers: tuple[Layer, ...]) -> Iterator[Split]:
         """Cuts of the group's output from coarse to fine: the outermost axis down to its units, then the next one too;
         the last axis is left to the cores."""
-        shape, quanta = self.ctx.graph.by_name[layers[-1].output].shape, self.quanta(layers[-1])
+        shape, granularity = self.ctx.graph.by_name[layers[-1].output].shape, self.granularity(layers[-1])
         outer: tuple[tuple[int, tuple[int, ...]], ...] = ()
         yield Split()
         for axis in range(len(shape) - 1):
-            most = -(-shape[axis] // quanta[axis]) if quanta[axis] else 1
+            most = -(-shape[axis] // granularity[axis]) if granularity[axis] else 1
             cut: tuple[int, tuple[int, ...]] | None = None
             for count in _counts(most):
-                points = (0, *(high for _, high in cut_axis(0, shape[axis], count, quanta[axis])))
+                points = (0, *(high for _, high in cut_axis(0, shape[axis], count, granularity[axis])))
                 if cut != (axis, points):
                     cut = (axis, points)
                     yield Split((*outer, cut))

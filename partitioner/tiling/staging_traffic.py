@@ -14,7 +14,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Step
 from partitioner.ir.regions import Box, box_size
-from partitioner.tiling.core_partition import cut_quanta
+from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 
 __all__ = ["StagedBytes"]
@@ -78,10 +78,10 @@ class StagedBytes:
 
         stager = Stager(self.ctx, layer, staged, to_main, room_bytes)
         if own:
-            rounds = own_rounds(stager, own, cut_quanta(self.ctx, layer, max(own, key=box_size)))
+            rounds = own_rounds(stager, own, cut_granularity(self.ctx, layer, max(own, key=box_size)))
         else:
-            quanta = cut_quanta(self.ctx, layer, step.box)
-            rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
+            granularity = cut_granularity(self.ctx, layer, step.box)
+            rounds = shared_rounds(stager, step.box, step.binding.pieces, granularity)
         if isinstance(rounds, Infeasible):
             return rounds
         needed = max(stager.stage(this_round).size_bytes for this_round in rounds)

@@ -26,7 +26,7 @@ from partitioner.tiling.buffer_aliasing import NOTHING, Fit, Residents, Room, fi
 from partitioner.tiling.core_partition import (
     broadcast_cycles,
     cut_axis,
-    cut_quanta,
+    cut_granularity,
     load_cycles,
     piece_boxes,
     store_cycles,
@@ -66,16 +66,16 @@ EVERYWHERE: Room = {}
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Cuts of each axis at multiples of `quanta`; with `channels_outer` the last axis is the outer loop."""
+    """Cuts of each axis at multiples of `granularity`; with `channels_outer` the last axis is the outer loop."""
 
     counts: tuple[int, ...]
-    quanta: tuple[int, ...]
+    granularity: tuple[int, ...]
     channels_outer: bool = False
 
 
 def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
     """The tiles of a box in the order in which they run."""
-    boxes = piece_boxes(box, tiling.counts, tiling.quanta)
+    boxes = piece_boxes(box, tiling.counts, tiling.granularity)
     return tuple(sorted(boxes, key=lambda b: (b[-1], b))) if tiling.channels_outer else boxes
 
 
@@ -166,16 +166,16 @@ def choose_tiles(
     chip = ctx.chip
     best: tuple[float, int, Tiling] | None = None
     closest: Overflow | None = None
-    for quanta in dict.fromkeys((cut_quanta(ctx, layer, piece), ctx.target.quanta(ctx.graph, layer))):
-        for counts, work, used in _candidates(ctx, layer, piece, quanta, residents, room, twice):
+    for granularity in dict.fromkeys((cut_granularity(ctx, layer, piece), ctx.target.granularity(ctx.graph, layer))):
+        for counts, work, used in _candidates(ctx, layer, piece, granularity, residents, room, twice):
             if over := overflow(chip, _spare_sizes(used, False), room):
                 if closest is None or over.missing_bytes < closest.missing_bytes:
                     closest = over
                 continue
             if not cheapest:
-                return Tiling(counts, quanta), 0.0
+                return Tiling(counts, granularity), 0.0
             double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), room) is None
-            found = _cycles(ctx, layer, piece, counts, quanta, work, used, twice)
+            found = _cycles(ctx, layer, piece, counts, granularity, work, used, twice)
             for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
                 if twice:
@@ -183,7 +183,7 @@ def choose_tiles(
                     steps = prod(counts) * len(work.passes)
                     cycles -= (sum(together) - max(together)) * (1 - 1 / steps)
                 if best is None or (cycles, prod(counts)) < best[:2]:
-                    best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
+                    best = (cycles, prod(counts), Tiling(counts, granularity, channels_outer))
         if best is not None:
             return best[2], best[0]
     assert closest is not None  # every candidate overflowed something
@@ -194,16 +194,16 @@ def _candidates(
     ctx: PlanContext,
     layer: Layer,
     piece: Box,
-    quanta: tuple[int, ...],
+    granularity: tuple[int, ...],
     residents: Residents,
     room: Room,
     twice: bool,
 ) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
     """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
-    for inner in cut_counts(piece[-1], quanta[-1]):
-        for outer in outer_counts(piece, quanta):
+    for inner in cut_counts(piece[-1], granularity[-1]):
+        for outer in outer_counts(piece, granularity):
             counts = (*outer, inner)
-            tile = middle(piece, counts, quanta)
+            tile = middle(piece, counts, granularity)
             work = ctx.work(layer, tile)
             used = fit(ctx, layer, tile, work, residents)
             yield counts, work, used
@@ -315,10 +315,10 @@ def _all_fit(ctx: PlanContext, tiles: Tiles, room: Room) -> bool:
 
 def _finer(ctx: PlanContext, layer: Layer, piece: Box) -> Iterator[Tiling]:
     """All tilings, coarse to fine."""
-    quanta = ctx.target.quanta(ctx.graph, layer)
-    for inner in cut_counts(piece[-1], quanta[-1]):
-        for outer in outer_counts(piece, quanta):
-            yield Tiling((*outer, inner), quanta)
+    granularity = ctx.target.granularity(ctx.graph, layer)
+    for inner in cut_counts(piece[-1], granularity[-1]):
+        for outer in outer_counts(piece, granularity):
+            yield Tiling((*outer, inner), granularity)
 
 
 def _cut(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
@@ -347,7 +347,7 @@ def _known(
         if isinstance(chosen, Infeasible):
             return chosen
         tiling, cycles = chosen
-        tile = middle(piece, tiling.counts, tiling.quanta)
+        tile = middle(piece, tiling.counts, tiling.granularity)
         used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
         known[key] = Choice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
     return known[key]
@@ -365,7 +365,7 @@ def _cycles(
     layer: Layer,
     piece: Box,
     counts: tuple[int, ...],
-    quanta: tuple[int, ...],
+    granularity: tuple[int, ...],
     work: Work,
     used: Fit,
     broadcasts: bool,
@@ -374,10 +374,10 @@ def _cycles(
     changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
     a part of it, else a move inside the core."""
     graph, chip = ctx.graph, ctx.chip
-    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, quanta, strict=True)]
+    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, granularity, strict=True)]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
-    sample = middle(piece, counts, quanta)
+    sample = middle(piece, counts, granularity)
     if work.output in used.aliases:
         store = 0.0
     elif used.scatters:
@@ -425,9 +425,9 @@ def _load_boxes(work: Work) -> dict[str, tuple[tuple[str, Box], ...]]:
     return boxes
 
 
-def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
-    """Cuts to try: 1 to 8, then in steps of about an eighth, up to one quantum a piece."""
-    units = -(-(interval[1] - interval[0]) // quantum) if quantum else 1
+def cut_counts(interval: tuple[int, int], granule: int) -> Iterator[int]:
+    """Cuts to try: 1 to 8, then in steps of about an eighth, up to one granule a piece."""
+    units = -(-(interval[1] - interval[0]) // granule) if granule else 1
     count = 1
     while count < units:
         yield count
@@ -435,24 +435,24 @@ def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
     yield units
 
 
-def outer_counts(box: Box, quanta: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def outer_counts(box: Box, granularity: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all."""
-    most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], quanta[:-1], strict=True)]
+    most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], granularity[:-1], strict=True)]
     yield (1,) * len(most)
     for axis in range(len(most)):
-        for count in cut_counts(box[axis], quanta[axis]):
+        for count in cut_counts(box[axis], granularity[axis]):
             if count > 1:
                 yield (*most[:axis], count, *(1,) * (len(most) - axis - 1))
 
 
-def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
+def middle(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) -> Box:
     """The largest piece of each axis, away from the borders where there is a choice: the one that needs most."""
     middle = []
-    for (low, high), count, quantum in zip(box, counts, quanta, strict=True):
+    for (low, high), count, granule in zip(box, counts, granularity, strict=True):
         if count == 1:
             middle.append((low, high))
             continue
-        pieces = cut_axis(low, high, count, quantum)
+        pieces = cut_axis(low, high, count, granule)
         centre = len(pieces) // 2
         middle.append(max(pieces, key=lambda p, c=pieces[centre]: (p[1] - p[0], -abs(p[0] - c[0]))))  # type: ignore[misc]
     return tuple(middle)

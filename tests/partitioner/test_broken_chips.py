@@ -79,8 +79,8 @@ class AsksForLink:
     def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
         return TARGET.can_trail(graph, op, operand)
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
-        return TARGET.quanta(graph, layer)
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        return TARGET.granularity(graph, layer)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return TARGET.whole_axes(graph, layer)

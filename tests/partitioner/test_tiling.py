@@ -58,13 +58,13 @@ def test_every_tile_fits_and_together_they_are_the_piece(chip: Chip) -> None:
 def test_a_short_weights_buffer_cuts_channels_and_keeps_the_input() -> None:
     graph, layer = convolution()
     tiling = tiles(small_chip(1, 1024 * KIB, 40 * KIB), graph, layer)
-    assert (tiling.counts, tiling.quanta[3]) == ((1, 1, 1, 3), 32)
+    assert (tiling.counts, tiling.granularity[3]) == ((1, 1, 1, 3), 32)
 
 
 def test_channels_are_cut_finer_where_the_width_of_the_array_does_not_fit() -> None:
     graph, layer = convolution()
     tiling = tiles(small_chip(1, 1024 * KIB, 20 * KIB), graph, layer)
-    assert tiling.quanta[3] == 1
+    assert tiling.granularity[3] == 1
     assert tiling.counts[3] >= 6
 
 

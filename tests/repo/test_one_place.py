@@ -181,7 +181,7 @@ class ToyTarget:
     def can_trail(self, graph, op, operand):
         return "a toy fuses nothing"
 
-    def quanta(self, graph, layer):
+    def granularity(self, graph, layer):
         return (1,) * len(graph.by_name[layer.output].shape)
 
     def whole_axes(self, graph, layer):

@@ -99,9 +99,9 @@ class NeuralScaleKernels:
             return f"{operand} is broadcast by {op.name}"
         return None
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
-        return template_of(graph, anchor).quanta(graph, anchor)
+        return template_of(graph, anchor).granularity(graph, anchor)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)

@@ -149,7 +149,7 @@ class ConvolutionTemplate:
             return "more than 32,767 channels: the pixel stride does not fit 16 bits"
         return None
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         del graph, op
         return (1, 1, 1, 1)
 

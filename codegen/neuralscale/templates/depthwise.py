@@ -48,8 +48,8 @@ class DepthwiseTemplate:
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         return self.each.accepts(graph, op, chip)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return self.each.quanta(graph, op)
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return self.each.granularity(graph, op)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)

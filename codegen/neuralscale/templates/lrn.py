@@ -62,7 +62,7 @@ class LrnTemplate:
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (len(graph.by_name[op.outputs[0]].shape) - 1,)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (*(1,) * (len(graph.by_name[op.outputs[0]].shape) - 1), 0)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:

@@ -60,7 +60,7 @@ class ReductionTemplate:
         problems = (line_problem(run) for run in reduced_runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
         return next((problem for problem in problems if problem), None)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:

@@ -200,7 +200,7 @@ class ResizeTemplate:
         del graph, chip
         return None if op.attribute("mode") in ("nearest", "linear") else f"mode {op.attribute('mode')}"
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:

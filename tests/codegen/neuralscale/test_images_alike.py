@@ -57,12 +57,12 @@ def test_the_same_for_all_images(data: st.DataObject) -> None:
     graph, constants, layers = network()
     layer = data.draw(st.sampled_from(layers))
     template = template_of(graph, layer.anchor(graph))
-    quanta = template.quanta(graph, layer.anchor(graph))
+    granularity = template.granularity(graph, layer.anchor(graph))
     box = []
-    for extent, quantum in zip(graph.by_name[layer.output].shape, quanta, strict=True):
-        points = st.integers(0, -(-extent // quantum) if quantum else 1)
+    for extent, granule in zip(graph.by_name[layer.output].shape, granularity, strict=True):
+        points = st.integers(0, -(-extent // granule) if granule else 1)
         low, high = sorted(data.draw(st.tuples(points, points).filter(lambda ends: ends[0] != ends[1])))
-        box.append((low * quantum, min(extent, high * quantum)) if quantum else (0, extent))
+        box.append((low * granule, min(extent, high * granule)) if granule else (0, extent))
     place = tuple(box)
     ctx = context()
     work = TARGET.work(graph, layer, place, CHIP)
