@@ -82,7 +82,7 @@ def _unary(kind: str, *attributes: tuple[str, Attribute]) -> Sample:
 
 
 def _binary(kind: str, swapped: bool, *shape: int) -> Sample:
-    """The anchor and a trailing operator, each with an operand of `shape`."""
+    """The anchor and an operator of the epilogue, each with an operand of `shape`."""
 
     def sample(b: MovementBuilder) -> str:
         x = b.input("x", *IMAGE)

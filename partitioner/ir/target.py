@@ -83,7 +83,7 @@ class AcceptingTarget(Protocol):
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None when the target can compute `op`, else the sentence that the user reads."""
 
-    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
+    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
         """None when `op` can be applied to a tile of `operand` in place, else why not."""
 
 

@@ -72,7 +72,7 @@ class LrnTemplate:
         loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         count = len(_shifts(op)) + 8 + int(_quarters(op))
         cycles = (("vector", vector_cycles(chip, box_size(box), count)),)
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:

@@ -1,4 +1,4 @@
-"""Matrix multiplication: `memul` from L1 into IM, then bias and trailing operators.
+"""Matrix multiplication: `memul` from L1 into IM, then bias and epilogue.
 
     a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them

@@ -150,7 +150,7 @@ class RearrangeTemplate:
         if any(form.block for form in forms):
             buffers.append(Buffer("turned", "IM", "", max(form.block_bytes for form in forms)))
         cycles = sum(move_cycles(chip, form) for form in forms) + vector_cycles(chip, box_size(box), op.kind == "pad")
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         return Work(
             (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
         )

@@ -77,7 +77,7 @@ class ReductionTemplate:
         passes = 2 if op.kind == "reduce_mean" else 1
         cycles = sum(vector_cycles(chip, run.elements, passes) for run in runs)
         cycles += sum(_instructions(op.kind, run) for run in runs) * vector_cycles(chip, 1)
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
             (*buffers, *finish_buffers(graph, layer, box, runs[-1].inner == box_shape(box)[-1])),

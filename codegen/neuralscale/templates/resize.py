@@ -212,7 +212,7 @@ class ResizeTemplate:
         if op.attribute("mode") == "linear" and steps:
             buffers.append(Buffer("second", "L1", DATA, ITEM_BYTES * max(step.results for step in steps)))
         cycles = sum(_cycles(chip, step) for step in steps)
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) or not steps else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) or not steps else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
             (*buffers, *finish_buffers(graph, layer, box, strided)),

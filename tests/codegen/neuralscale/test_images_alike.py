@@ -24,7 +24,7 @@ IMAGES = 5
 
 @cache
 def network() -> tuple[Graph, Constants, tuple[Layer, ...]]:
-    """Layers of every template, with trailing operators and operands of several shapes; the first axis is of images in
+    """Layers of every template, with epilogues and operands of several shapes; the first axis is of images in
     most, of something else in some."""
     b = MovementBuilder("images")
     x = b.input("x", IMAGES, 9, 9, 16)
@@ -41,7 +41,7 @@ def network() -> tuple[Graph, Constants, tuple[Layer, ...]]:
     wide = b.resize(b.lrn(y, 3), (IMAGES, 18, 18, 16))
     flat = b.softmax(b.matmul(b.view(z, IMAGES, 5 * 5 * 32), b.normal(5 * 5 * 32, 10)))
     graph, constants = b.build(moved, turned, taken, both, wide, flat)
-    layers = group_layers(graph, TARGET.can_trail)[0]
+    layers = group_layers(graph, TARGET.can_fuse_epilogue)[0]
     return graph, constants, tuple(layer for layer in layers if layer.anchor(graph).kind != "view")
 
 
