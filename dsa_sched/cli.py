@@ -53,6 +53,7 @@ class Manual(click.Group):
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what a user can cause is raised as Failure, which click prints without a traceback."""
         try:
             return super().invoke(ctx)
         except UserError as error:

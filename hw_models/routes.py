@@ -23,7 +23,8 @@ def route(chip: Chip, source: str, destination: str) -> tuple[str, ...]:
 
 
 def main_memory(chip: Chip) -> str:
-    """The largest memory that is not private to a core: where inputs, weights and outputs live."""
+    """The largest memory that is not private to a core: where inputs, weights and outputs live. Raises ChipError
+    where every memory is."""
     shared = [memory for memory in chip.memories if memory.scope != "core"]
     if not shared:
         raise ChipError(f"chip {chip.name}", needs="a memory of scope cluster or chip", has="core memories only")

@@ -69,12 +69,14 @@ class NeuralScaleTarget(NeuralScaleKernels):
         return ClusterFiles(cores, EXECUTABLE, files, program.cluster)
 
     def made_for(self, executable: bytes) -> MadeFor | None:
+        """Raises TargetError for bytes that are no ELF file of this instruction set."""
         try:
             return read_note(read_elf(executable).note)
         except ElfError as error:
             raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
 
     def disassemble(self, executable: bytes) -> Iterator[str]:
+        """Raises TargetError for bytes that are no ELF file of this instruction set."""
         from codegen.neuralscale.asm.disassembler import disassemble_elf  # not needed to compile
 
         try:
@@ -83,6 +85,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
             raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
 
     def simulate(self, program: Path, run: SimulatorRun) -> int:
+        """Raises TargetError where the run fails."""
         from codegen.neuralscale.simulator.iss import IssError, run_iss  # the simulator's compiled loops
 
         try:
@@ -127,6 +130,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
     ) -> Execution:
         # Compiled loops are imported only to run.
+        """Raises TargetError where the run fails."""
         from codegen.neuralscale.simulator.machine import simulate
         from codegen.neuralscale.simulator.memory.faults import SimulationError
         from codegen.neuralscale.simulator.options import Load, SimulationOptions

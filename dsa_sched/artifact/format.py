@@ -187,7 +187,7 @@ class Artifact:
 
     def save(self, folder: str | Path) -> None:
         """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
-        else is refused."""
+        else is refused. Raises TargetError."""
         target = real_path(Path(folder))
         require_place(target)
         try:
@@ -320,7 +320,7 @@ def require_place(folder: Path) -> None:
 
 
 def to_device(entry: TensorEntry, array: Array) -> bytes:
-    """One ONNX array as the bytes that the device expects."""
+    """One ONNX array as the bytes that the device expects. Raises ModelError for another shape or kind of numbers."""
     array = np.asarray(array)
     if tuple(array.shape) != entry.shape:
         raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))

@@ -72,6 +72,7 @@ class ChipCluster:
         return refusal(part, self.chip)
 
     def compile(self, part: Part) -> Compiled:
+        """Raises Refused for a part that the chip cannot compute."""
         from dsa_sched.frontend import load_model
         from dsa_sched.frontend.refusals import Judge
         from dsa_sched.pipeline.compilation import CompileOptions

@@ -94,6 +94,7 @@ class CudaGpu:
         return None
 
     def compile(self, part: Part) -> Compiled:
+        """Raises Refused for a part that the device cannot run."""
         settings = {"device_id": str(self.index), "enable_cuda_graph": "1" if self.graphs else "0"}
         compiled = open_session(part, 1, True, [(PROVIDER, settings), "CPUExecutionProvider"])
         if compiled.session.get_providers()[:1] != [PROVIDER]:

@@ -54,6 +54,7 @@ class TvmCpu:
         return None
 
     def compile(self, part: Part) -> Compiled:
+        """Raises Refused for a part that TVM cannot compile."""
         import tvm
         from tvm import relax
         from tvm.relax.frontend.onnx import from_onnx

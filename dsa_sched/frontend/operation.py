@@ -112,12 +112,13 @@ class Writer:
         return self.terms.get(name, from_file(name))
 
     def integers(self, node: Node, position: int, what: str) -> tuple[int, ...]:
-        """A constant input as integers."""
+        """A constant input as integers. Raises Refusal where it is computed at run time."""
         if node.input(position) not in self.constants:
             raise Refusal(f"{what} is computed at run time; it must be constant")
         return tuple(int(v) for v in self.constants[node.input(position)].reshape(-1))
 
     def scalar(self, node: Node, position: int, what: str, default: float) -> float:
+        """Raises Refusal where it is computed at run time or has more elements."""
         if not node.input(position):
             return default
         array = self.constants.get(node.input(position))

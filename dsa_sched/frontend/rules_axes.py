@@ -1,6 +1,8 @@
 """Rules of operators along whole axes, and of those that only move data.
 
 starts, ends, axes, steps  -->  one start and one step for every axis; negative axes counted from the front
+
+Rules raise Refusal for nodes that cannot be compiled.
 """
 
 from __future__ import annotations

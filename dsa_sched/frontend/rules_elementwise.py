@@ -1,4 +1,4 @@
-"""Rules of element-wise operators, unary and binary."""
+"""Rules of element-wise operators, unary and binary. Rules raise Refusal for nodes that cannot be compiled."""
 
 from __future__ import annotations
 

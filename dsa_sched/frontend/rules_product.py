@@ -1,6 +1,8 @@
 """Rules of matrix products: transposes and factors go into constants where there are constants.
 
 Gemm(transB=1, alpha=0.5)  -->  matmul(a, b) or matmul(a, b, bias)     b [K, N], bias [N]
+
+Rules raise Refusal for nodes that cannot be compiled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rule of Resize and of its predecessor Upsample."""
+"""Rule of Resize and of its predecessor Upsample. Rules raise Refusal for nodes that cannot be compiled."""
 
 from __future__ import annotations
 

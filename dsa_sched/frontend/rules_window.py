@@ -1,6 +1,8 @@
 """Rules of operators with windows: convolution, pooling, local response normalisation.
 
 auto_pad, ceil_mode, a global pool  -->  kernel, strides, dilations, pads (all begins, then all ends)
+
+Rules raise Refusal for nodes that cannot be compiled.
 """
 
 from __future__ import annotations

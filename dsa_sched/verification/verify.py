@@ -148,6 +148,8 @@ def verify_compiled(
     """Judge a compiled network and its isolated twin on at least two inputs. Raises UserError for a run that fails.
 
     With `plain`, the same network at level O0, layers are judged in its run, and what `whole` stores is compared to it.
+
+    Raises ModelError for options that do not fit what was compiled.
     """
     if len(feeds) < 2:
         raise ModelError("--inputs", needs="at least 2: the bound of the logits is a distance", has=str(len(feeds)))

@@ -24,7 +24,8 @@ BLOCK_BYTES = 32 << 20  # of an unrolled input or a widened matrix at a time
 
 
 def evaluate(node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
-    """The first output of a node, in ONNX layout. Feature maps are N, C, H, W; any float type goes in."""
+    """The first output of a node, in ONNX layout. Feature maps are N, C, H, W; any float type goes in. Raises
+    NotImplementedError for an operator that no network of the zoo has."""
     handler = _HANDLERS.get(node.op_type)
     if handler is None:
         raise NotImplementedError(f"operator {node.op_type} in a network of the zoo")

@@ -109,6 +109,7 @@ class Op:
     source: str = ""
 
     def attribute(self, name: str) -> Attribute:
+        """The value of an attribute. Raises KeyError where the operator has none of that name."""
         for own, value in self.attributes:
             if own == name:
                 return value

@@ -54,7 +54,7 @@ class _Header:
 
 
 def parse_layout(text: str) -> Layout:
-    """The converse of `str(layout)`. Raises TextError naming the line."""
+    """The converse of `str(layout)`. Raises TextError naming the line. (A ValueError in a line becomes one.)"""
     header = _Header()
     blocks: list[_Block] = []
     for number, tag, fields in parse_lines(text):

@@ -136,7 +136,8 @@ class Walk:
         return Held(name, self.ctx.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned))
 
     def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> Held | tuple[Held, ...]:
-        """Where the cores find what they need of a value: in their own memories, or in shared ones."""
+        """Where the cores find what they need of a value: in their own memories, or in shared ones. Raises
+        PlanError where they find it nowhere."""
         if (*reader, name) in self.moved:
             return self.moved.pop((*reader, name))
         for held in self.values.get(name, ()):

@@ -101,7 +101,7 @@ def _require_spill(level: str, spill: str) -> None:
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:
-    """All operators that cannot be computed, in one error."""
+    """All operators that cannot be computed, in one error. Raises ModelError, which lists them."""
     graph, target = ctx.graph, ctx.target
     if refused := unsupported_ops(graph, ctx.constants, ctx.chip, target):
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]

@@ -30,7 +30,8 @@ def take(values: Array, active: Active) -> Array:
 
 
 def addresses_of(operand: Operand, core: Core) -> Array:
-    """The addresses that `[...]` means as uint64: one a thread, or one for all."""
+    """The addresses that `[...]` means as uint64: one a thread, or one for all. Raises Unsupported for an address
+    of another form."""
     match operand:
         case Address(Register() as base, 0):
             return core.registers.source(base, "u64" if _is_wide(base) else "u32")

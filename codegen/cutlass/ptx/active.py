@@ -71,7 +71,8 @@ class Active:
 
     @property
     def whole_warps(self) -> Array:
-        """Like `warps`, where all 32 threads of each must run, as matrix instructions need."""
+        """Like `warps`, where all 32 threads of each must run, as matrix instructions need. Raises Fault where a
+        warp has only some of its threads here."""
         warps = self.warps
         if not self.full and not self.mask.reshape(-1, WARP)[warps].all():
             raise Fault(FaultKind.DIVERGENCE, "a warp with finished or missing threads; all 32 are needed")

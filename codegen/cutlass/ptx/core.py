@@ -48,7 +48,8 @@ class Core:
     counts: Counter[str] = field(default_factory=Counter)
 
     def address_of(self, name: str, offset_bytes: int) -> int:
-        """The address of a variable or parameter, in its own memory's terms."""
+        """The address of a variable or parameter, in its own memory's terms. Raises Unsupported for what has no
+        address."""
         if name not in self.symbols:
             raise Unsupported(f"the name {name} is not known")
         return self.symbols[name] + offset_bytes & (1 << 64) - 1

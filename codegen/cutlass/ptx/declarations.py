@@ -19,7 +19,8 @@ SIZES: Final = {
 
 
 def read_variables(cursor: Cursor, limits: Limits, space: str) -> list[Variable]:
-    """`.align 8 .b8 name[12] = {...}, ...;` after its space."""
+    """`.align 8 .b8 name[12] = {...}, ...;` after its space. Raises PtxError, or Unsupported for kinds of variables
+    that are not executed."""
     alignment, found = 0, []
     while cursor.peek() in (".align", ".attribute"):
         if cursor.next().text == ".align":
@@ -84,6 +85,7 @@ def _initial(cursor: Cursor, limits: Limits, element_bytes: int, line: int) -> b
 
 
 def read_parameters(cursor: Cursor, limits: Limits) -> tuple[Parameter, ...]:
+    """Raises PtxError, or Unsupported for kinds of parameters that are not executed."""
     found: list[Parameter] = []
     offset = 0
     while not cursor.take(")"):

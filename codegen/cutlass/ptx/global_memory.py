@@ -49,7 +49,8 @@ class GlobalMemory:
         self._owners: list[object] = []
 
     def allocate(self, what: int | Array, name: str = "") -> int:
-        """Room for so many bytes (poison), or a copy of an array; its address, aligned to 256 bytes."""
+        """Room for so many bytes (poison), or a copy of an array; its address, aligned to 256 bytes. Raises
+        PtxError for more than there is."""
         data = None if isinstance(what, int) else np.ascontiguousarray(what).reshape(-1).view(np.uint8)
         size = what if isinstance(what, int) else int(what.nbytes)
         if size < 0 or self._used + size > self._limits.max_global_bytes:

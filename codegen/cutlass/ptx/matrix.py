@@ -27,7 +27,8 @@ HALVES: Final = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.f
 
 
 def vector(operand: Operand, counts: tuple[int, ...], instruction: Instruction) -> Vector:
-    """The operand as a vector of one of these lengths, without sinks."""
+    """The operand as a vector of one of these lengths, without sinks. Raises Unsupported for operands that are no
+    vector of registers."""
     if not isinstance(operand, Vector) or len(operand.items) not in counts or None in operand.items:
         raise Unsupported(f"{instruction.opcode} is not executed with these operands")
     return operand

@@ -108,7 +108,8 @@ class Ordering:
             self._written_before_fence[cells] = self._fences[warps][:, None]
 
     def read_by_matrix(self, cells: Array, warps: Array) -> None:
-        """A read through the asynchronous proxy: the writer must have fenced since. In flight until `release`."""
+        """A read through the asynchronous proxy: the writer must have fenced since. In flight until `release`.
+        Raises Fault for a race."""
         self.read(cells, warps)
         writers = cells // self._cells * self._warps + self._writer[cells]
         unfenced = self._written_before_fence[cells] >= self._fences[writers]

@@ -39,7 +39,8 @@ class Registers:
             array.view(np.uint8).fill(POISON if array.dtype != np.bool_ else 1)
 
     def source(self, operand: Operand, kind: str) -> Array:
-        """Values of an operand as `kind`, one a thread or one for all. A wider register gives its low part."""
+        """Values of an operand as `kind`, one a thread or one for all. A wider register gives its low part. Raises
+        Unsupported for an operand of another kind."""
         _known(kind)
         match operand:
             case Immediate():
@@ -57,7 +58,7 @@ class Registers:
         raise Unsupported("an operand of this form is not executed here")
 
     def predicate(self, operand: Operand) -> tuple[Array, bool]:
-        """A predicate and whether it is negated."""
+        """A predicate and whether it is negated. Raises PtxError for one that is not declared."""
         match operand:
             case Register(name, "pred", negated):
                 return self._arrays[name], negated
@@ -66,7 +67,8 @@ class Registers:
         raise PtxError("a predicate is needed")
 
     def target(self, operand: Operand, kind: str) -> Array:
-        """The register to be written with values of `kind`; a wider one extends them by their sign."""
+        """The register to be written with values of `kind`; a wider one extends them by their sign. Raises PtxError
+        for one that is not declared, Unsupported for an operand of another kind."""
         _known(kind)
         match operand:
             case Register(name, declared, False) if declared != "sreg":

@@ -108,7 +108,8 @@ Item = Instruction | Branch | Label | Comment | Far | Word
 
 
 def branch(mnemonic: str, *values: int | str) -> Branch:
-    """A branch with the target's name as the last value: `branch("bltu", 5, 6, "loop")`, `branch("jal", 0, "end")`."""
+    """A branch with the target's name as the last value: `branch("bltu", 5, 6, "loop")`, `branch("jal", 0, "end")`.
+    Raises AssemblyError for other values."""
     fields = row(mnemonic).fields
     target = values[-1] if values else None
     if len(values) != len(fields) or not isinstance(target, str) or fields[-1].kind is not Kind.TARGET:
@@ -171,7 +172,8 @@ def label_addresses(items: Iterable[Item], base_address: int) -> dict[str, int]:
 
 
 def expand(item: Branch | Far, address: int, addresses: dict[str, int]) -> tuple[Instruction, ...]:
-    """The instructions of an item that refers to a label, placed at `address`."""
+    """The instructions of an item that refers to a label, placed at `address`. Raises AssemblyError where the label
+    is not defined or too far away."""
     target = addresses.get(item.target)
     if target is None:
         raise AssemblyError(f"label {item.target} is not defined")

@@ -56,7 +56,7 @@ class Symbol:
 
 
 def check_ranges(ranges: list[tuple[int, int, str]]) -> None:
-    """Each (address, size in bytes, name) inside the address space, and none over another."""
+    """Each (address, size in bytes, name) inside the address space, and none over another. Raises ElfError."""
     for address, size_bytes, name in ranges:
         if not 0 <= address <= ADDRESS_SPACE_BYTES - size_bytes or size_bytes < 0:
             raise ElfError(f"{name}: {size_bytes} bytes at {address:#x} leave the 32-bit address space")

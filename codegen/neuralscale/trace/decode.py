@@ -71,6 +71,7 @@ class Issued:
         return value & 0xFFFF, value >> 16
 
     def place(self, address: int) -> tuple[str, int]:
+        """(memory, offset in bytes) of an address. Raises TargetError for one in no memory."""
         memory = memory_at(address)
         if not memory:
             who = f"core {self.hart.hart_id} at {self.hart.pc:#x}"

@@ -91,7 +91,7 @@ class Log:
         self.append(hart, replace(op, source=source) if source else op)
 
     def append(self, hart: Hart, op: TimedOp) -> None:
-        """An op that has its name."""
+        """An op that has its name. Raises TargetError for too many."""
         self.count += 1
         if self.count > MOST_OPS:
             raise TargetError("program", needs=f"at most {MOST_OPS:,} instructions for engines", has="more")

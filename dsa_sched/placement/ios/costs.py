@@ -75,6 +75,7 @@ class Contention:
         return self.problem.machines[self.machine].stage_ns
 
     def stage_ns(self, stage: Stage) -> float:
+        """Raises PlacementError for merged operators that nothing prices."""
         if stage.merged and len(stage.tasks) > 1:
             merging = self.problem.merging
             found = merging.merged(stage.tasks) if merging is not None else None

@@ -127,7 +127,7 @@ def read_networks(path: Path) -> dict[str, Network]:
 
 
 def parse_networks(data: bytes, who: str) -> dict[str, Network]:
-    """The same of the bytes of a file, `who` in errors."""
+    """The same of the bytes of a file, `who` in errors. Raises ModelError."""
     if len(data) > MAX_FILE_BYTES:
         raise ModelError(who, needs=f"at most {MAX_FILE_BYTES} bytes", has="more")
     try:

@@ -70,6 +70,7 @@ class ValueType(ParametrizedAttribute, TypeAttribute):
             printer.print_string(str(self.size_bytes.data))
 
     def verify(self) -> None:
+        """Raises VerifyException."""
         if self.size_bytes.data < 0:
             raise VerifyException("a value has bytes from 0 on")
 

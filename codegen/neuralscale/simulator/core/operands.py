@@ -95,38 +95,38 @@ def in_im(address: int) -> bool:
 
 
 def check_vtype(hart: Hart) -> None:
-    """Every NPU and vector instruction traps while vtype is illegal."""
+    """Every NPU and vector instruction traps while vtype is illegal. Raises Trap."""
     if hart.vtype & VTYPE_ILLEGAL:
         raise Trap(BAD_VTYPE)
 
 
 def check_base(*matrices: Matrix) -> None:
-    """The base of each operand must be a multiple of its element size."""
+    """The base of each operand must be a multiple of its element size. Raises Trap."""
     for matrix in matrices:
         if matrix.address & (matrix.item - 1):
             raise Trap(MISALIGNED_BASE, matrix.address)
 
 
 def check_shape(*extents: int) -> None:
-    """No extent may be zero."""
+    """No extent may be zero. Raises Trap."""
     if 0 in extents:
         raise Trap(BAD_SHAPE)
 
 
 def check_source_stride(matrix: Matrix) -> None:
-    """A source stride must be a multiple of the element size; it may be less than a row."""
+    """A source stride must be a multiple of the element size; it may be less than a row. Raises Trap."""
     if matrix.stride & (matrix.item - 1):
         raise Trap(BAD_STRIDE, matrix.address)
 
 
 def check_target_stride(matrix: Matrix) -> None:
-    """A destination stride must be a multiple of the element size and not less than a row."""
+    """A destination stride must be a multiple of the element size and not less than a row. Raises Trap."""
     if matrix.stride and (matrix.stride & (matrix.item - 1) or matrix.stride < matrix.row_bytes):
         raise Trap(BAD_STRIDE, matrix.address)
 
 
 def check_access(matrix: Matrix, where: tuple[str, ...] = LOCAL, *, size_bytes: int | None = None) -> None:
-    """The whole extent must lie in one of the allowed memories."""
+    """The whole extent must lie in one of the allowed memories. Raises Trap."""
     if size_bytes is None:
         size_bytes = matrix.pitch * (matrix.rows - 1) + matrix.row_bytes
     size_bytes = (size_bytes + 0x8000_0000 & MASK) - 0x8000_0000  # the chip's model computes in 32 bits

@@ -87,7 +87,8 @@ class Engine:
         return self._registers.get(offset, 0) if offset == _HIGH else 0
 
     def store(self, offset: int, value: int) -> None:
-        """Writes the 32-bit register at `offset`."""
+        """Writes the 32-bit register at `offset`. Raises SimulationFault for a start that the engine cannot carry
+        out."""
         if offset >= DESCRIPTOR_STORE:
             place = offset - DESCRIPTOR_STORE
             self._store[place : place + 4] = value.to_bytes(4, "little")

@@ -69,7 +69,7 @@ class Step:
         return mode
 
     def require_fp(self) -> None:
-        """Scalar F instructions need mstatus.FS."""
+        """Scalar F instructions need mstatus.FS. Raises Trap."""
         if not self.hart.fp_enabled:
             raise Trap(ILLEGAL_INSTRUCTION)
 
