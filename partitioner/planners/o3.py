@@ -28,7 +28,7 @@ from partitioner.ordering.cost import InstanceGraph, Node, Room, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
 from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
-from partitioner.planners.o3_split_search import Prepared, Workshop
+from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
 __all__ = ["fit_instances", "plan_instances"]
@@ -54,15 +54,15 @@ def fit_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan | NoPlan:
     `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
-    workshop = Workshop.of(ctx, spill)
-    grouped = _groups(workshop, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
+    search = SplitSearch.of(ctx, spill)
+    grouped = _groups(search, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
     if isinstance(grouped, NoPlan):
         return grouped
     made, reasons = grouped
     decisions = (*ctx.layer_decisions, *reasons)
     _require_few(ctx.graph, made)
-    instances = instances_of(workshop, made)
-    return _ordered_plan(workshop, instances, decisions)
+    instances = instances_of(search, made)
+    return _ordered_plan(search, instances, decisions)
 
 
 def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
@@ -77,12 +77,12 @@ def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
 
 
 def _groups(
-    workshop: Workshop, layers: tuple[Layer, ...], capacity_bytes: int
+    search: SplitSearch, layers: tuple[Layer, ...], capacity_bytes: int
 ) -> tuple[list[Prepared | Layer], list[Decision]] | NoPlan:
     """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
     cut is grouped again as if there were less room; a single layer of which that is true leaves no plan."""
-    ctx, graph = workshop.ctx, workshop.ctx.graph
-    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.granularity)
+    ctx, graph = search.ctx, search.ctx.graph
+    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), search.granularity)
     too_much_twice = halo_veto(ctx, splitter.best)
     groups, decisions = group_layers_into_subgraphs(
         graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)
@@ -94,13 +94,13 @@ def _groups(
             made += group
             continue
         best = splitter.best(group)
-        prepared = workshop.coarsest(group, best.instances if best else 1)
+        prepared = search.coarsest(group, best.instances if best else 1)
         if isinstance(prepared, NoPlan):
             if len(group) == 1:
                 return prepared
             smaller = capacity_bytes * LESS_ROOM[0] // LESS_ROOM[1]
             reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", reason_of(prepared)))
-            again = _groups(workshop, group, smaller)
+            again = _groups(search, group, smaller)
             if isinstance(again, NoPlan):
                 return again
             parts, more = again
@@ -121,9 +121,9 @@ def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
     return None
 
 
-def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan | NoPlan:
+def _ordered_plan(search: SplitSearch, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan | NoPlan:
     """Order, scopes and steps; where the layout finds no room, less may wait in local memories and then in staging."""
-    ctx = workshop.ctx
+    ctx = search.ctx
     flow = flow_of(ctx, instances)
     main, staging = ctx.main, ctx.staging
     reasons = list(decisions)

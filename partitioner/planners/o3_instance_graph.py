@@ -15,7 +15,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Binding, Group, Step
 from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds, join
 from partitioner.ordering.cost import Node
-from partitioner.planners.o3_split_search import Prepared, Workshop
+from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
 __all__ = ["Flow", "Instance", "flow_of", "in_place", "instances_of"]
@@ -31,8 +31,8 @@ class Instance:
     cores: tuple[CoreBoxes, ...]
 
 
-def instances_of(workshop: Workshop, made: list[Prepared | Layer]) -> list[Instance]:
-    graph, main = workshop.ctx.graph, workshop.ctx.main
+def instances_of(search: SplitSearch, made: list[Prepared | Layer]) -> list[Instance]:
+    graph, main = search.ctx.graph, search.ctx.main
     instances: list[Instance] = []
     for entry in made:
         if isinstance(entry, Layer):
@@ -41,8 +41,8 @@ def instances_of(workshop: Workshop, made: list[Prepared | Layer]) -> list[Insta
             instances.append(Instance(Group(entry.name, (entry,)), None, step, ()))
             continue
         for number in range(entry.group.split.instances):
-            step = workshop.run_step(entry.group, entry.spread, number, main)
-            instances.append(Instance(entry.group, entry, step, core_boxes(workshop.ctx, entry.group, step)))
+            step = search.run_step(entry.group, entry.spread, number, main)
+            instances.append(Instance(entry.group, entry, step, core_boxes(search.ctx, entry.group, step)))
     return instances
 
 

@@ -25,7 +25,7 @@ from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
 from partitioner.tiling.core_regions import instance_box
 
-__all__ = ["Prepared", "Workshop"]
+__all__ = ["Prepared", "SplitSearch"]
 
 GROWTH = (4, 3)
 MOST_TYPICAL = 6
@@ -51,7 +51,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class SplitSearch:
     """Groups that were tried, and how their instances are spread."""
 
     ctx: PlanContext
@@ -60,8 +60,8 @@ class Workshop:
     tried: dict[tuple[tuple[str, ...], Split], Prepared | NoPlan] = field(default_factory=dict)
 
     @staticmethod
-    def of(ctx: PlanContext, spill: str = NO_SPILLS) -> Workshop:
-        return Workshop(ctx, Spreader(ctx), spill)
+    def of(ctx: PlanContext, spill: str = NO_SPILLS) -> SplitSearch:
+        return SplitSearch(ctx, Spreader(ctx), spill)
 
     def granularity(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
