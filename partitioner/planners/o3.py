@@ -24,7 +24,7 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.memory.memory_plan import Layout, fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
 from partitioner.memory.spilling import NO_SPILLS
-from partitioner.ordering.cost import InstanceGraph, Node, Room, too_large
+from partitioner.ordering.cost import Capacity, InstanceGraph, Node, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
 from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
@@ -130,11 +130,11 @@ def _ordered_plan(search: SplitSearch, instances: list[Instance], decisions: tup
     kept = 0 if staging == main else ctx.chip.memory(staging).size_bytes
     refused: NoPlan | None = None
     for waiting, staging_bytes in _attempts(kept):
-        room = Room(ctx.local_bytes, staging_bytes)
-        ordering = InstanceGraph(_waiting_nodes(flow, waiting, room), flow.edges)
-        if (large := too_large(ordering, room)) is not None:
+        capacity = Capacity(ctx.local_bytes, staging_bytes)
+        ordering = InstanceGraph(_waiting_nodes(flow, waiting, capacity), flow.edges)
+        if (large := too_large(ordering, capacity)) is not None:
             return large
-        choice = choose_order(ordering, room)
+        choice = choose_order(ordering, capacity)
         costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
         names = {"local": ctx.local.memory, "staging": staging, "main": main}
         scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
@@ -170,7 +170,7 @@ def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
         yield NONE, staging_bytes * part // STAGING_SHARES
 
 
-def _waiting_nodes(flow: Flow, waiting: str, room: Room) -> tuple[Node, ...]:
+def _waiting_nodes(flow: Flow, waiting: str, capacity: Capacity) -> tuple[Node, ...]:
     """The nodes as ordering sees them: an output that may not wait locally is larger than any local memory."""
     if waiting == ALL:
         return flow.nodes
@@ -183,7 +183,8 @@ def _waiting_nodes(flow: Flow, waiting: str, room: Room) -> tuple[Node, ...]:
             for n in found
         }
     return tuple(
-        replace(node, output_bytes=room.local_bytes + 1) if n in moved else node for n, node in enumerate(flow.nodes)
+        replace(node, output_bytes=capacity.local_bytes + 1) if n in moved else node
+        for n, node in enumerate(flow.nodes)
     )
 
 
