@@ -249,9 +249,9 @@ def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> LocalUse:
         size = aligned(chip, memory, box_size(place.box) * graph.by_name[name].item_bytes)
         sizes[place.offset_bytes] = max(sizes.get(place.offset_bytes, 0), size)
     residents = Residents({name: place.box for name, place in here.items()}, part)
-    tiles = piece_tiles(ctx, entry.layer, this_round.boxes[number], residents, entry.room)
+    tiles = piece_tiles(ctx, entry.layer, this_round.boxes[number], residents, entry.free_regions)
     needed = demand_bytes(chip, buffer_sizes(used.spare for used in tiles.fits)).get((memory, part), 0)
-    room = entry.room.get((memory, part), (0, 0))[1]
+    room = entry.free_regions.get((memory, part), (0, 0))[1]
     return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name)
 
 

@@ -235,11 +235,11 @@ class _Expansion:
                 continue
             boxes = {name: place.box for name, place in entry.residents[number].items()}
             residents = Residents(boxes, self.layout.local.part)
-            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.room, ahead)
+            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.free_regions, ahead)
             from_end = self.from_end.get(core, NOWHERE)
-            fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.room, ahead, from_end))
+            fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.free_regions, ahead, from_end))
             if ahead:
-                self.from_end[core] = in_first_half(chip, fetches[-1], entry.room)
+                self.from_end[core] = in_first_half(chip, fetches[-1], entry.free_regions)
             yield Piece(number, core, fetches)
 
     def _exchange(self, entry: LayerLayout, buffer: Place) -> Iterator[Event]:

@@ -75,7 +75,7 @@ def _layer_lines(layout: Layout, entry: LayerLayout) -> Iterator[tuple[int, str,
         ("output", name),
         ("cores", entry.cores),
         ("boxes", [_box(box) for box in entry.boxes]),
-        ("room", [[memory, part, _span(*span)] for (memory, part), span in entry.room.items()]),
+        ("room", [[memory, part, _span(*span)] for (memory, part), span in entry.free_regions.items()]),
         ("staging", _span(*entry.staging)),
     )  # fmt: skip
     for core, here in zip(entry.cores, entry.residents, strict=True):

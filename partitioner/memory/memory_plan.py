@@ -30,7 +30,7 @@ from partitioner.memory.memory_plan_types import (
     Store,
 )
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
-from partitioner.tiling.buffer_aliasing import Residents, Room
+from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
@@ -137,9 +137,9 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
         layouts = []
         for entry in step:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
-            room = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
+            free_regions = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
             staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
-            layout = _layer(walk, places, entry, room, staging, options.rounds_ahead)
+            layout = _layer(walk, places, entry, free_regions, staging, options.rounds_ahead)
             if isinstance(layout, Infeasible):
                 return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
             layouts.append(layout)
@@ -228,7 +228,7 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
 
 
 def _layer(
-    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool
+    walk: Walk, places: _Places, entry: Slot, free_regions: FreeRegions, staging: tuple[int, int], ahead: bool
 ) -> LayerLayout | Infeasible:
     ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
@@ -251,7 +251,7 @@ def _layer(
         residents = _residents(walk, entry, core)
         for this_round in rounds:
             if number < len(this_round.boxes) and box_size(this_round.boxes[number]):
-                lack = missing_for_tile(ctx, layer, this_round.boxes[number], residents, room)
+                lack = missing_for_tile(ctx, layer, this_round.boxes[number], residents, free_regions)
                 if lack is not None:
                     return lack
     return LayerLayout(
@@ -276,7 +276,7 @@ def _layer(
             )
             for held, owned, buffer in entry.stores
         ),
-        room=room,
+        free_regions=free_regions,
         staging=staging,
         rounds=tuple((this_round, stager.stage(this_round)) for this_round in rounds),
     )

@@ -109,7 +109,7 @@ class _Walk:
 
     def _workspace(self, entry: LayerLayout, who: str) -> None:
         """Tile buffers on every core, and the area in which rounds are staged."""
-        for (memory, part), (offset, size) in entry.room.items():
+        for (memory, part), (offset, size) in entry.free_regions.items():
             if memory and size:
                 low, high, _ = self.memories.bounds_of(memory, part)
                 self.memories.require_inside(

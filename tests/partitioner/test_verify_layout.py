@@ -292,7 +292,7 @@ def onto_sources(laid: MoveLayout) -> MoveLayout:
 
 
 def everywhere(entry: LayerLayout) -> LayerLayout:
-    return replace(entry, room=dict.fromkeys(entry.room, (0, 64 * KIB)))
+    return replace(entry, free_regions=dict.fromkeys(entry.free_regions, (0, 64 * KIB)))
 
 
 FAULTS: dict[str, tuple[str, Damage, str]] = {
@@ -303,7 +303,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     ),
     "an output over its own tile buffers": (
         "halos",
-        layer(lambda entry: output_at(next(iter(entry.room.values()))[0])(entry)),
+        layer(lambda entry: output_at(next(iter(entry.free_regions.values()))[0])(entry)),
         r"layout of layer conv0, core 0: needs bytes of its own at L1@.*; has tile buffers of layer conv0 at L1@",
     ),
     "tile buffers over a value that is read later": (
@@ -318,7 +318,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     ),
     "tile buffers behind their part": (
         "halos",
-        layer(lambda entry: replace(entry, room=dict.fromkeys(entry.room, (64 * KIB - 8, 16)))),
+        layer(lambda entry: replace(entry, free_regions=dict.fromkeys(entry.free_regions, (64 * KIB - 8, 16)))),
         r"layout of layer conv0: needs bytes 0 to 65536; has tile buffers at L1@65528\+16",
     ),
     "rounds behind the memory": (
