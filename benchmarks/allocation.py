@@ -63,7 +63,8 @@ from isched.lowering.main_memory_allocation import place_tensors
 from isched.timing.cycle_model import time_program
 from partitioner.context.plan_context import Context
 from partitioner.cost.cost_model import plan_cycles
-from partitioner.ir.plan import MOVES, Plan
+from partitioner.ir.plan import Plan
+from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out, walked
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
@@ -160,7 +161,7 @@ def items_of(values: Iterable[Value]) -> list[Item]:
 
 def alone(plan: Plan, group: str, main: str) -> Plan:
     """One instance of a group, everything outside it in the main memory."""
-    step = next(s for s in plan.steps if s.group == group and s.kind not in MOVES)
+    step = next(s for s in plan.steps if s.group == group and isinstance(s, RunStep))
     step = replace(step, scope=main, exports=tuple((name, main) for name, _ in step.exports))
     return replace(plan, groups=(plan.group_by_name[group],), steps=(step,), pinned=())
 
@@ -177,7 +178,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
                 continue
             try:
                 one = alone(plan, group.name, main_memory(chip))
-                walk = walked(one, ctx, group.inputs(model.graph))
+                walk = walked(one.groups, one.steps, ctx, group.inputs(model.graph))
             except UserError as error:
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue
@@ -192,7 +193,7 @@ def network_values(plan: Plan, graph: Any) -> tuple[Value, ...]:
     root = {tensor.name: tensor.name for tensor in graph.tensors}
     slots: dict[str, set[int]] = {}
     for number, layer in enumerate(layer for group in plan.groups for layer in group.layers):
-        if layer.anchor(graph).kind == "view":
+        if layer.is_view(graph):
             root[layer.output] = root[layer.anchor(graph).inputs[0]]
             continue
         for name in layer.inputs(graph):
@@ -290,7 +291,7 @@ def plan_figures(planned: Planned[TileTarget]) -> Row:
     plan = planned.plan
     return {
         "instances": [group.split.instances for group in plan.groups],
-        "spilled": sum(exchange.scope != "" for group in plan.groups for exchange in group.exchanges),
+        "spilled": sum(len(group.spills) for group in plan.groups),
         "model_cycles": plan_cycles(plan, planned.context).cycles,
         "clock_cycles": clock_cycles(planned, CompileOptions("O3")),
         "scheduled_cycles": clock_cycles(planned, CompileOptions("O3", schedule=True)),

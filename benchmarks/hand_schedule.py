@@ -19,7 +19,8 @@ from hw_models.errors import UserError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
+from partitioner.ir.plan import Exchange, Group, Plan, Split
+from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
 from partitioner.tiling.core_regions import instance_box
@@ -139,8 +140,8 @@ def _steps(graph: Graph, chip: Chip, groups: Sequence[Group], scopes: tuple[str,
             for before in range(number * count, (number + 1) * count):
                 yield from produce(stage - 1, before)
             if scopes[1] == "L1":
-                yield Step("concat", group.name, number, box, "L1", binding, groups[stage - 1].output)
-        yield Step("run", group.name, number, box, wait, binding)
+                yield MoveStep("concat", group.name, number, box, "L1", binding, groups[stage - 1].output)
+        yield RunStep(group.name, number, box, wait, binding)
 
     for number in range(groups[-1].split.instances):
         yield from produce(len(groups) - 1, number)

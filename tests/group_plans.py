@@ -13,7 +13,8 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step, parse_plan
+from partitioner.ir.plan import Exchange, Group, Plan, Spill, Split, parse_plan
+from partitioner.ir.steps import Binding, RunStep
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from partitioner.verification.verify_plan import verify_plan
@@ -37,12 +38,12 @@ def one_group(
     layers = tuple(layer for group in base.groups for layer in group.layers)
     shape = graph.by_name[layers[-1].output].shape
     split = Split(tuple((a, tuple(shape[a] * i // n for i in range(n + 1))) for a, n in cuts.items()))
-    exchanges = (*(Exchange(name, pieces) for name in exchanged),
-                 *(Exchange(name, pieces, scope) for name, scope in spilled.items()))  # fmt: skip
-    group = Group("all", layers, split, exchanges)
+    exchanges: list[Exchange | Spill] = [Exchange(name, pieces) for name in exchanged]
+    exchanges += [Spill(name, pieces, scope) for name, scope in spilled.items()]
+    group = Group("all", layers, split, tuple(exchanges))
     cores = tuple(range(prod(pieces)))
     steps = tuple(
-        Step("run", "all", number, instance_box(graph, group, group.output, number), "DDR", Binding(pieces, cores),
+        RunStep("all", number, instance_box(graph, group, group.output, number), "DDR", Binding(pieces, cores),
              exports=tuple((name, "DDR") for name in group.outputs(graph) if name != group.output))
         for number in range(split.instances)
     )  # fmt: skip

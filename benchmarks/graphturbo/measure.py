@@ -41,6 +41,7 @@ from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_by
 from partitioner.context.plan_context import Context
 from partitioner.ir.plan import Plan
+from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.registry import make_plan
 
@@ -98,7 +99,7 @@ def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int
         program = _lowered(plan, ctx, overlap=variant == "ordering")
         lowered = time.process_time() - start
         seconds = lowered + _rest(program, model, chip, variant in configuration.compile_seconds)
-        kernels = sum(step.kind == "run" for step in plan.steps)
+        kernels = sum(isinstance(step, RunStep) for step in plan.steps)
         launches = kernels if variant in ALONE else 1
         stages = pixel_stages(model.graph)
         tensors = _tensors(plan, ctx)

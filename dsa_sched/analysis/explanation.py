@@ -26,8 +26,9 @@ from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, ne
 from partitioner.cost.traffic import Part, Traffic, plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import MOVES, Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size
+from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.memory.memory_plan import LayerLayout, Layout
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
@@ -100,7 +101,7 @@ class Explanation:
     operators: int
     kernels: int
     groups: tuple[GroupFacts, ...]
-    order: tuple[Step, ...]
+    order: tuple[RunStep | MoveStep, ...]
     tensors: Mapping[str, int]
     peak_bytes: Mapping[str, int]
     capacity_bytes: Mapping[str, int]
@@ -171,9 +172,9 @@ def explain_plan(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Explai
         level=plan.level,
         batch_per_cluster=plan.batch_per_cluster,
         operators=len(graph.ops),
-        kernels=sum(step.kind == "run" for step in plan.steps),
+        kernels=sum(isinstance(step, RunStep) for step in plan.steps),
         groups=groups,
-        order=tuple(step for step in plan.steps if step.kind != "view"),
+        order=tuple(step for step in plan.steps if not isinstance(step, ViewStep)),
         tensors=tensors_by_memory(plan, layout),
         peak_bytes=dict(layout.peaks),
         capacity_bytes={name: _capacity(layout, chip, name) for name in layout.peaks},
@@ -203,9 +204,9 @@ def _capacity(layout: Layout, chip: Chip, memory: str) -> int:
 def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> Iterator[GroupFacts]:
     """Groups in the order in which they first run; views compute nothing and have no row."""
     graph = ctx.graph
-    steps: dict[str, list[tuple[Step, tuple[LayerLayout, ...]]]] = {}
+    steps: dict[str, list[tuple[RunStep, tuple[LayerLayout, ...]]]] = {}
     for step, laid in zip(plan.steps, layout.steps, strict=True):
-        if step.kind == "run" and isinstance(laid, tuple):
+        if isinstance(step, RunStep) and isinstance(laid, tuple):
             steps.setdefault(step.group, []).append((step, laid))
     parts: dict[str, list[Part]] = {}
     for part in traffic.parts:
@@ -232,7 +233,7 @@ def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> I
         )
 
 
-def _fullest(runs: list[tuple[Step, tuple[LayerLayout, ...]]], layout: Layout, ctx: PlanContext) -> LocalUse:
+def _fullest(runs: list[tuple[RunStep, tuple[LayerLayout, ...]]], layout: Layout, ctx: PlanContext) -> LocalUse:
     uses = [_use(entry, layout, ctx) for _, laid in runs for entry in laid]
     return max(uses, key=lambda use: use.total_bytes, default=LocalUse(0, 0, 0, ""))
 
@@ -259,9 +260,10 @@ def tensors_by_memory(plan: Plan, layout: Layout) -> dict[str, int]:
     """Outputs of layers, each instance's counted, by the memory in which they lie; what a move gathers counts too."""
     count: Counter[str] = Counter()
     for step, laid in zip(plan.steps, layout.steps, strict=True):
-        if step.kind in MOVES:
+        if isinstance(step, MoveStep):
             count[step.scope] += 1
-        for entry in laid if isinstance(laid, tuple) else ():
+        if isinstance(step, RunStep) and isinstance(laid, tuple):
             scopes = {**dict(step.exports), plan.group_by_name[step.group].output: step.scope}
-            count[scopes.get(entry.layer.output, layout.local.memory)] += 1
+            for entry in laid:
+                count[scopes.get(entry.layer.output, layout.local.memory)] += 1
     return dict(count)

@@ -13,7 +13,8 @@ from hw_models.routes import main_memory
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_program
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import MOVES, Group
+from partitioner.ir.plan import Group
+from partitioner.ir.steps import RunStep
 
 __all__ = ["ProgramFigures", "compiled_work", "program_figures"]
 
@@ -35,7 +36,7 @@ class ProgramFigures:
 def program_figures(compilation: Compilation) -> ProgramFigures:
     """The figures of a compiled network, read off its plan and what was made of it."""
     plan = compilation.plan
-    runs = [step for step in plan.steps if step.kind not in (*MOVES, "view")]
+    runs = [step for step in plan.steps if isinstance(step, RunStep)]
     return ProgramFigures(
         name=f"{plan.level}, scheduled" if compilation.options.schedule else plan.level,
         kernels=len({step.group for step in runs}),

@@ -12,8 +12,9 @@ from difflib import get_close_matches
 from dsa_sched.analysis.explanation import Explained, GroupFacts
 from hw_models.errors import ModelError
 from partitioner.ir.decisions import Decision
-from partitioner.ir.plan import Exchange, Group, Plan, Step
+from partitioner.ir.plan import Exchange, Group, Plan, Spill
 from partitioner.ir.regions import Box, box_size
+from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.memory.memory_plan import LayerLayout
 
 __all__ = ["Constant", "GroupDetail", "LayerDetail", "Neighbour", "detail_of"]
@@ -67,8 +68,8 @@ class GroupDetail:
     shown_instance: int
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    exchanges: tuple[Exchange, ...]
-    steps: tuple[tuple[int, Step], ...]
+    exchanges: tuple[Exchange | Spill, ...]
+    steps: tuple[tuple[int, RunStep | MoveStep], ...]
     constants: tuple[Constant, ...]
     neighbours: tuple[Neighbour, ...]
     decisions: tuple[Decision, ...]
@@ -82,8 +83,9 @@ def detail_of(explained: Explained, name: str) -> GroupDetail:
     if facts is None:
         raise ModelError(f"--group {name}", needs="a group that computes something", has="a view of other bytes")
     plan, graph = explained.plan, explained.graph
-    steps = tuple((n, step) for n, step in enumerate(plan.steps) if step.group == group.name and step.kind != "view")
-    position, shown = next((n, step) for n, step in steps if step.kind == "run")
+    own = ((n, step) for n, step in enumerate(plan.steps) if step.group == group.name)
+    steps = tuple((n, step) for n, step in own if not isinstance(step, ViewStep))
+    position, shown = next((n, step) for n, step in steps if isinstance(step, RunStep))
     laid = explained.layout.steps[position]
     entries = laid if isinstance(laid, tuple) else ()
     names = {group.name, *(layer.name for layer in group.layers), *(op for layer in group.layers for op in layer.ops)}
@@ -133,7 +135,7 @@ def _subjects(decision: Decision) -> set[str]:
     return {decision.subject, *parts, *(end for part in parts for end in part.split(".."))}
 
 
-def _layer(explained: Explained, group: Group, step: Step, entry: LayerLayout) -> LayerDetail:
+def _layer(explained: Explained, group: Group, step: RunStep, entry: LayerLayout) -> LayerDetail:
     layer, traffic = entry.layer, explained.traffic
     scopes = {**dict(step.exports), group.output: step.scope}
     elements = sum(part.elements for part in traffic.parts if part.layer == layer.name)

@@ -12,6 +12,7 @@ from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import Kernel, KernelFloor
 from partitioner.ir.plan import Group, Plan
+from partitioner.ir.steps import RunStep
 
 __all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
 
@@ -68,7 +69,7 @@ class KernelExplanation:
 def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
     """Explain a plan that `make_kernel_plan` made."""
     graph = ctx.graph
-    steps = {step.group: step for step in plan.steps}
+    runs = {step.group: step for step in plan.steps if isinstance(step, RunStep)}
 
     def facts(group: Group) -> KernelFacts:
         kernel = _kernel(group, ctx)
@@ -77,7 +78,7 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
             layers=tuple(layer.name for layer in group.layers),
             operators=tuple(graph.op_by_name[op].kind for layer in group.layers for op in layer.ops),
             kernel=kernel.text,
-            grid=steps[group.name].binding.pieces,
+            grid=runs[group.name].binding.pieces,
             resources=kernel.resources,
             launches=kernel.launches,
             seconds=kernel.seconds,

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from partitioner.planners.levels import LEVELS, NO_SPILLS, O0, O3, SPILL_HELP, SPILLS, level_help
+
 __all__ = [
     "CHIP",
     "PerPass",
@@ -32,12 +34,6 @@ __all__ = [
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
 PerPass = int | Literal["auto"] | None
-
-LEVELS = ("O0", "O1", "O2", "O3", "astitch")
-SPILLS = ("none", "longest", "largest", "furthest", "cost", "auto")
-"""Both are those of `partitioner.planners.registry`, said here again so that help loads nothing heavy; a test compares
-them."""
-
 
 MOST_DIGITS = 9
 LARGEST = 10**MOST_DIGITS - 1
@@ -121,17 +117,16 @@ def compile_options(command: AnyFunction) -> AnyFunction:
         click.option(
             "--level",
             type=click.Choice(LEVELS),
-            default=LEVELS[0],
+            default=O0.name,
             show_default=True,
-            help="How much is optimised. O0: one kernel a layer, every output in the main memory.",
+            help=f"How much is optimised. {level_help()}.",
         ),
         click.option(
             "--spill",
             type=click.Choice(SPILLS),
-            default=SPILLS[0],
+            default=NO_SPILLS,
             show_default=True,
-            help="At O3: which values of a group go to the staging memory where not all fit on the cores, instead of "
-            "a finer cut. auto: by cost, where the cost model finds it faster.",
+            help=f"At {O3.name}: {SPILL_HELP}",
         ),
         CHIP,
     ):

@@ -35,7 +35,7 @@ from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.memory.spilling import NO_SPILLS
+from partitioner.planners.levels import NO_SPILLS
 
 __all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
 

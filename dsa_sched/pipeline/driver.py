@@ -22,7 +22,6 @@ from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered,
 from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, target_of
 from hw_models.chip import Chip
-from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from isched.hazards.verify_places import verify_places
 from isched.hazards.verify_program import verify_program
@@ -35,7 +34,7 @@ from partitioner.context.plan_context import Context, GraphContext, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
-from partitioner.planners.registry import LEVELS, make_kernel_plan, make_plan, require_level
+from partitioner.planners.registry import known_level, make_kernel_plan, make_plan, require_level
 from partitioner.verification.verify_layout import verify_layout
 
 __all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "laid_out", "plan_model"]
@@ -98,8 +97,7 @@ def compile_model(
 
     Raises ModelError, ChipError, TargetError or DoesNotFit, each naming the user's own thing and what to change.
     """
-    if options.level not in LEVELS:
-        raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=options.level)
+    known_level(options.level)
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)
     require_able(options, target)

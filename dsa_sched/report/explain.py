@@ -22,8 +22,9 @@ from dsa_sched.report.listing import output_console, print_table
 from hw_models.chip import Chip
 from hw_models.errors import size_text
 from partitioner.cost.roofline import Floor, binding_floor, items_per_second
-from partitioner.ir.plan import MOVES, Step
+from partitioner.ir.plan import Exchange, Spill
 from partitioner.ir.regions import Box
+from partitioner.ir.steps import MoveStep, RunStep
 
 __all__ = ["FORMAT", "explanation_json", "print_detail", "print_explanation", "write_explanation"]
 
@@ -57,7 +58,7 @@ def _title(found: Explanation) -> str:
 
 
 def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
-    moves = sum(step.kind in MOVES for step in found.order)
+    moves = sum(isinstance(step, MoveStep) for step in found.order)
     moved = f" and {_count(moves, 'move')} into cores' memories" if moves else ""
     yield (
         f"{_count(found.operators, 'operator')} in {_count(len(found.groups), 'group')}, cut into "
@@ -161,7 +162,7 @@ def _order(found: Explanation) -> str:
     if all(group.instances == 1 for group in found.groups):
         return f"order: the {len(found.groups)} groups as listed, one instance each"
     letters = {group.name: group.letter for group in found.groups}
-    runs = (f"{letters[step.group]}{step.instance}" for step in found.order if step.kind == "run")
+    runs = (f"{letters[step.group]}{step.instance}" for step in found.order if isinstance(step, RunStep))
     return "order: " + " ".join(runs)
 
 
@@ -196,7 +197,11 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
     yield f"  reads {', '.join(detail.reads) or 'nothing'}; gives {', '.join(detail.writes)}"
     yield "  divided among cores as " + " or ".join("x".join(map(str, pieces)) for pieces in group.pieces)
     for exchange in detail.exchanges:
-        then = f"left in {exchange.scope}, where its readers find it" if exchange.scope else "exchanged between cores"
+        then = (
+            f"left in {exchange.scope}, where its readers find it"
+            if isinstance(exchange, Spill)
+            else "exchanged between cores"
+        )
         yield f"  {exchange.tensor} is computed once, in pieces {'x'.join(map(str, exchange.pieces))}, and {then}"
     yield (
         f"  a core's memory holds {size_text(use.values_bytes)} of its values and {size_text(use.tiles_bytes)} of tile "
@@ -232,8 +237,8 @@ def _constant(constant: Constant) -> str:
     return f"  {constant.name}: {size_text(constant.size_bytes)}, loaded {times}{kept}"
 
 
-def _step(step: Step) -> str:
-    if step.kind in MOVES:
+def _step(step: RunStep | MoveStep) -> str:
+    if isinstance(step, MoveStep):
         return f"{step.kind} {step.tensor} {_box(step.box)} into {step.scope} for instance {step.instance}"
     rest = "".join(f", {name} to {scope}" for name, scope in step.exports)
     cores = ",".join(map(str, step.binding.cores))
@@ -271,10 +276,27 @@ def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None 
         "network_items_per_second": items_per_second(chip, floor.cycles, found.batch_per_cluster),
         "plan_items_per_second": items_per_second(chip, plan.cycles, found.batch_per_cluster),
         "groups": groups,
+        "order": [_step_json(step) for step in found.order],
     }
     if detail is not None:
-        whole["group"] = asdict(detail)
+        whole["group"] = {
+            **asdict(detail),
+            "exchanges": [_exchange_json(exchange) for exchange in detail.exchanges],
+            "steps": [(position, _step_json(step)) for position, step in detail.steps],
+        }
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def _step_json(step: RunStep | MoveStep) -> dict[str, object]:
+    """Every key that either kind of step has, so that a reader need not ask."""
+    where = {"group": step.group, "instance": step.instance, "box": step.box, "scope": step.scope}
+    tensor, exports = (step.tensor, ()) if isinstance(step, MoveStep) else ("", step.exports)
+    return {"kind": step.kind, **where, "binding": asdict(step.binding), "tensor": tensor, "exports": exports}
+
+
+def _exchange_json(exchange: Exchange | Spill) -> dict[str, object]:
+    scope = exchange.scope if isinstance(exchange, Spill) else ""
+    return {"tensor": exchange.tensor, "pieces": exchange.pieces, "scope": scope}
 
 
 def write_explanation(found: Explanation, chip: Chip, detail: GroupDetail | None, path: Path) -> None:

@@ -20,6 +20,7 @@ from hw_models.routes import main_memory
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
+from partitioner.ir.steps import RunStep
 
 __all__ = [
     "Dump",
@@ -54,7 +55,7 @@ def computing_layers(compilation: Compilation) -> tuple[Layer, ...]:
     """Layers that compute, in order of execution; views own no kernel."""
     plan, graph = compilation.plan, compilation.model.graph
     found = (layer for step in plan.steps for layer in plan.group_by_name[step.group].layers)
-    return tuple(layer for layer in dict.fromkeys(found) if layer.anchor(graph).kind != "view")
+    return tuple(layer for layer in dict.fromkeys(found) if not layer.is_view(graph))
 
 
 def stored_values(compilation: Compilation) -> tuple[str, ...]:
@@ -67,12 +68,12 @@ def values_in_main(plan: Plan, graph: Graph, main: str) -> tuple[str, ...]:
     scopes: dict[str, set[str]] = {name: {main} for name in graph.inputs}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
-        if step.kind == "run":
+        if isinstance(step, RunStep):
             for name, scope in (*step.exports, (group.output, step.scope)):
                 scopes.setdefault(name, set()).add(scope)
         for layer in group.layers:
             op = layer.anchor(graph)
-            if op.kind == "view" and op.inputs[0] in scopes:
+            if op.is_view and op.inputs[0] in scopes:
                 scopes[layer.output] = scopes[op.inputs[0]]
     return tuple(name for name, kept in scopes.items() if kept == {main})
 
@@ -113,7 +114,7 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
         for name in op.outputs:
             if comparable(model, name, exact):
                 placed[name] = to_device(artifact.tensor(f"{name}::probe"), _exact(model, name, exact))
-            elif op.kind == "view" and op.inputs[0] in placed:
+            elif op.is_view and op.inputs[0] in placed:
                 placed[name] = placed[op.inputs[0]]
             elif name in stored:
                 placed[name] = stored[name]
@@ -165,7 +166,7 @@ def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
 
 def _before_softmax(graph: Graph, output: str) -> str:
     name = output
-    while name in graph.producer and graph.producer[name].kind == "view":
+    while name in graph.producer and graph.producer[name].is_view:
         name = graph.producer[name].inputs[0]
     op = graph.producer.get(name)
     return op.inputs[0] if op is not None and op.kind == "softmax" else output

@@ -100,7 +100,7 @@ def _given_by_reference(model: Model, exact: Feed) -> frozenset[str]:
     given = set(model.graph.inputs)
     for op in model.graph.ops:
         for name in op.outputs:
-            if comparable(model, name, exact) or (op.kind == "view" and op.inputs[0] in given):
+            if comparable(model, name, exact) or (op.is_view and op.inputs[0] in given):
                 given.add(name)
     return frozenset(given)
 

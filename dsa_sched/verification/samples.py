@@ -73,7 +73,7 @@ class Values:
     def _source(self, name: str) -> str | None:
         """What `name` is a view of."""
         op = self.compilation.model.graph.producer[name]
-        return op.inputs[0] if op.kind == "view" else None
+        return op.inputs[0] if op.is_view else None
 
     def _emulate(self, name: str) -> tuple[Array, Doubles]:
         """The whole value as the target would store it, and how far what it stored may be from that."""

@@ -63,7 +63,7 @@ from dsa_sched.verification.verdict import (
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
-from partitioner.memory.spilling import NO_SPILLS
+from partitioner.planners.levels import NO_SPILLS
 from partitioner.planners.registry import LEVELS
 
 __all__ = ["Runner", "VerifyOptions", "judged_twins", "simulator", "verify_compiled", "verify_model"]

@@ -14,6 +14,7 @@ from hw_models.errors import PlanError
 from isched.program.program import Placement
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Plan
+from partitioner.ir.steps import ViewStep
 from partitioner.memory.main_memory_check import roots
 
 __all__ = ["verify_places"]
@@ -30,7 +31,7 @@ def verify_places(plan: Plan, graph: Graph, placements: tuple[Placement, ...]) -
     _require_apart(held.values())
     for step in plan.steps:
         group = plan.group_by_name[step.group]
-        if step.kind == "view":
+        if isinstance(step, ViewStep):
             continue
         read = [copies[name].tensor if name in copies else named[name] for name in _read(group, graph)]
         for name in read:

@@ -93,7 +93,7 @@ class Context(GraphContext[TargetT]):
     def local(self) -> Local:
         """The memory and part in which the target leaves results of tiles."""
         for layer in self.layers:
-            if layer.anchor(self.graph).kind != "view":
+            if not layer.is_view(self.graph):
                 work = self.work(layer, full_box(self.graph.by_name[layer.output].shape))
                 buffer = next(b for b in work.buffers if b.name == work.output)
                 return Local(*place_of(self.chip, buffer.memory, buffer.part))
@@ -155,7 +155,7 @@ class Context(GraphContext[TargetT]):
         found = self._reads.get(key)
         if found is None:
             anchor = layer.anchor(self.graph)
-            if anchor.kind == "view":
+            if anchor.is_view:
                 found = input_boxes(self.graph, anchor, {layer.output: box})
             else:
                 found = _loaded_boxes(self.work(layer, box))

@@ -84,7 +84,7 @@ def places_of(reads_of: Activations, layers: Sequence[Layer]) -> tuple[Place, ..
 def _shared_operand(graph: Graph, layer: Layer, reads: Sequence[str], dying: set[str]) -> str | None:
     """The value in whose place the layer's output is written, or None for a place of its own."""
     anchor = layer.anchor(graph)
-    if anchor.kind == "view":
+    if anchor.is_view:
         return reads[0] if reads else None
     shape = graph.by_name[layer.output].shape
     for op in (anchor, *layer.epilogue(graph)) if anchor.kind in ELEMENTWISE_KINDS else layer.epilogue(graph):
@@ -182,7 +182,7 @@ def _search(reads_of: Activations, layers: tuple[Layer, ...], width: int) -> tup
                 reached = done | 1 << i
                 loaded = sum(size[name] for name in reads[i] if name not in index and not readers[name] & done)
                 dying = {name for name in reads[i] if not readers[name] & ~reached}
-                shared = layer.anchor(graph).kind == "view" or _shared_operand(graph, layer, reads[i], dying)
+                shared = layer.is_view(graph) or _shared_operand(graph, layer, reads[i], dying)
                 worst = alive + loaded + (0 if shared else size[outputs[i]])
                 left = worst - sum(size[name] for name in dying if name != shared)
                 state = (max(peak, worst), left, (*order, i))
@@ -199,7 +199,7 @@ def _without_views(reads_of: Activations, layers: Sequence[Layer]) -> tuple[list
     reads: list[tuple[str, ...]] = []
     for layer in layers:
         names = tuple(source.get(name, name) for name in reads_of.of(layer))
-        if layer.anchor(reads_of.graph).kind == "view" and names:
+        if layer.is_view(reads_of.graph) and names:
             source[layer.output] = names[0]
         reads.append(tuple(dict.fromkeys(names)))
     return reads, [source.get(layer.output, layer.output) for layer in layers]

@@ -78,7 +78,7 @@ class _Merging:
         for place, layer in enumerate(layers):
             anchor = layer.anchor(self.graph)
             splitting = self.best_split((layer,))
-            group = _Group(place, (layer,), (place,), splitting, anchor.kind == "view", anchor.kind in growing_kinds)
+            group = _Group(place, (layer,), (place,), splitting, anchor.is_view, anchor.kind in growing_kinds)
             self.groups[place] = group
             self.producers[place] = {owner[name] for name in layer.inputs(self.graph) if name in owner}
             self.consumers[place] = set()

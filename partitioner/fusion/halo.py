@@ -155,7 +155,7 @@ def _recompute(
     total, cycles = 0, 0.0
     for layer in before:
         elements = extra[layer.output]
-        if elements == 0 or layer.anchor(footprints.graph).kind == "view":
+        if elements == 0 or layer.is_view(footprints.graph):
             continue
         tensor = footprints.graph.by_name[layer.output]
         each = macs.get(layer.name, 0)

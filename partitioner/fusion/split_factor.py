@@ -211,4 +211,4 @@ def _grid_splits(
 
 def _ops(footprints: Footprints, layer: Layer) -> int:
     """Operators of a layer; a view is none."""
-    return 0 if layer.anchor(footprints.graph).kind == "view" else len(layer.ops)
+    return 0 if layer.is_view(footprints.graph) else len(layer.ops)

@@ -108,6 +108,11 @@ class Op:
     macs: int = 0
     source: str = ""
 
+    @property
+    def is_view(self) -> bool:
+        """True when the operator only gives the bytes of its first input another name: nothing is computed."""
+        return self.kind == "view"
+
     def attribute(self, name: str) -> Attribute:
         """The value of an attribute. Raises KeyError where the operator has none of that name."""
         for own, value in self.attributes:

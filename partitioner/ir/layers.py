@@ -61,6 +61,10 @@ class Layer:
     def anchor(self, graph: Graph) -> Op:
         return graph.op_by_name[self.ops[0]]
 
+    def is_view(self, graph: Graph) -> bool:
+        """True when the layer only gives the same bytes another name: it owns no kernel."""
+        return self.anchor(graph).is_view
+
     def epilogue(self, graph: Graph) -> tuple[Op, ...]:
         return tuple(graph.op_by_name[name] for name in self.ops[1:])
 
@@ -115,7 +119,7 @@ def _host(
     """Name of the layer that `op` joins ("" for none) and the reason."""
     if op.kind not in ELEMENTWISE_KINDS:
         return "", ""
-    produced = [name for name in op.inputs if name in owner and graph.producer[name].kind != "view"]
+    produced = [name for name in op.inputs if name in owner and not graph.producer[name].is_view]
     if not produced:
         return "", "reads only graph inputs, constants and views"
     order = {layer_op.name: position for position, layer_op in enumerate(graph.ops)}

@@ -15,14 +15,10 @@ from functools import cached_property
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box
+from partitioner.ir.steps import Step, format_step, parse_step
 from partitioner.ir.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, format_line, parse_lines
 
-__all__ = ["MOVES", "Binding", "Exchange", "Group", "Plan", "Split", "Step", "parse_plan"]
-
-MOVES = ("concat", "copy", "redistribute", "split")
-"""Kinds of steps that bring a tensor into the local memories of the cores of one reader: from several instances, from
-a shared memory, from other cores, or a part of one instance. What is done is the same; the name says why."""
+__all__ = ["Exchange", "Group", "Plan", "Spill", "Split", "parse_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +38,26 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """Inside an instance the cores compute disjoint `pieces` (counts for each axis) of a layer's output and then fetch
-    from each other what their next layers read; other layers compute all that their core needs, overlaps included.
-
-    With a `scope` the value is spilled: no core keeps it, all leave their pieces in that shared memory and read from
-    there."""
+    from each other what their next layers read; other layers compute all that their core needs, overlaps included."""
 
     tensor: str
     pieces: tuple[int, ...]
-    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """The cores compute disjoint `pieces` likewise, but none keeps its own: all leave them in a shared memory, `scope`,
+    and read from there."""
+
+    tensor: str
+    pieces: tuple[int, ...]
+    scope: str
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Layers that become one kernel an instance, in execution order; the last one's output is what `split` cuts.
+    Values among `exchanges` are computed in disjoint pieces, each once.
 
     `kernel` names what computes them where the target offers kernels of whole groups (the text of a
     `partitioner.ir.kernels.Kernel`); it is empty where cores compute them tile by tile, and for views."""
@@ -62,12 +65,17 @@ class Group:
     name: str
     layers: tuple[Layer, ...]
     split: Split = Split()
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[Exchange | Spill, ...] = ()
     kernel: str = ""
 
     @property
     def output(self) -> str:
         return self.layers[-1].output
+
+    @property
+    def spills(self) -> tuple[Spill, ...]:
+        """Those of `exchanges` that no core keeps."""
+        return tuple(exchange for exchange in self.exchanges if isinstance(exchange, Spill))
 
     def outputs(self, graph: Graph) -> tuple[str, ...]:
         """Values that leave the group: read by other groups, or outputs of the network. The group's own comes last."""
@@ -84,36 +92,6 @@ class Group:
         made = {layer.output for layer in self.layers}
         names = (name for layer in self.layers for name in layer.inputs(graph) if name not in made)
         return tuple(dict.fromkeys(name for name in names if not graph.by_name[name].constant))
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """Pieces of each output axis over cores; piece i (row-major) runs on `cores[i]`. Without `cores` the hardware
-    places the pieces, which are then the grid of a kernel that computes a whole group."""
-
-    pieces: tuple[int, ...]
-    cores: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """`run` executes an instance, `view` gives the same bytes another name; `box` is what that makes of the group's
-    output and `scope` the memory in which it is kept until its last reader has run. Further outputs of the group lie
-    in the scopes that `exports` names.
-
-    The other kinds (`MOVES`) bring `box` of `tensor` into the local memories of the cores of a run step that follows:
-    that of `group` and `instance`. Each core gets what it will read; inputs that no such step brings are read from
-    where they lie, tile by tile.
-    """
-
-    kind: str
-    group: str
-    instance: int
-    box: Box
-    scope: str
-    binding: Binding
-    tensor: str = ""
-    exports: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,15 +138,10 @@ def format_plan(plan: Plan) -> str:
                 "    " + format_line("layer", ("name", layer.name), ("ops", layer.ops), ("output", layer.output))
             )
         for exchange in group.exchanges:
-            scope = (("scope", exchange.scope),) if exchange.scope else ()
+            scope = (("scope", exchange.scope),) if isinstance(exchange, Spill) else ()
             what = (("tensor", exchange.tensor), ("pieces", exchange.pieces))
             lines.append("    " + format_line("exchange", *what, *scope))
-    for step in plan.steps:
-        fields = (("group", step.group), ("instance", step.instance), ("box", step.box), ("scope", step.scope))
-        binding = (("pieces", step.binding.pieces), ("cores", step.binding.cores))
-        rest: list[tuple[str, object]] = [("tensor", step.tensor)] if step.tensor else []
-        rest += [("exports", step.exports)] if step.exports else []
-        lines.append("  " + format_line(step.kind, *fields, *binding, *rest))
+    lines += ["  " + format_step(step) for step in plan.steps]
     for decision in plan.decisions:
         fields_of = (("subject", decision.subject), ("verdict", decision.verdict), ("reason", decision.reason))
         lines.append("  " + format_line("decision", *fields_of))
@@ -179,7 +152,7 @@ def parse_plan(text: str) -> Plan:
     """The converse of `str(plan)`. Raises TextError naming the line."""
     header: Fields = {}
     pinned: list[str] = []
-    groups: list[tuple[Fields, list[Layer], list[Exchange]]] = []
+    groups: list[tuple[Fields, list[Layer], list[Exchange | Spill]]] = []
     steps: list[Step] = []
     decisions: list[Decision] = []
     for number, tag, fields in parse_lines(text):
@@ -192,12 +165,11 @@ def parse_plan(text: str) -> Plan:
                 case "group":
                     groups.append((fields, [], []))
                 case "exchange":
-                    scope = str(fields.get("scope", ""))
-                    groups[-1][2].append(Exchange(str(fields["tensor"]), as_ints(fields["pieces"]), scope))
+                    groups[-1][2].append(_exchange(fields))
                 case "layer":
                     groups[-1][1].append(Layer(str(fields["name"]), as_names(fields["ops"]), str(fields["output"])))
                 case "run" | "view" | "concat" | "copy" | "redistribute" | "split":
-                    steps.append(_step(tag, fields))
+                    steps.append(parse_step(tag, fields))
                 case "decision":
                     decisions.append(Decision(str(fields["subject"]), str(fields["verdict"]), str(fields["reason"])))
                 case _:
@@ -222,7 +194,7 @@ def parse_plan(text: str) -> Plan:
         raise TextError(who="text", needs="a complete plan line first", has=repr(error)) from error
 
 
-def _group(fields: Fields, layers: tuple[Layer, ...], exchanges: tuple[Exchange, ...]) -> Group:
+def _group(fields: Fields, layers: tuple[Layer, ...], exchanges: tuple[Exchange | Spill, ...]) -> Group:
     split, kernel = Split(_cuts(fields["cuts"])), str(fields.get("kernel", ""))
     return Group(str(fields["name"]), layers, split, exchanges, kernel)
 
@@ -232,13 +204,6 @@ def _cuts(value: Json) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple((as_int(axis), as_ints(points)) for axis, points in pairs)
 
 
-def _step(kind: str, fields: Fields) -> Step:
-    box = tuple((as_int(low), as_int(high)) for low, high in (as_list(pair) for pair in as_list(fields["box"])))
-    binding = Binding(as_ints(fields["pieces"]), as_ints(fields["cores"]))
-    exports = tuple((str(name), str(scope)) for name, scope in (as_names(item) for item in _items(fields, "exports")))
-    group, instance, scope = str(fields["group"]), as_int(fields["instance"]), str(fields["scope"])
-    return Step(kind, group, instance, box, scope, binding, str(fields.get("tensor", "")), exports)
-
-
-def _items(fields: Fields, name: str) -> list[Json]:
-    return as_list(fields[name]) if name in fields else []
+def _exchange(fields: Fields) -> Exchange | Spill:
+    tensor, pieces = str(fields["tensor"]), as_ints(fields["pieces"])
+    return Spill(tensor, pieces, str(fields["scope"])) if "scope" in fields else Exchange(tensor, pieces)

@@ -41,7 +41,7 @@ def own_names(graph: Graph, layers: Sequence[Layer]) -> dict[str, str]:
     names: dict[str, str] = {}
     for layer in layers:
         anchor = layer.anchor(graph)
-        if anchor.kind == "view":
+        if anchor.is_view:
             source = anchor.inputs[0]
             names[layer.output] = names.get(source, source)
     return names
@@ -55,12 +55,12 @@ def waiting_values(graph: Graph, layers: Sequence[Layer]) -> tuple[Waiting, ...]
         names.setdefault(name, [name]).append(renamed)
     readers: dict[str, list[int]] = {}
     for index, layer in enumerate(layers):
-        if layer.anchor(graph).kind != "view":
+        if not layer.is_view(graph):
             for name in dict.fromkeys(own.get(read, read) for read in activations(graph, layer)):
                 readers.setdefault(name, []).append(index)
     values = []
     for index, layer in enumerate(layers):
-        if layer.anchor(graph).kind == "view":
+        if layer.is_view(graph):
             continue
         name = layer.output
         all_names = tuple(names.get(name, (name,)))

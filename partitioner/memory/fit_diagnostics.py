@@ -51,7 +51,7 @@ def holders_at(walk: Walk, items: Iterable[Item], slot: int) -> tuple[Holder, ..
 def _names(walk: Walk) -> dict[int, str]:
     """What happens in each slot, in words; an exchange or store is that of the layer before it."""
     names: dict[int, str] = {}
-    groups = walk.plan.group_by_name
+    groups = walk.groups
     for step in walk.steps:
         if isinstance(step, Moved):
             names[step.slot] = f"{step.step.kind} of {step.step.tensor}"

@@ -14,7 +14,7 @@ from hw_models.errors import PlanError
 from hw_models.infeasible import Role, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import MOVES, Group, Plan, Step
+from partitioner.ir.plan import Exchange, Group
 from partitioner.ir.regions import (
     Box,
     box_size,
@@ -27,6 +27,7 @@ from partitioner.ir.regions import (
     joined,
     view_box,
 )
+from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.memory.memory_plan_types import SHARED
 from partitioner.tiling.buffer_aliasing import run_offset
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
@@ -52,7 +53,7 @@ class Slot:
 
     layer: Layer
     slot: int
-    step: Step
+    step: RunStep
     boxes: tuple[Box, ...]
     local: dict[str, Held]
     sources: dict[str, tuple[Held, ...]]
@@ -65,7 +66,7 @@ class Slot:
 class Moved:
     """A move before places are known."""
 
-    step: Step
+    step: MoveStep
     slot: int
     to: Held
     sources: tuple[Held, ...]
@@ -74,10 +75,13 @@ class Moved:
 
 @dataclass(slots=True)
 class Walk:
-    """What is held while the steps are walked in order."""
+    """What is held while the steps are walked in order. `runs` are all run steps, by group and instance, `pinnable` the
+    constants that are to stay in the staging memory."""
 
     ctx: PlanContext
-    plan: Plan
+    groups: Mapping[str, Group]
+    runs: Mapping[tuple[str, int], RunStep]
+    pinnable: frozenset[str] = frozenset()
     slot: int = 0
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
     memory: dict[str, str] = field(default_factory=dict)
@@ -88,20 +92,17 @@ class Walk:
     pinned: dict[str, list[int]] = field(default_factory=dict)
     steps: list[list[Slot] | Moved] = field(default_factory=list)
     boxes: dict[tuple[str, int], tuple[CoreBoxes, ...]] = field(default_factory=dict)
-    runs: dict[tuple[str, int], Step] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.runs = {(step.group, step.instance): step for step in self.plan.steps if step.kind not in MOVES}
 
     def add(self, step: Step) -> None:
-        group = self.plan.group_by_name[step.group]
-        if step.kind == "view":
-            self._view(step, group)
-            self.steps.append([])
-        elif step.kind in MOVES:
-            self.steps.append(self._move(step, group))
-        else:
-            self.steps.append(self._run(step, group))
+        group = self.groups[step.group]
+        match step:
+            case RunStep():
+                self.steps.append(self._run(step, group))
+            case ViewStep():
+                self._view(group.layers[0])
+                self.steps.append([])
+            case MoveStep():
+                self.steps.append(self._move(step, group))
 
     # What is held.
 
@@ -168,28 +169,26 @@ class Walk:
 
     # Steps.
 
-    def core_boxes(self, step: Step, group: Group) -> tuple[CoreBoxes, ...]:
+    def core_boxes(self, step: RunStep | MoveStep, group: Group) -> tuple[CoreBoxes, ...]:
         key = (step.group, step.instance)
         if key not in self.boxes:
             self.boxes[key] = core_boxes(self.ctx, group, self.runs[key])
         return self.boxes[key]
 
-    def _view(self, step: Step, group: Group) -> None:
+    def _view(self, layer: Layer) -> None:
         """Other names for what is held of the source."""
-        layer = group.layers[0]
         op = layer.anchor(self.ctx.graph)
         for held in self.values.get(op.inputs[0], ()):
             if held.memory == self.ctx.main:
                 self.keep_in_main(layer.output)
                 continue
             boxes = {
-                core: (start, self._renamed(step, op.inputs[0], layer, box))
-                for core, (start, box) in held.boxes.items()
+                core: (start, self._renamed(op.inputs[0], layer, box)) for core, (start, box) in held.boxes.items()
             }
-            owned = {core: self._renamed(step, op.inputs[0], layer, box) for core, box in held.owned.items()}
+            owned = {core: self._renamed(op.inputs[0], layer, box) for core, box in held.owned.items()}
             self.values.setdefault(layer.output, []).append(Held(layer.output, held.memory, held.item, boxes, owned))
 
-    def _renamed(self, step: Step, source: str, layer: Layer, box: Box) -> Box:
+    def _renamed(self, source: str, layer: Layer, box: Box) -> Box:
         """The box of a view that holds exactly the elements of a box of its source."""
         op = layer.anchor(self.ctx.graph)
         shape, whole = self.ctx.graph.by_name[layer.output].shape, self.ctx.graph.by_name[source].shape
@@ -198,10 +197,10 @@ class Walk:
             box_size(renamed) != box_size(box)
             or input_boxes(self.ctx.graph, op, {layer.output: renamed})[source] != box
         ):
-            raise PlanError(f"view {step.group}", needs="whole parts of its source under another name", has=str(box))
+            raise PlanError(f"view {layer.name}", needs="whole parts of its source under another name", has=str(box))
         return renamed
 
-    def _move(self, step: Step, group: Group) -> Moved:
+    def _move(self, step: MoveStep, group: Group) -> Moved:
         name, reader = step.tensor, (step.group, step.instance)
         run = self.runs[reader]
         cores = self.core_boxes(step, group)
@@ -236,10 +235,10 @@ class Walk:
         self.moved[(*reader, name)] = to
         return Moved(step, slot, to, sources, buffer)
 
-    def _run(self, step: Step, group: Group) -> list[Slot]:
+    def _run(self, step: RunStep, group: Group) -> list[Slot]:
         cores = self.core_boxes(step, group)
-        exchanged = frozenset(exchange.tensor for exchange in group.exchanges if not exchange.scope)
-        spilled = {exchange.tensor: exchange.scope for exchange in group.exchanges if exchange.scope}
+        exchanged = frozenset(exchange.tensor for exchange in group.exchanges if isinstance(exchange, Exchange))
+        spilled = {spill.tensor: spill.scope for spill in group.spills}
         scopes = {**dict(step.exports), group.output: step.scope}
         outputs = group.outputs(self.ctx.graph)
         slots, after = self._slots(group, exchanged, outputs, scopes, cores)
@@ -251,7 +250,7 @@ class Walk:
             empty = empty_box(len(self.ctx.graph.by_name[name].shape))
             boxes = tuple(part.computed.get(name, empty) for part in cores)
             read_by_none = not any(map(box_size, boxes))  # readers leave this part of it out, as a slice may
-            if layer.anchor(self.ctx.graph).kind == "view":
+            if layer.is_view(self.ctx.graph):
                 if not read_by_none:
                     self._inner_view(layer, step.binding.cores, cores, local, sources)
                 continue
@@ -280,7 +279,7 @@ class Walk:
         return result
 
     def _inputs(
-        self, step: Step, group: Group, cores: tuple[CoreBoxes, ...], last: Mapping[str, int]
+        self, step: RunStep, group: Group, cores: tuple[CoreBoxes, ...], last: Mapping[str, int]
     ) -> tuple[dict[str, Held], dict[str, tuple[Held, ...]]]:
         """Where the group finds what it reads from outside: in local memories, in shared ones. Held until last read."""
         local: dict[str, Held] = {}
@@ -365,7 +364,7 @@ class Walk:
         for layer in group.layers:
             name = layer.output
             slots[name] = self.slot
-            if layer.anchor(self.ctx.graph).kind == "view":
+            if layer.is_view(self.ctx.graph):
                 continue
             self.slot += 1
             if name in exchanged:
@@ -380,7 +379,7 @@ class Walk:
         """The last slot in which each value is read inside the group; what a view renames is read when the view is."""
         last: dict[str, int] = {}
         for layer in reversed(group.layers):
-            view = layer.anchor(self.ctx.graph).kind == "view"
+            view = layer.is_view(self.ctx.graph)
             slot = last.get(layer.output, slots[layer.output]) if view else slots[layer.output]
             for name in layer.inputs(self.ctx.graph):
                 last[name] = max(last.get(name, 0), slot)
@@ -397,7 +396,6 @@ class Walk:
         """A view inside a group: the same bytes of the local memories, or of the shared places, under its name."""
         source, name = layer.anchor(self.ctx.graph).inputs[0], layer.output
         if source not in local:
-            step = Step("view", layer.name, 0, (), "", self.plan.steps[0].binding)
             renamed = []
             for held in sources[source]:
                 if held.memory == self.ctx.main:
@@ -405,7 +403,7 @@ class Walk:
                     renamed.append(Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: box}))
                 else:
                     start, box = held.boxes[SHARED]
-                    box = self._renamed(step, source, layer, box)
+                    box = self._renamed(source, layer, box)
                     renamed.append(Held(name, held.memory, held.item, {SHARED: (start, box)}, {SHARED: box}))
             sources[name] = tuple(renamed)
             return
@@ -428,7 +426,7 @@ class Walk:
 
     def _note_pinned(self, layer: Layer, slot: int) -> None:
         for name in layer.inputs(self.ctx.graph):
-            if name in self.plan.pinned:
+            if name in self.pinnable:
                 self.pinned.setdefault(name, [slot, slot])[1] = slot
 
 

@@ -33,7 +33,7 @@ def roots(graph: Graph) -> Mapping[str, str]:
     """For each tensor the one whose bytes it names: itself, or the source of its view."""
     found = {tensor.name: tensor.name for tensor in graph.tensors}
     for op in graph.ops:
-        if op.kind == "view":
+        if op.is_view:
             found[op.outputs[0]] = found[op.inputs[0]]
     return found
 

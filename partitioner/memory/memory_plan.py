@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from hw_models.errors import required
 from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
-from partitioner.ir.plan import Plan
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
+from partitioner.ir.steps import RunStep, Step
 from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
@@ -45,6 +46,7 @@ __all__ = [
     "MoveLayout",
     "Place",
     "Store",
+    "fit_group",
     "fit_layout",
     "lay_out",
     "walked",
@@ -79,19 +81,44 @@ def fit_layout(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> 
     Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a
     value read that no step left where it is wanted.
     """
+    return _fitted(plan.groups, plan.steps, plan.pinned, ctx, options)
+
+
+def fit_group(
+    group: Group, steps: tuple[Step, ...], ctx: PlanContext, options: LayoutOptions = PLAIN
+) -> Layout | Infeasible:
+    """The same for some steps of one group, without what is around it: options name what that leaves in the main
+    memory. Raises PlanError likewise."""
+    return _fitted((group,), steps, (), ctx, options)
+
+
+def _fitted(
+    groups: tuple[Group, ...],
+    steps: tuple[Step, ...],
+    pinned: tuple[str, ...],
+    ctx: PlanContext,
+    options: LayoutOptions,
+) -> Layout | Infeasible:
     known = ctx.memo(_Known)
-    key = (plan.groups, plan.steps, plan.pinned, options)
+    key = (groups, steps, pinned, options)
     if key not in known:
-        known[key] = _placed(walked(plan, ctx, options.in_main), options)
+        known[key] = _placed(walked(groups, steps, ctx, options.in_main, pinned), options)
     return known[key]
 
 
-def walked(plan: Plan, ctx: PlanContext, in_main: tuple[str, ...] = ()) -> Walk:
-    """What all steps of a plan hold where and for how long; `in_main` as in LayoutOptions. Raises PlanError."""
-    walk = Walk(ctx, plan)
+def walked(
+    groups: tuple[Group, ...],
+    steps: tuple[Step, ...],
+    ctx: PlanContext,
+    in_main: tuple[str, ...] = (),
+    pinned: tuple[str, ...] = (),
+) -> Walk:
+    """What steps of some groups hold where and for how long; `in_main` as in LayoutOptions. Raises PlanError."""
+    runs = {(step.group, step.instance): step for step in steps if isinstance(step, RunStep)}
+    walk = Walk(ctx, {group.name: group for group in groups}, runs, frozenset(pinned))
     for name in (*ctx.graph.inputs, *in_main):
         walk.keep_in_main(name)
-    for step in plan.steps:
+    for step in steps:
         walk.add(step)
     return walk
 
@@ -236,7 +263,7 @@ def _layer(
 
     def staged(name: str) -> bool:
         if graph.by_name[name].constant:
-            return name not in walk.plan.pinned
+            return name not in walk.pinnable
         return any(place.memory == walk.ctx.main for place in sources.get(name, ()))
 
     to_main = destination is not None and destination.memory == walk.ctx.main
@@ -285,7 +312,7 @@ def _layer(
 def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infeasible:
     """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
     ctx, layer = walk.ctx, entry.layer
-    shared = len(walk.plan.group_by_name[entry.step.group].layers) == 1 and not entry.local
+    shared = len(walk.groups[entry.step.group].layers) == 1 and not entry.local
     box = entry.step.box if shared else max(entry.boxes, key=box_size)
     wide = cut_granularity(ctx, layer, box)
     if shared:

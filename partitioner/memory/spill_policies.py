@@ -20,7 +20,7 @@ from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Holder, Infeasible, Lever, SlotSubject
 from partitioner.memory.offset_assignment import Item, pack, peak_bytes
 
-__all__ = ["POLICIES", "Allocation", "Memory", "Policy", "Spill", "Value", "allocate"]
+__all__ = ["POLICIES", "Allocation", "Memory", "Policy", "SpilledValue", "Value", "allocate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ Policy = Callable[[Sequence[Value], int, int], Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Spill:
+class SpilledValue:
     """A value that left a memory because `missing_bytes` were missing in a slot."""
 
     value: Value
@@ -75,7 +75,7 @@ class Allocation:
     """(memory, offset) by value, and what was spilled from where, in order."""
 
     places: Mapping[str, tuple[str, int]]
-    spills: tuple[Spill, ...]
+    spills: tuple[SpilledValue, ...]
 
     def moved_bytes(self, memory: str) -> int:
         """Bytes that are written and read because values were spilled from a memory."""
@@ -113,10 +113,10 @@ def allocate(values: Sequence[Value], memories: Sequence[Memory], policy: Policy
     """Places for all values, as near as they fit. Raises DoesNotFit, with who holds what, where the last memory is too
     small, or where values that may not be spilled exceed a memory."""
     places: dict[str, tuple[str, int]] = {}
-    spills: list[Spill] = []
+    spills: list[SpilledValue] = []
     left = list(values)
     for number, memory in enumerate(memories):
-        spilled: list[Spill] = []
+        spilled: list[SpilledValue] = []
         while True:
             offsets, where = _fit(left, memory)
             if where is None:
@@ -126,7 +126,7 @@ def allocate(values: Sequence[Value], memories: Sequence[Memory], policy: Policy
             victims = [value for value in held if not value.fixed and value.size_bytes]
             if not victims or number == len(memories) - 1:
                 raise DoesNotFit(_infeasible(held, memory, slot, missing))
-            spilled.append(Spill(policy(victims, slot, missing), memory.name, slot, missing))
+            spilled.append(SpilledValue(policy(victims, slot, missing), memory.name, slot, missing))
             left.remove(spilled[-1].value)
         places |= {name: (memory.name, offset) for name, offset in offsets.items()}
         spills += spilled

@@ -15,14 +15,11 @@ from hw_models.errors import place_text, size_text, subject_text
 from hw_models.infeasible import Infeasible, Role
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import Exchange, Group
+from partitioner.ir.plan import Group, Spill
 from partitioner.memory.liveness import Walk
 from partitioner.memory.spill_policies import POLICIES, Value
 
-__all__ = ["NO_SPILLS", "held_values", "spill_one"]
-
-NO_SPILLS = "none"
-"""The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
+__all__ = ["held_values", "spill_one"]
 
 MOST_SPILLS = 8
 """A group of which more values would have to go is cut finer instead."""
@@ -46,7 +43,7 @@ def spill_one(
     cannot help. Values without an exchange of their own are computed in `pieces`, as the group's output is."""
     memory = lack.memory
     beyond = {walk.ctx.local.memory: walk.ctx.staging, walk.ctx.staging: walk.ctx.main}.get(memory, memory)
-    if beyond == memory or sum(exchange.scope != "" for exchange in group.exchanges) >= MOST_SPILLS:
+    if beyond == memory or len(group.spills) >= MOST_SPILLS:
         return None
     values = _victims(walk, group, memory, {holder.name for holder in lack.holders if holder.role is Role.VALUE})
     if not values:
@@ -75,9 +72,10 @@ def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[s
 
 def _spilled(graph: Graph, group: Group, name: str, pieces: tuple[int, ...], scope: str) -> Group:
     known = {exchange.tensor: exchange for exchange in group.exchanges}
-    if name not in known:
+    if name in known:
+        pieces = known[name].pieces
+    else:
         rank = len(graph.by_name[name].shape)
-        same = pieces if len(pieces) == rank else (pieces[0], *(1,) * (rank - 1))
-        known[name] = Exchange(name, same)
-    known[name] = replace(known[name], scope=scope)
+        pieces = pieces if len(pieces) == rank else (pieces[0], *(1,) * (rank - 1))
+    known[name] = Spill(name, pieces, scope)
     return replace(group, exchanges=tuple(known.values()))

@@ -19,10 +19,11 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Step
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import Binding, RunStep, ViewStep
 from partitioner.ir.value_lifetimes import activations
-from partitioner.memory.memory_plan import LayoutOptions, fit_layout
+from partitioner.memory.memory_plan import LayoutOptions, fit_group
 from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
@@ -137,7 +138,7 @@ def _order(graph: Graph, layers: Sequence[Layer], sets: Sequence[tuple[int, ...]
     return order
 
 
-Part = tuple[tuple[int, ...], Group, Step]
+Part = tuple[tuple[int, ...], Group, RunStep | ViewStep]
 """Layers by index, their group, and the step that runs it."""
 
 
@@ -157,7 +158,7 @@ class _Stitcher:
         leaving = set(group.outputs(self.ctx.graph))
         for position, member in enumerate(members):
             layer = self.ctx.layers[member]
-            if layer.anchor(self.ctx.graph).kind == "view" and layer.output in leaving:
+            if layer.is_view(self.ctx.graph) and layer.output in leaving:
                 halves = (members[:position], (member,), members[position + 1 :])
                 return [part for half in halves for part in self._connected(half)]
         found = unless_forbidden(lambda: self._bound(group))
@@ -187,25 +188,24 @@ class _Stitcher:
     def _alone(self, index: int) -> Part:
         layer = self.ctx.layers[index]
         group = Group(layer.name, (layer,))
-        if layer.anchor(self.ctx.graph).kind == "view":
+        if layer.is_view(self.ctx.graph):
             return (index,), group, view_step(self.ctx.graph, layer, self.ctx.main)
         step, reason = bound_step(self.ctx, layer, self.ctx.main, self.known)
         self.decisions.append(reason)
         return (index,), group, step
 
-    def _bound(self, group: Group) -> tuple[Step, Decision] | Infeasible:
+    def _bound(self, group: Group) -> tuple[RunStep, Decision] | Infeasible:
         """The group on the cores that make all its layers soonest. Raises PlanError for one that may not be cut so."""
         graph, main = self.ctx.graph, self.ctx.main
         outputs = group.outputs(graph)
         exports = tuple((name, main) for name in outputs if name != group.output)
         box = full_box(graph.by_name[group.output].shape)
-        blank = Step("run", group.name, 0, box, main, Binding((1,) * len(box), (0,)), exports=exports)
+        blank = RunStep(group.name, 0, box, main, Binding((1,) * len(box), (0,)), exports=exports)
         step = min(
             (replace(blank, binding=binding) for binding in self._bindings(group)), key=lambda s: self._cycles(group, s)
         )
-        alone = Plan(graph.name, "alone", graph.hash, self.ctx.chip.hash, 1, (group,), (step,), ())
         options = LayoutOptions(in_main=tuple(name for name in group.inputs(graph) if name not in graph.inputs))
-        layout = fit_layout(alone, self.ctx, options)
+        layout = fit_group(group, (step,), self.ctx, options)
         if isinstance(layout, Infeasible):
             return layout
         inside = sum(graph.by_name[layer.output].size_bytes for layer in group.layers if layer.output not in outputs)
@@ -222,16 +222,16 @@ class _Stitcher:
         found: dict[Binding, None] = {}
         for layer in group.layers:
             shape = self.ctx.graph.by_name[layer.output].shape
-            if len(shape) == rank and layer.anchor(self.ctx.graph).kind != "view":
+            if len(shape) == rank and not layer.is_view(self.ctx.graph):
                 found[bind(self.ctx, layer, full_box(shape))[0]] = None
         return list(found)
 
-    def _cycles(self, group: Group, step: Step) -> tuple[float, int]:
+    def _cycles(self, group: Group, step: RunStep) -> tuple[float, int]:
         """Engine cycles of all layers, each as slow as its slowest core, then the number of cores."""
         graph, cores = self.ctx.graph, core_boxes(self.ctx, group, step)
         total = 0.0
         for layer in group.layers:
-            if layer.anchor(graph).kind == "view":
+            if layer.is_view(graph):
                 continue
             boxes = {part.computed[layer.output] for part in cores if layer.output in part.computed}
             works = (self.ctx.work(layer, box) for box in boxes)

@@ -14,7 +14,6 @@ from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.memory.no_plan import planned
-from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.o3 import fit_instances, plan_instances
 
 __all__ = ["BEST_POLICY", "plan_with_worthwhile_spills"]
@@ -26,9 +25,9 @@ BEST_POLICY = "cost"
 def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
     """Raises DoesNotFit where neither plan finds room."""
     spilling = plan_instances(ctx, BEST_POLICY)
-    if not any(exchange.scope for group in spilling.groups for exchange in group.exchanges):
+    if not any(group.spills for group in spilling.groups):
         return spilling
-    found = fit_instances(ctx, NO_SPILLS)
+    found = fit_instances(ctx)
     if isinstance(found, Infeasible):
         return _decided(spilling, "values are spilled", f"no plan without: {reason_text(found)}")
     cutting = planned(found)

@@ -18,7 +18,6 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.cost.transfer_cost import Transfers
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import Binding
 from partitioner.ir.regions import (
     Box,
     box_size,
@@ -28,6 +27,7 @@ from partitioner.ir.regions import (
     join,
     view_box,
 )
+from partitioner.ir.steps import Binding
 from partitioner.ir.structural_key import likeness
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign
@@ -115,9 +115,7 @@ class Binder:
         return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
 
     def _backward(self) -> list[int]:
-        return [
-            i for i in reversed(range(len(self.ctx.layers))) if self.ctx.layers[i].anchor(self.ctx.graph).kind != "view"
-        ]
+        return [i for i in reversed(range(len(self.ctx.layers))) if not self.ctx.layers[i].is_view(self.ctx.graph)]
 
     def _sweep(self, bound: dict[int, Bound], changed: set[int]) -> None:
         """Layers next to changed ones may take the cuts of their neighbours."""

@@ -20,8 +20,9 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Step
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import Binding, RunStep, Step
 from partitioner.planners.o0 import batch_of, view_step
 
 __all__ = ["kernels_by_layer", "kernels_fused"]
@@ -70,7 +71,7 @@ class _Offers:
     known: dict[Layers, Kernel | None] = field(default_factory=dict)
 
     def is_view(self, layers: Layers) -> bool:
-        return any(layer.anchor(self.ctx.graph).kind == "view" for layer in layers)
+        return any(layer.is_view(self.ctx.graph) for layer in layers)
 
     def best(self, layers: Layers) -> Kernel | None:
         """The first of those that take the least by their floors; None where there is none."""
@@ -131,7 +132,8 @@ def _microseconds(seconds: float) -> str:
 def _plan(
     ctx: KernelContext, level: str, groups: Sequence[Layers], decisions: Sequence[Decision], offers: _Offers
 ) -> Plan:
-    graph, main, made, steps, reasons = ctx.graph, ctx.main, [], [], list(decisions)
+    graph, main, made, reasons = ctx.graph, ctx.main, [], list(decisions)
+    steps: list[Step] = []
     for layers in groups:
         if offers.is_view(layers):
             made.append(Group(layers[0].name, layers))
@@ -147,10 +149,10 @@ def _plan(
     )
 
 
-def _run(graph: Graph, group: Group, kernel: Kernel, main: str) -> Step:
+def _run(graph: Graph, group: Group, kernel: Kernel, main: str) -> RunStep:
     shape = graph.by_name[group.output].shape
     exports = tuple((name, main) for name in group.outputs(graph) if name != group.output)
-    return Step("run", group.name, 0, full_box(shape), main, Binding(kernel.grid(shape), ()), exports=exports)
+    return RunStep(group.name, 0, full_box(shape), main, Binding(kernel.grid(shape), ()), exports=exports)
 
 
 def _chosen(group: Group, kernel: Kernel) -> Decision:

@@ -11,8 +11,9 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Step
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import Binding, RunStep, Step, ViewStep
 from partitioner.ir.structural_key import likeness
 from partitioner.tiling.core_partition import bind
 
@@ -25,7 +26,7 @@ def in_main(ctx: PlanContext) -> Plan:
     steps: list[Step] = []
     known: dict[tuple[object, ...], tuple[Binding, float]] = {}
     for layer in ctx.layers:
-        if layer.anchor(ctx.graph).kind == "view":
+        if layer.is_view(ctx.graph):
             steps.append(view_step(ctx.graph, layer, ctx.main))
             continue
         step, reason = bound_step(ctx, layer, ctx.main, known)
@@ -43,7 +44,7 @@ def layer_plan(ctx: PlanContext, level: str, steps: Sequence[Step], decisions: S
 
 def views_alone(ctx: PlanContext, level: str) -> Plan | None:
     """The plan of a graph that computes nothing; None for others."""
-    if any(layer.anchor(ctx.graph).kind != "view" for layer in ctx.layers):
+    if not all(layer.is_view(ctx.graph) for layer in ctx.layers):
         return None
     steps = [view_step(ctx.graph, layer, ctx.main) for layer in ctx.layers]
     return layer_plan(ctx, level, steps, ctx.layer_decisions)
@@ -54,15 +55,14 @@ def batch_of(graph: Graph) -> int:
     return graph.by_name[graph.inputs[0]].shape[0] if graph.inputs and graph.by_name[graph.inputs[0]].shape else 1
 
 
-def view_step(graph: Graph, layer: Layer, scope: str) -> Step:
+def view_step(graph: Graph, layer: Layer, scope: str) -> ViewStep:
     """Another name for the same bytes; no core has to do anything."""
-    box = full_box(graph.by_name[layer.output].shape)
-    return Step("view", layer.name, 0, box, scope, Binding((1,) * len(box), (0,)))
+    return ViewStep(layer.name, full_box(graph.by_name[layer.output].shape), scope)
 
 
 def bound_step(
     ctx: PlanContext, layer: Layer, scope: str, known: dict[tuple[object, ...], tuple[Binding, float]]
-) -> tuple[Step, Decision]:
+) -> tuple[RunStep, Decision]:
     """A layer as its own kernel on the cores that are done soonest; `known` remembers how layers like it were bound."""
     box = full_box(ctx.graph.by_name[layer.output].shape)
     alike = likeness(ctx.graph, layer)
@@ -71,4 +71,4 @@ def bound_step(
     binding, cycles = known[alike]
     decision = Decision(layer.name, f"bound to {len(binding.cores)} cores as {list(binding.pieces)}",
                         f"the slowest core needs about {cycles:.0f} cycles, fewest of all cuts")  # fmt: skip
-    return Step("run", layer.name, 0, box, scope, binding), decision
+    return RunStep(layer.name, 0, box, scope, binding), decision

@@ -18,14 +18,15 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box
+from partitioner.ir.steps import RunStep, Step
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.planners.o0 import in_main
 from partitioner.tiling.staging_traffic import StagedBytes
 
-__all__ = ["Staging", "in_staging", "run_slots", "with_scopes"]
+__all__ = ["Staging", "in_staging", "run_slots", "runs_of", "with_scopes"]
 
 PASSES = 3
 """Values that were refused are asked again when others stay: what they cost may have changed."""
@@ -37,15 +38,20 @@ def in_staging(ctx: PlanContext) -> Plan:
     if ctx.staging == ctx.main:
         return replace(base, level="O1")
     graph, layers = ctx.graph, ctx.layers
-    chosen = Staging(ctx, base.steps, StagedBytes(ctx), run_slots(graph, layers))
+    chosen = Staging(ctx, runs_of(base.steps), StagedBytes(ctx), run_slots(graph, layers))
     chosen.choose(value for value in waiting_values(graph, layers) if not value.leaves)
     decisions = (*base.decisions, *chosen.decisions())
     return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, ctx.staging)), level="O1", decisions=decisions)
 
 
+def runs_of(steps: Sequence[Step]) -> dict[int, RunStep]:
+    """Of one step a layer those that compute, by the layer's index."""
+    return {index: step for index, step in enumerate(steps) if isinstance(step, RunStep)}
+
+
 def run_slots(graph: Graph, layers: Sequence[Layer]) -> tuple[int | None, ...]:
     """The layer that runs in each slot of time; views take none."""
-    return tuple(index for index, layer in enumerate(layers) if layer.anchor(graph).kind != "view")
+    return tuple(index for index, layer in enumerate(layers) if not layer.is_view(graph))
 
 
 def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
@@ -68,14 +74,15 @@ class _Refusal:
 
 @dataclass
 class Staging:
-    """The choice while it is made: `kept` values by name, bytes `used` in each slot of time.
+    """The choice while it is made: `kept` values by name, bytes `used` in each slot of time; `runs` are the steps of
+    layers that compute, by the layer's index.
 
     `slots` names the layer that runs in each slot, None for a move between cores; `buffers` are bytes that such a slot
     takes. Values in `local` lie in the cores' memories, and layers that touch them keep to the boxes in `own`.
     """
 
     ctx: PlanContext
-    steps: Sequence[Step]
+    runs: Mapping[int, RunStep]
     traffic: StagedBytes
     slots: Sequence[int | None]
     buffers: Mapping[int, int] = field(default_factory=dict)
@@ -189,7 +196,7 @@ class Staging:
         from_main = frozenset(name for name in names if self.names.get(name, name) not in here)
         room = self.capacity - self.used[slot] if room is None else room
         to_main = layer.output not in here
-        return self.traffic.of(layer, self.steps[index], from_main, to_main, room, self.own.get(index, ()))
+        return self.traffic.of(layer, self.runs[index], from_main, to_main, room, self.own.get(index, ()))
 
     # Places.
 

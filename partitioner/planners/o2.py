@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from hw_models.errors import reason_text
 from hw_models.infeasible import Infeasible, LayerSubject, Role, Subject, ValueSubject
 from partitioner.context.plan_context import PlanContext
-from partitioner.ir.plan import Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.value_lifetimes import activations, own_names
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.planners.core_binding import Binder, Bound
 from partitioner.planners.local_scopes import LocalScopes, Move
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
-from partitioner.planners.o1 import Staging
+from partitioner.planners.o1 import Staging, runs_of
 from partitioner.tiling.staging_traffic import StagedBytes
 
 __all__ = ["in_cores"]
@@ -89,7 +90,7 @@ class _Level:
         }
         staged = Staging(
             self.ctx,
-            self._runs(chosen, {}),
+            runs_of(self._one_each(chosen, {})),
             StagedBytes(self.ctx),
             [index if isinstance(index, int) else None for index in slots],
             {slot: move.buffer_bytes for slot, move in enumerate(slots) if isinstance(move, Move)},
@@ -100,17 +101,17 @@ class _Level:
         staged.choose(v for v in values if not v.leaves and v.name not in chosen.kept and v.name not in banned)
         return staged
 
-    def _runs(self, chosen: LocalScopes, scopes: Mapping[str, str]) -> list[Step]:
+    def _one_each(self, chosen: LocalScopes, scopes: Mapping[str, str]) -> list[RunStep | ViewStep]:
         """One step a layer, by index; values are in the main memory where `scopes` does not say otherwise."""
         names = own_names(self.ctx.graph, self.ctx.layers)
-        steps = []
+        steps: list[RunStep | ViewStep] = []
         for index, layer in enumerate(self.ctx.layers):
             scope = scopes.get(names.get(layer.output, layer.output), self.ctx.main)
             if index not in chosen.bound:
                 steps.append(view_step(self.ctx.graph, layer, scope))
                 continue
             box = full_box(self.ctx.graph.by_name[layer.output].shape)
-            steps.append(Step("run", layer.name, 0, box, scope, chosen.bound[index].binding))
+            steps.append(RunStep(layer.name, 0, box, scope, chosen.bound[index].binding))
         return steps
 
     def _assembled(self, chosen: LocalScopes, staged: Staging | None) -> Plan:
@@ -123,11 +124,13 @@ class _Level:
         for move in chosen.moves():
             moves.setdefault(move.reader, []).append(move)
         steps: list[Step] = []
-        for index, run in enumerate(self._runs(chosen, scopes)):
-            for move in moves.get(index, ()):
-                box = full_box(self.ctx.graph.by_name[move.name].shape)
-                steps.append(Step("redistribute", run.group, 0, box, self.ctx.local.memory, run.binding, move.name))
-            steps.append(run)
+        local = self.ctx.local.memory
+        for index, step in enumerate(self._one_each(chosen, scopes)):
+            if isinstance(step, RunStep):
+                for move in moves.get(index, ()):
+                    box = full_box(self.ctx.graph.by_name[move.name].shape)
+                    steps.append(MoveStep("redistribute", step.group, 0, box, local, step.binding, move.name))
+            steps.append(step)
         return layer_plan(self.ctx, "O2", steps, decisions)
 
     def _blamed(self, subject: Subject, chosen: LocalScopes, staged: Staging | None) -> tuple[str, ...]:

@@ -19,14 +19,15 @@ from partitioner.fusion.split_factor import SplitOptions, Splitter
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size
+from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import Layout, fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
-from partitioner.memory.spilling import NO_SPILLS
 from partitioner.ordering.cost import Capacity, InstanceGraph, Node, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
+from partitioner.planners.o3_core_mapping import Spreader
 from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
@@ -43,18 +44,19 @@ MOST_INSTANCES = 4096
 """Of a plan: each has instructions of its own, and takes tens of milliseconds and half a MiB to plan."""
 
 
-def plan_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan:
-    """The plan of level O3. Raises DoesNotFit when even single layers find no room however they are cut, and PlanError
-    for a layer that may not be cut so, or for more than `MOST_INSTANCES`."""
-    return planned(fit_instances(ctx, spill))
+def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
+    """The plan of level O3, with a `policy` of spilling (of `spill_policies.POLICIES`) or none. Raises DoesNotFit when
+    even single layers find no room however they are cut, and PlanError for a layer that may not be cut so, or for more
+    than `MOST_INSTANCES`."""
+    return planned(fit_instances(ctx, policy))
 
 
-def fit_instances(ctx: PlanContext, spill: str = NO_SPILLS) -> Plan | NoPlan:
+def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
     """The plan of level O3, or what even single layers lack however they are cut. Raises PlanError for more than
     `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
-    search = SplitSearch.of(ctx, spill)
+    search = SplitSearch(ctx, Spreader(ctx), policy)
     grouped = _groups(search, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
     if isinstance(grouped, NoPlan):
         return grouped
@@ -90,7 +92,7 @@ def _groups(
     reasons = list(decisions)
     made: list[Prepared | Layer] = []
     for group in groups:
-        if all(layer.anchor(graph).kind == "view" for layer in group):
+        if all(layer.is_view(graph) for layer in group):
             made += group
             continue
         best = splitter.best(group)
@@ -116,7 +118,7 @@ def _groups(
 
 
 def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
-    if layers[-1].anchor(graph).kind == "view":
+    if layers[-1].is_view(graph):
         return f"{layers[-1].name} is a view: a group ends with what it computes"
     return None
 
@@ -208,20 +210,18 @@ def _plan(
     groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
     steps: list[Step] = []
     for number in order:
-        instance = flow.instances[number]
+        instance, step = flow.instances[number], flow.instances[number].step
+        if not isinstance(step, RunStep):
+            steps.append(replace(step, scope=scopes[number]))
+            continue
         for name, box in flow.needs[number].items():
             found = flow.sources[number, name]
             if any(scopes[n] == local for n in found) and not in_place(flow, found, instance, name):
-                kind = (
-                    "concat"
-                    if len(found) > 1
-                    else "redistribute"
-                    if flow.nodes[found[0]].total_bytes == _size(graph, name, box)
-                    else "split"
-                )
-                steps.append(replace(instance.step, kind=kind, box=box, scope=local, tensor=name, exports=()))
-        exports = tuple((name, main) for name, _ in instance.step.exports)
-        steps.append(replace(instance.step, scope=scopes[number], exports=exports))
+                whole = len(found) == 1 and flow.nodes[found[0]].total_bytes == _size(graph, name, box)
+                kind: MoveKind = "concat" if len(found) > 1 else "redistribute" if whole else "split"
+                steps.append(MoveStep(kind, step.group, step.instance, box, local, step.binding, name))
+        exports = tuple((name, main) for name, _ in step.exports)
+        steps.append(replace(step, scope=scopes[number], exports=exports))
     shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
     batch = shape[0] if shape else 1
     return Plan(graph.name, "O3", graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)

@@ -89,7 +89,7 @@ class Spreader:
             for part in wanted:
                 union = join(union, part)
             cycles = max(self.cycles(layer, part) for part in wanted)
-            view = layer.anchor(self.ctx.graph).kind == "view"
+            view = layer.is_view(self.ctx.graph)
             if not last and not view and sum(map(box_size, wanted)) > box_size(union):
                 option = min(self._options(layer, wanted, union, pieces), key=lambda o: (o.alone + o.moving, o.pieces))
                 better = option.alone + option.moving < cycles
@@ -136,7 +136,7 @@ class Spreader:
         """Piece counts of a box whose slowest core takes fewest cycles, and that number; ties go to outer axes."""
         key = (layer.name, box_shape(box))
         if key not in self.cuts:
-            if layer.anchor(self.ctx.graph).kind == "view":
+            if layer.is_view(self.ctx.graph):
                 return (min(box[0][1] - box[0][0], self.ctx.chip.cores_per_cluster), *(1,) * (len(box) - 1)), 0.0
             best: tuple[float, int, tuple[int, ...]] | None = None
             for counts in self._counts(layer, box):
@@ -151,7 +151,7 @@ class Spreader:
 
     def cycles(self, layer: Layer, box: Box) -> float:
         """Engine work of a box on one core, and loading its constants."""
-        if box_size(box) == 0 or layer.anchor(self.ctx.graph).kind == "view":
+        if box_size(box) == 0 or layer.is_view(self.ctx.graph):
             return 0.0
         key = (layer.name, box_shape(box))
         if key not in self.known:
@@ -174,7 +174,7 @@ class Spreader:
         return piece_boxes(box, counts, self._granularity(layer, box))
 
     def _granularity(self, layer: Layer, box: Box) -> tuple[int, ...]:
-        if layer.anchor(self.ctx.graph).kind == "view":
+        if layer.is_view(self.ctx.graph):
             return (1,) * len(box)
         return cut_granularity(self.ctx, layer, box)
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Step
+from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds, join
+from partitioner.ir.steps import RunStep, ViewStep
 from partitioner.ordering.cost import Node
+from partitioner.planners.o0 import view_step
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
@@ -27,7 +29,7 @@ class Instance:
 
     group: Group
     prepared: Prepared | None
-    step: Step
+    step: RunStep | ViewStep
     cores: tuple[CoreBoxes, ...]
 
 
@@ -36,9 +38,7 @@ def instances_of(search: SplitSearch, made: list[Prepared | Layer]) -> list[Inst
     instances: list[Instance] = []
     for entry in made:
         if isinstance(entry, Layer):
-            box = full_box(graph.by_name[entry.output].shape)
-            step = Step("view", entry.name, 0, box, main, Binding((1,) * len(box), (0,)))
-            instances.append(Instance(Group(entry.name, (entry,)), None, step, ()))
+            instances.append(Instance(Group(entry.name, (entry,)), None, view_step(graph, entry, main), ()))
             continue
         for number in range(entry.group.split.instances):
             step = search.run_step(entry.group, entry.spread, number, main)
@@ -106,7 +106,7 @@ def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
     forced = {
         number
         for name, numbers in makers.items()
-        if name in graph.outputs or any(op.kind == "view" and op.name not in inside for op in graph.consumers[name])
+        if name in graph.outputs or any(op.is_view and op.name not in inside for op in graph.consumers[name])
         for number in numbers
     }
     nodes = tuple(
@@ -133,7 +133,14 @@ def _core_bytes(graph: Graph, instance: Instance) -> int:
 
 def in_place(flow: Flow, found: tuple[int, ...], reader: Instance, name: str) -> bool:
     """True when each core of the reader made itself all that it reads."""
-    if len(found) != 1 or flow.instances[found[0]].step.binding.cores[: len(reader.cores)] != reader.step.binding.cores:
+    if len(found) != 1:
+        return False
+    made, read = flow.instances[found[0]].step, reader.step
+    if isinstance(read, ViewStep):
+        return False
+    if isinstance(made, ViewStep):  # no core made it: one core that reads it alone finds it where its source lies
+        return read.binding.cores == (0,)
+    if made.binding.cores[: len(reader.cores)] != read.binding.cores:
         return False
     makers = flow.instances[found[0]].cores
     return all(

@@ -16,11 +16,12 @@ from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.plan import Group, Split
 from partitioner.ir.regions import Box
-from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_layout, walked
+from partitioner.ir.steps import Binding, RunStep
+from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_group, walked
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
-from partitioner.memory.spilling import NO_SPILLS, spill_one
+from partitioner.memory.spilling import spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
 from partitioner.tiling.core_regions import instance_box
@@ -52,20 +53,17 @@ class Prepared:
 
 @dataclass(frozen=True)
 class SplitSearch:
-    """Groups that were tried, and how their instances are spread."""
+    """Groups that were tried, and how their instances are spread; with a `policy`, values that find no room on
+    the cores are spilled by it."""
 
     ctx: PlanContext
     spreader: Spreader
-    spill: str = NO_SPILLS
+    policy: str | None = None
     tried: dict[tuple[tuple[str, ...], Split], Prepared | NoPlan] = field(default_factory=dict)
-
-    @staticmethod
-    def of(ctx: PlanContext, spill: str = NO_SPILLS) -> SplitSearch:
-        return SplitSearch(ctx, Spreader(ctx), spill)
 
     def granularity(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
-        if layer.anchor(self.ctx.graph).kind == "view":
+        if layer.is_view(self.ctx.graph):
             return (1,) * len(self.ctx.graph.by_name[layer.output].shape)
         return self.ctx.target.granularity(self.ctx.graph, layer)
 
@@ -111,15 +109,13 @@ class SplitSearch:
         assert found is not None  # the finest cut is always tried
         return found
 
-    def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> Step:
+    def run_step(self, group: Group, spread: Spread, instance: int, scope: str) -> RunStep:
         """The step that runs an instance on the first cores: as many as its output or an exchange has pieces."""
         box = instance_box(self.ctx.graph, group, group.output, instance)
         most = max(prod(pieces) for pieces in (spread.pieces, *(exchange.pieces for exchange in group.exchanges)))
         cores = min(self.ctx.chip.cores_per_cluster, most)
         exports = tuple((name, scope) for name in group.outputs(self.ctx.graph) if name != group.output)
-        return Step(
-            "run", group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports=exports
-        )
+        return RunStep(group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports)
 
     def _typical(self, layers: tuple[Layer, ...], split: Split) -> tuple[int, ...]:
         """Instances that stand for all: one where images are cut, evenly, and each reads its own alone; else first,
@@ -143,23 +139,23 @@ class SplitSearch:
             layout = self._laid_out(group, spread)
             if not isinstance(layout, Infeasible):
                 return Prepared(group, spread, layout, tuple(spills))
-            if self.spill == NO_SPILLS:
+            if self.policy is None:
                 return layout
-            walk = walked(self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
-            found = spill_one(walk, group, spread.pieces, layout, self.spill)
+            walk = walked((group,), self._alone(group, spread), self.ctx, group.inputs(self.ctx.graph))
+            found = spill_one(walk, group, spread.pieces, layout, self.policy)
             if found is None:
                 return layout
             group, reason = found
             spills.append(reason)
 
-    def _alone(self, group: Group, spread: Spread) -> Plan:
+    def _alone(self, group: Group, spread: Spread) -> tuple[RunStep, ...]:
         """Typical instances of a group, everything outside it in the main memory."""
         numbers = self._typical(group.layers, group.split)
-        steps = tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
-        return Plan(self.ctx.graph.name, "alone", "", "", 0, (group,), steps, ())
+        return tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:
-        return fit_layout(self._alone(group, spread), self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
+        options = LayoutOptions(in_main=group.inputs(self.ctx.graph))
+        return fit_group(group, self._alone(group, spread), self.ctx, options)
 
 
 def _counts(most: int) -> Iterator[int]:

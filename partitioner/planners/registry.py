@@ -1,19 +1,9 @@
-"""Plans by level: one function of one table.
+"""Planners carried out: for each level of `levels.py` the function that makes its plan, and the check of what it made.
 
-O0        one kernel a layer, every output in the main memory: what TVM would make
-O1        outputs in the staging memory while they are needed, as far as they fit
-O2        outputs in the cores' own memories where readers find them there, else as O1
-O3        groups of layers cut into instances, ordered so that data stay close: the whole method
-astitch   memory-bound operators stitched into one kernel, compute-bound layers alone; everything between in main
-
-Targets whose kernels are whole groups have planners of their own, for O0 and O3 (`partitioner.planners.kernel_level`).
+context, planner --unsupported operators, room of the main memory--> Plan --verify--> Plan
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from functools import partial
-from types import MappingProxyType
 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
@@ -23,11 +13,27 @@ from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import require_main_room
-from partitioner.memory.spill_policies import POLICIES
-from partitioner.memory.spilling import NO_SPILLS
 from partitioner.planners.astitch import stitched
 from partitioner.planners.auto_spill import plan_with_worthwhile_spills
 from partitioner.planners.kernel_level import kernels_by_layer, kernels_fused
+from partitioner.planners.levels import (
+    AUTO_SPILL,
+    LEVELS,
+    NO_SPILLS,
+    O0,
+    O1,
+    O2,
+    O3,
+    SPILLS,
+    Astitch,
+    FusedKernels,
+    KernelPlanner,
+    LayerKernels,
+    Planner,
+    kernel_planner_of,
+    known_level,
+    planner_of,
+)
 from partitioner.planners.o0 import in_main
 from partitioner.planners.o1 import in_staging
 from partitioner.planners.o2 import in_cores
@@ -35,21 +41,7 @@ from partitioner.planners.o3 import plan_instances
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
-
-Planner = Callable[[PlanContext], Plan]
-KernelPlanner = Callable[[KernelContext], Plan]
-
-PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {"O0": in_main, "O1": in_staging, "O2": in_cores, "O3": plan_instances, "astitch": stitched}
-)
-
-KERNEL_PLANNERS: Mapping[str, KernelPlanner] = MappingProxyType({"O0": kernels_by_layer, "O3": kernels_fused})
-"""For targets whose kernels are whole groups."""
-
-LEVELS = tuple(PLANNERS)
-AUTO_SPILL = "auto"
-SPILLS = (NO_SPILLS, *POLICIES, AUTO_SPILL)
+__all__ = ["LEVELS", "SPILLS", "known_level", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
 
 
 def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
@@ -58,11 +50,7 @@ def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Pl
     are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    require_level(ctx.target, level, spill)
-    planner = PLANNERS[level]
-    if spill != NO_SPILLS:
-        planner = plan_with_worthwhile_spills if spill == AUTO_SPILL else partial(plan_instances, spill=spill)
-    plan = planner(ctx)
+    plan = _planned(ctx, planner_of(level, spill))
     verify_plan(plan, ctx)
     return plan
 
@@ -72,32 +60,41 @@ def make_kernel_plan(ctx: KernelContext, level: str = "O0", spill: str = NO_SPIL
     PlanError too, naming a layer for which there is no kernel."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    require_level(ctx.target, level, spill)
-    plan = KERNEL_PLANNERS[level](ctx)
+    plan = _kernels_planned(ctx, kernel_planner_of(ctx.target.name, level, spill))
     verify_kernel_plan(plan, ctx)
     return plan
 
 
+def _planned(ctx: PlanContext, planner: Planner) -> Plan:
+    match planner:
+        case O0():
+            return in_main(ctx)
+        case O1():
+            return in_staging(ctx)
+        case O2():
+            return in_cores(ctx)
+        case O3(spill) if spill == AUTO_SPILL:
+            return plan_with_worthwhile_spills(ctx)
+        case O3(spill):
+            return plan_instances(ctx, None if spill == NO_SPILLS else spill)
+        case Astitch():
+            return stitched(ctx)
+
+
+def _kernels_planned(ctx: KernelContext, planner: KernelPlanner) -> Plan:
+    match planner:
+        case LayerKernels():
+            return kernels_by_layer(ctx)
+        case FusedKernels():
+            return kernels_fused(ctx)
+
+
 def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -> None:
     """Raises ModelError for a level or a way of spilling that there is not, or not for such a target."""
-    if level not in PLANNERS:
-        raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
-    whole = isinstance(target, KernelTarget)
-    if whole and level not in KERNEL_PLANNERS:
-        needs = f"{' or '.join(KERNEL_PLANNERS)} for {target.name}, whose kernels are whole groups of layers"
-        raise ModelError("--level", needs=needs, has=level)
-    if whole and spill != NO_SPILLS:
-        needs = f"{NO_SPILLS} for {target.name}, whose kernels are whole groups of layers"
-        raise ModelError("--spill", needs=needs, has=spill)
-    if spill != NO_SPILLS:
-        _require_spill(level, spill)
-
-
-def _require_spill(level: str, spill: str) -> None:
-    if spill not in SPILLS:
-        raise ModelError("--spill", needs=f"one of {', '.join(SPILLS)}", has=spill)
-    if PLANNERS[level] is not plan_instances:
-        raise ModelError("--spill", needs="a level that makes groups of several layers: O3", has=level)
+    if isinstance(target, KernelTarget):
+        kernel_planner_of(target.name, level, spill)
+    else:
+        planner_of(level, spill)
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:
@@ -121,7 +118,7 @@ def unsupported_ops(
 
 
 def _scalar_problem(graph: Graph, op: Op) -> str | None:
-    if op.kind != "view" and any(not graph.by_name[name].shape for name in op.outputs):
+    if not op.is_view and any(not graph.by_name[name].shape for name in op.outputs):
         return "a result without axes; tiles have at least one: give it a shape of [1]"
     return None
 

@@ -16,8 +16,8 @@ from hw_models.routes import staging_memory
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Tensor
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding
 from partitioner.ir.regions import Box, box_size, run_count
+from partitioner.ir.steps import Binding
 
 __all__ = [
     "broadcast_cycles",

@@ -16,8 +16,9 @@ from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Group, Step
+from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, box_size, full_box, join
+from partitioner.ir.steps import RunStep
 from partitioner.tiling.core_partition import cut_granularity, piece_boxes
 
 __all__ = ["CoreBoxes", "core_boxes", "instance_box", "whole_lines"]
@@ -36,7 +37,7 @@ class CoreBoxes:
 def whole_lines(ctx: PlanContext, layer: Layer, box: Box) -> Box:
     """The smallest box that the layer's kernel can compute and that holds `box` of its output."""
     graph = ctx.graph
-    axes = () if layer.anchor(graph).kind == "view" else ctx.target.whole_axes(graph, layer)
+    axes = () if layer.is_view(graph) else ctx.target.whole_axes(graph, layer)
     if not axes or box_size(box) == 0:
         return box
     return tuple(
@@ -63,7 +64,7 @@ def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
     return tuple(box)
 
 
-def core_boxes(ctx: PlanContext, group: Group, step: Step) -> tuple[CoreBoxes, ...]:
+def core_boxes(ctx: PlanContext, group: Group, step: RunStep) -> tuple[CoreBoxes, ...]:
     """One entry a core of the step's binding, in its order."""
     graph = ctx.graph
     cores = len(step.binding.cores)
@@ -101,7 +102,7 @@ def core_boxes(ctx: PlanContext, group: Group, step: Step) -> tuple[CoreBoxes, .
 
 
 def _pieces(ctx: PlanContext, layer: Layer, box: Box, pieces: tuple[int, ...]) -> tuple[Box, ...]:
-    if layer.anchor(ctx.graph).kind == "view":
+    if layer.is_view(ctx.graph):
         return piece_boxes(box, pieces, (1,) * len(box))
     return piece_boxes(box, pieces, cut_granularity(ctx, layer, box))
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Step
 from partitioner.ir.regions import Box, box_size
+from partitioner.ir.steps import RunStep
 from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 
@@ -37,7 +37,7 @@ class StagedBytes:
     def of(
         self,
         layer: Layer,
-        step: Step,
+        step: RunStep,
         in_main: frozenset[str],
         to_main: bool,
         room_bytes: int,
@@ -64,7 +64,7 @@ class StagedBytes:
     def _count(
         self,
         layer: Layer,
-        step: Step,
+        step: RunStep,
         in_main: frozenset[str],
         to_main: bool,
         room_bytes: int,

@@ -18,8 +18,9 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.access import Access, Full, Scaled
 from partitioner.ir.graph import Op
 from partitioner.ir.layers import Layer, layer_boxes
-from partitioner.ir.plan import MOVES, Group, Plan, Step
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds
+from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes, instance_box
 
 __all__ = ["covered", "verify_coverage"]
@@ -55,7 +56,7 @@ def verify_coverage(plan: Plan, ctx: PlanContext) -> None:
     for name in graph.inputs:
         check.ready[name] = [full_box(graph.by_name[name].shape)]
     for step in plan.steps:
-        if step.kind not in MOVES:
+        if not isinstance(step, MoveStep):
             check.run(step, plan.group_by_name[step.group])
     for name in graph.outputs:
         if not graph.by_name[name].constant and not check.is_ready(name, full_box(graph.by_name[name].shape)):
@@ -73,12 +74,12 @@ class _Coverage:
     def is_ready(self, name: str, box: Box) -> bool:
         return covered(box, self.ready.get(name, ()))
 
-    def run(self, step: Step, group: Group) -> None:
+    def run(self, step: RunStep | ViewStep, group: Group) -> None:
         """One instance, or one view, which is read as a whole."""
         outputs = group.outputs(self.ctx.graph)
         boxes = {name: step.box if name == group.output else instance_box(self.ctx.graph, group, name, step.instance)
                  for name in outputs}  # fmt: skip
-        if step.kind == "view":
+        if isinstance(step, ViewStep):
             for name, read in self._reads(group.layers[0], step.box).items():
                 self._require(step, group.layers[0], name, read, self.ready.get(name, ()))
         else:
@@ -94,7 +95,7 @@ class _Coverage:
         for name, box in boxes.items():
             self.ready.setdefault(name, []).append(box)
 
-    def _layer(self, step: Step, group: Group, layer: Layer, core: int, cores: tuple[CoreBoxes, ...]) -> None:
+    def _layer(self, step: RunStep, group: Group, layer: Layer, core: int, cores: tuple[CoreBoxes, ...]) -> None:
         """What one core computes of one layer: its reads are there, what it gives away it has."""
         name = layer.output
         computed = cores[core].computed.get(name)
@@ -119,7 +120,13 @@ class _Coverage:
             self._require(step, layer, tensor, read, there, core)
 
     def _require(
-        self, step: Step, layer: Layer, tensor: str, read: Box, there: Iterable[Box], core: int | None = None
+        self,
+        step: RunStep | ViewStep,
+        layer: Layer,
+        tensor: str,
+        read: Box,
+        there: Iterable[Box],
+        core: int | None = None,
     ) -> None:
         if not covered(read, there):
             raise PlanError(
@@ -174,7 +181,7 @@ def _bounded_axes(op: Op, name: str) -> set[int]:
     }
 
 
-def _who(step: Step) -> str:
+def _who(step: RunStep | ViewStep) -> str:
     return f"instance {step.instance} of group {step.group}"
 
 

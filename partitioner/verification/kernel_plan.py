@@ -8,8 +8,9 @@ from __future__ import annotations
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import KernelContext
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import Group, Plan, Step
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import RunStep, Step, ViewStep, scopes_of
 from partitioner.verification.operator_cover import verify_operators_once
 
 __all__ = ["verify_kernel_plan"]
@@ -25,18 +26,18 @@ def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
     ready = set(graph.inputs) | {tensor.name for tensor in graph.tensors if tensor.constant}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
-        for scope in (step.scope, *(scope for _, scope in step.exports)):
+        for scope in scopes_of(step):
             if scope not in shared:
                 raise PlanError(_who(step), needs=f"a memory of {chip.name} that kernels share", has=scope)
-        if step.kind == "run":
+        if isinstance(step, RunStep):
             _verify_kernel(step, group, ctx)
-        elif step.kind != "view" or group.kernel:
+        elif not isinstance(step, ViewStep) or group.kernel:
             raise PlanError(_who(step), needs="a kernel that runs, or a view", has=step.kind)
         _verify_order(step, group, graph, ready)
         ready.update(group.outputs(graph))
 
 
-def _verify_kernel(step: Step, group: Group, ctx: KernelContext) -> None:
+def _verify_kernel(step: RunStep, group: Group, ctx: KernelContext) -> None:
     """The target offers this kernel; it computes the whole group, and everything that leaves it has a place."""
     graph, target = ctx.graph, ctx.target
     shape = graph.by_name[group.output].shape

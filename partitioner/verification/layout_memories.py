@@ -51,7 +51,7 @@ class Memories:
                     raise self.lacks(who, core, name, place, read, f"{has} written there")
                 return run
             op = self.graph.producer.get(source)
-            if op is None or op.kind != "view":
+            if op is None or not op.is_view:
                 break
             box, wanted = (input_boxes(self.graph, op, {source: named})[op.inputs[0]] for named in (box, wanted))
             source = op.inputs[0]
@@ -70,7 +70,7 @@ class Memories:
         """Whether the main memory holds a box of a value, or of what it is a view of."""
         while not covered(box, self.stored.get(name, ())):
             op = self.graph.producer.get(name)
-            if op is None or op.kind != "view":
+            if op is None or not op.is_view:
                 return False
             name, box = op.inputs[0], input_boxes(self.graph, op, {name: box})[op.inputs[0]]
         return True

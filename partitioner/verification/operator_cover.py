@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hw_models.errors import PlanError
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import MOVES, Plan
+from partitioner.ir.plan import Plan
+from partitioner.ir.steps import MoveStep
 
 __all__ = ["verify_operators_once"]
 
@@ -18,5 +19,5 @@ def verify_operators_once(plan: Plan, graph: Graph) -> None:
             who=f"plan {plan.name}", needs="every operator once", has=f"not once: {', '.join(sorted(odd)[:8])}"
         )
     wanted = sorted((group.name, i) for group in plan.groups for i in range(group.split.instances))
-    if sorted((step.group, step.instance) for step in plan.steps if step.kind not in MOVES) != wanted:
+    if sorted((step.group, step.instance) for step in plan.steps if not isinstance(step, MoveStep)) != wanted:
         raise PlanError(who=f"plan {plan.name}", needs="every instance of every group once")

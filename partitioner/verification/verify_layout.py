@@ -16,8 +16,9 @@ from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import MOVES, Plan, Step
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, common, full_box, holds
+from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
 from partitioner.tiling.staging_rounds import Stage, Staged
 from partitioner.verification.coverage import covered
@@ -58,13 +59,15 @@ class _Walk:
 
     def step(self, step: Step, laid: tuple[LayerLayout, ...] | MoveLayout, plan: Plan) -> None:
         who = f"instance {step.instance} of group {step.group}"
-        if isinstance(laid, MoveLayout) != (step.kind in MOVES) or (step.kind == "view" and laid):
-            raise PlanError(f"layout of {who}", needs=f"that of a {step.kind}", has="another kind of step")
-        if isinstance(laid, MoveLayout):
+        if isinstance(step, MoveStep) and isinstance(laid, MoveLayout):
             if (laid.group, laid.instance, laid.tensor) != (step.group, step.instance, step.tensor):
                 raise PlanError(f"layout of {who}", needs=f"a move of {step.tensor}", has=f"one of {laid.tensor}")
             self._move(laid)
             return
+        if isinstance(step, ViewStep) and not laid:
+            return
+        if not isinstance(step, RunStep) or isinstance(laid, MoveLayout):
+            raise PlanError(f"layout of {who}", needs=f"that of a {step.kind}", has="another kind of step")
         layers = iter(plan.group_by_name[step.group].layers)
         for entry in laid:
             if (entry.group, entry.instance, entry.cores) != (step.group, step.instance, step.binding.cores):

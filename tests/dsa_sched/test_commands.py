@@ -19,7 +19,6 @@ from onnx import TensorProto, helper
 
 import dsa_sched
 from dsa_sched.cli import cli
-from dsa_sched.commands import options
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.zoo import zoo_names
@@ -29,6 +28,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.memory.layout_parsing import parse_layout
+from partitioner.planners.levels import PLANNERS
 from partitioner.planners.registry import LEVELS, SPILLS
 from tests.small_models import classifier, one_node, save
 
@@ -213,9 +213,17 @@ def test_ops_lists_every_kind_with_its_rules() -> None:
     assert {row.split()[1] for row in operators.splitlines() if row.startswith("Conv ")} == {"yes", "no"}
 
 
-def test_the_levels_of_the_option_are_those_of_the_partitioner() -> None:
-    assert options.LEVELS == LEVELS
-    assert options.SPILLS == SPILLS
+def test_help_says_what_each_level_does_and_how_values_are_spilled() -> None:
+    shown = " ".join(invoke("compile", "--help").stdout.split())
+    assert f"[{'|'.join(LEVELS)}]" in shown
+    assert f"[{'|'.join(SPILLS)}]" in shown
+    assert all(f"{name}: {kind.summary}" in shown for name, kind in PLANNERS.items())
+
+
+def test_help_loads_no_planner() -> None:
+    """So that it comes at once."""
+    code = "import sys, dsa_sched.commands.compile; assert not {'numpy', 'pydantic'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

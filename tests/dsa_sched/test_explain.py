@@ -17,16 +17,16 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.explanation import Explained, explain_plan
 from dsa_sched.analysis.group_detail import detail_of
 from dsa_sched.cli import cli
-from dsa_sched.commands.options import LEVELS
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
 from hw_models.errors import ModelError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.plan import Binding, Group, Split, Step
+from partitioner.ir.plan import Group, Split
+from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, lay_out
-from partitioner.planners.registry import make_plan
+from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
@@ -47,9 +47,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(classifier(), tmp_path_factory.mktemp("model") / "classifier.onnx")
 
 
-def steps_of(graph: Graph, group: Group, order: tuple[int, ...], scope: str, pieces: tuple[int, ...]) -> list[Step]:
+def steps_of(graph: Graph, group: Group, order: tuple[int, ...], scope: str, pieces: tuple[int, ...]) -> list[RunStep]:
     binding = Binding(pieces, tuple(range(4)))
-    return [Step("run", group.name, i, instance_box(graph, group, group.output, i), scope, binding) for i in order]
+    return [RunStep(group.name, i, instance_box(graph, group, group.output, i), scope, binding) for i in order]
 
 
 @pytest.fixture(scope="module")
@@ -183,10 +183,10 @@ def test_moves_are_counted_and_listed(explained: Explained, capsys: pytest.Captu
     """The same plan with outputs of the first group in L1, gathered there for the second."""
     steps: list[Step] = []
     for step in explained.plan.steps:
-        if step.group == "tail":
+        if step.group == "tail" and isinstance(step, RunStep):
             box = (step.box[0], (0, 8), (0, 8), (0, 16))
             value = explained.plan.groups[0].output
-            steps.append(Step("concat", "tail", step.instance, box, "L1", step.binding, value))
+            steps.append(MoveStep("concat", "tail", step.instance, box, "L1", step.binding, value))
         steps.append(replace(step, scope="L1") if step.group == "head" else step)
     plan = replace(explained.plan, steps=tuple(steps), decisions=())
     moved = explain_plan(plan, PlanContext(explained.graph, {}, explained.chip, TARGET))
@@ -223,6 +223,8 @@ def test_json_says_the_same_and_is_documented(explained: Explained) -> None:
     assert [f"{step['group'][0]}{step['instance']}" for step in data["order"]] == ["h3", "h2", "t1", "h1", "h0", "t0"]
     assert data["main_bytes"] == sum(size for way, size in data["moved_bytes"].items() if "DDR" in way)
     assert data["group"]["facts"]["name"] == "tail"
+    step = {"kind", "group", "instance", "box", "scope", "binding", "tensor", "exports"}
+    assert all(entry.keys() == step for entry in (*data["order"], *(entry for _, entry in data["group"]["steps"])))
     named = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text(encoding="utf-8")))
     assert keys(data) - named == set()
 

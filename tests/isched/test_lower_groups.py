@@ -11,7 +11,8 @@ from hw_models.errors import DoesNotFit, PlanError
 from hw_models.infeasible import Infeasible, LayerSubject, Lever, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.plan import Group, Plan, Split
+from partitioner.ir.steps import Binding, MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import MoveLayout, fit_layout, lay_out
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
@@ -104,7 +105,9 @@ def test_views_and_the_end_of_a_network_inside_a_group() -> None:
         check_against_o0(graph, constants, chip, one_group(graph, constants, chip, cuts, pieces))
 
 
-def two_groups(graph: Graph, constants: Constants, kind: str, cores: tuple[int, ...], scope: str = "L1") -> Plan:
+def two_groups(
+    graph: Graph, constants: Constants, kind: MoveKind | None, cores: tuple[int, ...], scope: str = "L1"
+) -> Plan:
     """The first two layers in two instances, the others in one whose cores read what lies elsewhere."""
     chip = small_chip()
     base = make_plan(PlanContext(graph, constants, chip, TARGET))
@@ -112,16 +115,16 @@ def two_groups(graph: Graph, constants: Constants, kind: str, cores: tuple[int, 
     shape = graph.by_name[layers[1].output].shape
     first = Group("first", layers[:2], Split(((0, (0, 1, 2)),)))
     second = Group("second", layers[2:])
-    steps = [
-        Step("run", "first", n, ((n, n + 1), *((0, e) for e in shape[1:])), scope, Binding((1, 4, 1, 1), (0, 1, 2, 3)))
+    steps: list[Step] = [
+        RunStep("first", n, ((n, n + 1), *((0, e) for e in shape[1:])), scope, Binding((1, 4, 1, 1), (0, 1, 2, 3)))
         for n in range(2)
     ]
     whole = tuple((0, e) for e in graph.by_name[second.output].shape)
     binding = Binding((2, 2, 1, 1), cores)
     if kind:
         box = tuple((0, e) for e in shape)
-        steps.append(Step(kind, "second", 0, box, "L1", binding, tensor=layers[1].output))
-    steps.append(Step("run", "second", 0, whole, "DDR", binding))
+        steps.append(MoveStep(kind, "second", 0, box, "L1", binding, tensor=layers[1].output))
+    steps.append(RunStep("second", 0, whole, "DDR", binding))
     return replace(base, groups=(first, second), steps=tuple(steps))
 
 
@@ -145,7 +148,7 @@ def test_a_move_gathers_from_cores_and_instances(cores: tuple[int, ...]) -> None
 def test_what_waits_in_shared_memory_is_read_from_there() -> None:
     graph, constants = chain()
     for scope in ("LLB", "DDR"):
-        check_against_o0(graph, constants, small_chip(), two_groups(graph, constants, "", (0, 1, 2, 3), scope))
+        check_against_o0(graph, constants, small_chip(), two_groups(graph, constants, None, (0, 1, 2, 3), scope))
 
 
 def test_pinned_constants_are_loaded_once() -> None:
@@ -158,7 +161,7 @@ def test_pinned_constants_are_loaded_once() -> None:
 
 def test_a_reader_whose_data_lie_elsewhere_is_refused() -> None:
     graph, constants = chain()
-    plan = two_groups(graph, constants, "", (4, 5, 6, 7))
+    plan = two_groups(graph, constants, None, (4, 5, 6, 7))
     with pytest.raises(PlanError, match=r"instance 0 of group second: needs relu3\.out in the memories of its cores"):
         lay_out(plan, PlanContext(graph, {}, small_chip(), TARGET))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from codegen.neuralscale.target import TARGET
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import group_layers
-from partitioner.ir.plan import Binding
 from partitioner.ir.regions import box_size, full_box
+from partitioner.ir.steps import Binding
 from partitioner.tiling.core_partition import bind, cut_axis, cut_granularity, piece_boxes
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder

@@ -105,7 +105,7 @@ def test_a_view_has_a_box_of_the_same_elements_or_none() -> None:
     b = GraphBuilder("view")
     x = b.input("x", 2, 6, 4, 8)
     graph, _ = b.build(b.elementwise("relu", b.view(x, 2, 24, 8)))
-    view = next(op.outputs[0] for op in graph.ops if op.kind == "view")
+    view = next(op.outputs[0] for op in graph.ops if op.is_view)
     assert renamed(graph, view, ((0, 1), (2, 4), (0, 4), (0, 8))) == ((0, 1), (8, 16), (0, 8))
     assert renamed(graph, view, ((0, 1), (2, 4), (0, 2), (0, 8))) is None
 

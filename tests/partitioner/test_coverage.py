@@ -17,8 +17,9 @@ from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Plan
+from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box
+from partitioner.ir.steps import Binding, RunStep, Step
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.verification.coverage import covered
 from partitioner.verification.verify_plan import verify_plan
@@ -88,9 +89,15 @@ def test_without_whole_lines_the_plan_is_refused() -> None:
 def cut_plan() -> tuple[Graph, Plan]:
     b = MovementBuilder("cut")
     graph, constants = b.build(b.conv(b.conv(b.input("x", 1, 8, 8, 4), 8), 8))
-    first, second = make_plan(PlanContext(graph, constants, stcp920(), TARGET)).steps
     plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET))
+    first, second = plan.steps
+    assert isinstance(first, RunStep)
     return graph, replace(plan, steps=(replace(first, binding=Binding((1, 2, 1, 1), (0, 1))), second))
+
+
+def with_binding(step: Step, binding: Binding) -> RunStep:
+    assert isinstance(step, RunStep)
+    return replace(step, binding=binding)
 
 
 DAMAGES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
@@ -103,7 +110,7 @@ DAMAGES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         "all of the output conv1.out; has instances that leave a gap",
     ),
     "a piece without a core": (
-        lambda p: replace(p, steps=(replace(p.steps[0], binding=Binding((1, 2, 1, 1), (0,))), p.steps[1])),
+        lambda p: replace(p, steps=(with_binding(p.steps[0], Binding((1, 2, 1, 1), (0,))), p.steps[1])),
         r"needs \[0:1, 0:8, 0:8, 0:8\] of conv0.out from its cores; has pieces that leave a gap",
     ),
 }

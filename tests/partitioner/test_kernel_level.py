@@ -20,7 +20,8 @@ from partitioner.context.plan_context import GraphContext, KernelContext
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel, KernelFloor, read_kernel
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Binding, Group, Plan, Step, parse_plan
+from partitioner.ir.plan import Group, Plan, parse_plan
+from partitioner.ir.steps import Binding, MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.wants import Wants, floats_as
 from partitioner.planners.registry import make_kernel_plan
 from partitioner.verification.kernel_plan import verify_kernel_plan
@@ -130,8 +131,9 @@ def test_o0_is_a_kernel_a_layer_and_says_what_binds_it() -> None:
 def test_what_leaves_a_fused_group_is_exported() -> None:
     plan = plan_of(network("a x", "b a", "c a", outputs="b"), one_second_each("a0 b1"))
     assert groups(plan) == "a0 b1 | c2"
-    assert plan.steps[0].exports == (("a0.out", "DDR"),)
-    assert plan.steps[0].binding == Binding((1, 1, 1, 1), ())
+    first = plan.steps[0]
+    assert isinstance(first, RunStep)
+    assert (first.exports, first.binding) == ((("a0.out", "DDR"),), Binding((1, 1, 1, 1), ()))
 
 
 def test_the_grid_is_that_of_the_tile() -> None:
@@ -182,6 +184,14 @@ def changed_step(plan: Plan, number: int, **fields: object) -> Plan:
     return replace(plan, steps=tuple(found))
 
 
+def moved(step: Step) -> MoveStep:
+    return MoveStep("copy", step.group, step.instance, step.box, step.scope, Binding((1,), ()), "x")
+
+
+def renamed(step: Step) -> ViewStep:
+    return ViewStep(step.group, step.box, step.scope)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -190,8 +200,9 @@ def changed_step(plan: Plan, number: int, **fields: object) -> Plan:
         (lambda p: changed_step(p, 0, binding=Binding((1, 1, 1, 1), (0,))), "step a0: needs one kernel for the whole"),
         (lambda p: changed_step(p, 0, binding=Binding((2, 1, 1, 1), ())), r"step a0: needs the grid \[1, 1, 1, 1\]"),
         (lambda p: changed_step(p, 0, scope="L1"), "step a0: needs a memory of stcp920 that kernels share; has L1"),
-        (lambda p: changed_step(p, 0, kind="copy"), "every instance of every group once"),
-        (lambda p: changed_step(p, 1, kind="view"), "step c2: needs a kernel that runs, or a view; has view"),
+        (lambda p: replace(p, steps=(moved(p.steps[0]), *p.steps[1:])), "every instance of every group once"),
+        (lambda p: replace(p, steps=(moved(p.steps[0]), *p.steps)), "step a0: needs a kernel that runs, .* has copy"),
+        (lambda p: replace(p, steps=(p.steps[0], renamed(p.steps[1]))), "step c2: needs a kernel that runs, .* view"),
         (lambda p: changed_step(p, 0, exports=()), "step a0: needs a place for a0.out; has none"),
         (lambda p: replace(p, steps=p.steps[::-1]), "step c2: needs a0.out, which c2 reads; has no earlier step"),
         (lambda p: replace(p, steps=p.steps[:1]), "every instance of every group once"),
@@ -253,5 +264,5 @@ def test_kernels_that_make_no_sense_are_refused(make: Callable[[], Kernel]) -> N
 
 def test_the_text_of_other_plans_has_no_kernel() -> None:
     group = Group("g", (Layer("g", ("g",), "g.out"),))
-    step = Step("run", "g", 0, ((0, 1),), "DDR", Binding((1,), (0,)))
+    step = RunStep("g", 0, ((0, 1),), "DDR", Binding((1,), (0,)))
     assert "kernel" not in str(Plan("p", "O0", "", "", 1, (group,), (step,), ()))

@@ -6,6 +6,7 @@ from codegen.neuralscale.target import TARGET
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import group_layers
 from partitioner.ir.regions import full_box
+from partitioner.ir.steps import RunStep
 from partitioner.ir.structural_key import likeness
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_partition import bind
@@ -40,6 +41,7 @@ def test_a_plan_binds_alike_layers_as_it_would_bind_each() -> None:
         x = b.elementwise("add", b.conv(b.elementwise("relu", b.conv(x, 16)), 32), x)
     graph, constants = b.build(b.pool("max_pool", x, (2, 2), 2))
     for step in make_plan(PlanContext(graph, constants, stcp920(), TARGET)).steps:
+        assert isinstance(step, RunStep)
         layer = next(layer for layer in group_layers(graph, TARGET.can_fuse_epilogue)[0] if layer.name == step.group)
         box = full_box(graph.by_name[layer.output].shape)
         assert step.binding == bind(PlanContext(graph, {}, stcp920(), TARGET), layer, box)[0]

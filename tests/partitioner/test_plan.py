@@ -12,7 +12,8 @@ from hw_models.errors import ModelError, PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer, group_layers
-from partitioner.ir.plan import Binding, Exchange, Plan, Split, parse_plan
+from partitioner.ir.plan import Exchange, Plan, Spill, Split, parse_plan
+from partitioner.ir.steps import MOVES, Binding, MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.text import TextError
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
@@ -28,6 +29,18 @@ def network() -> tuple[Graph, Plan]:
     return graph, make_plan(PlanContext(graph, constants, stcp920(), TARGET))
 
 
+def run_of(plan: Plan, position: int) -> RunStep:
+    step = plan.steps[position]
+    assert isinstance(step, RunStep)
+    return step
+
+
+def move_to(plan: Plan, position: int) -> MoveStep:
+    """Brings what the first group makes to the cores of a step."""
+    reader, made = run_of(plan, position), plan.groups[0].output
+    return MoveStep("copy", reader.group, reader.instance, plan.steps[0].box, "L1", reader.binding, made)
+
+
 FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a layer missing": (lambda p: replace(p, groups=p.groups[:1]), "every operator once.*conv2"),
     "a layer twice": (lambda p: replace(p, groups=(*p.groups, p.groups[0])), "every operator once.*conv0"),
@@ -41,7 +54,7 @@ FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         "group conv2, core 0: needs .* of relu1.out, which conv2 reads; has none of it",
     ),
     "a core too many": (
-        lambda p: replace(p, steps=(replace(p.steps[0], binding=Binding((1, 1, 1, 1), (8,))), *p.steps[1:])),
+        lambda p: replace(p, steps=(replace(run_of(p, 0), binding=Binding((1, 1, 1, 1), (8,))), *p.steps[1:])),
         "cores below 8",
     ),
     "an exchange of more pieces than cores": (
@@ -50,6 +63,14 @@ FAULTS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
             groups=(replace(p.groups[0], exchanges=(Exchange("conv0.out", (1, 3, 3, 1)),)), *p.groups[1:]),
         ),
         "a core for each of 9 pieces of conv0.out; has",
+    ),
+    "a move for an instance that there is not": (
+        lambda p: replace(p, steps=(*p.steps, replace(move_to(p, 1), instance=7))),
+        "copy relu1.out: needs an instance that runs after it; has instance 7 of group conv2",
+    ),
+    "a move behind its reader": (
+        lambda p: replace(p, steps=(*p.steps, move_to(p, 1))),
+        "copy relu1.out: needs an instance that runs after it; has instance 0 of group conv2",
     ),
     "an unknown memory": (
         lambda p: replace(p, steps=(replace(p.steps[0], scope="L9"), *p.steps[1:])),
@@ -76,11 +97,29 @@ def test_text_round_trip_and_decisions() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [("", "plan line first"), ("plan name=1", "plan line first"), ("layer name=3", "line 1.*complete layer line"),
-     ("step x=1", "line 1.*plan, group, layer")],
+     ("step x=1", "line 1.*plan, group, layer"),
+     ('view group="v" instance=1 box=[[0, 4]] scope="DDR" pieces=[1] cores=[0]', "line 1.*a view has instance 0"),
+     ('view group="v" instance=0 box=[[0, 4]] scope="DDR" pieces=[1] cores=[7]', "one piece on core 0"),
+     ('run group="r" instance=0 box=[[0, 4]] scope="DDR" pieces=[1] cores=[0] tensor="x"', "a run has no tensor"),
+     ('copy group="c" instance=0 box=[[0, 4]] scope="L1" pieces=[1] cores=[0]', "complete copy line.*tensor")],
 )  # fmt: skip
 def test_damaged_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(TextError, match=message):
         parse_plan(text)
+
+
+def test_every_kind_of_step_and_exchange_is_read_back() -> None:
+    _, plan = network()
+    box, binding = ((0, 1), (0, 8)), Binding((1, 2), (3, 0))
+    steps: tuple[Step, ...] = (
+        RunStep("g", 2, box, "LLB", binding, (("side", "DDR"),)),
+        *(MoveStep(kind, "g", 0, box, "L1", binding, "x") for kind in MOVES),
+        ViewStep("v", box, "DDR"),
+    )
+    kept = (Exchange("a", (1, 2)), Spill("b", (2, 1), "LLB"))
+    odd = replace(plan, groups=(replace(plan.groups[0], exchanges=kept),), steps=steps)
+    assert parse_plan(str(odd)) == odd
+    assert odd.groups[0].spills == kept[1:]
 
 
 def layers_of(builder: GraphBuilder, *outputs: str) -> list[tuple[str, ...]]:

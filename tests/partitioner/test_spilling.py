@@ -35,7 +35,7 @@ def skip_network(batch: int = 4, extent: int = 8) -> tuple[Graph, Constants]:
 
 
 def spilled(plan: Plan) -> dict[str, str]:
-    return {e.tensor: e.scope for group in plan.groups for e in group.exchanges if e.scope}
+    return {spill.tensor: spill.scope for group in plan.groups for spill in group.spills}
 
 
 @pytest.mark.parametrize("policy", POLICIES)

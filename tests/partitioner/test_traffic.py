@@ -16,7 +16,8 @@ from isched.lowering.lower import lower_layout, lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.plan import Binding, Exchange, Group, Plan, Split, Step
+from partitioner.ir.plan import Exchange, Group, Plan, Spill, Split
+from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.tiling.core_regions import instance_box
@@ -49,11 +50,11 @@ def one_group(base: Plan, graph: Graph, axis: int, instances: int, pieces: Piece
     return replace(base, level="test", groups=(group,), steps=runs(graph, group, pieces, ["DDR"] * instances))
 
 
-def runs(graph: Graph, group: Group, pieces: Pieces, scopes: Sequence[str]) -> tuple[Step, ...]:
+def runs(graph: Graph, group: Group, pieces: Pieces, scopes: Sequence[str]) -> tuple[RunStep, ...]:
     """One step an instance, on as many cores as there are pieces."""
     binding = Binding(pieces, tuple(range(prod(pieces))))
     return tuple(
-        Step("run", group.name, i, instance_box(graph, group, group.output, i), scope, binding)
+        RunStep(group.name, i, instance_box(graph, group, group.output, i), scope, binding)
         for i, scope in enumerate(scopes)
     )
 
@@ -66,10 +67,10 @@ def two_groups(base: Plan, graph: Graph, scopes: Sequence[str]) -> Plan:
     head = Group("head", layers[:-1], Split(((0, tuple(range(images + 1))),)))
     tail = Group("tail", layers[-1:])
     last = runs(graph, tail, ALL_ROWS, ["DDR"])[0]
-    steps = list(runs(graph, head, (1, 4, 2, 1), scopes))
+    steps: list[Step] = list(runs(graph, head, (1, 4, 2, 1), scopes))
     if "DDR" not in scopes:
         steps.append(
-            Step("concat", "tail", 0, instance_box(graph, tail, tail.output, 0), "L1", last.binding, head.output)
+            MoveStep("concat", "tail", 0, instance_box(graph, tail, tail.output, 0), "L1", last.binding, head.output)
         )
     return replace(base, level="test", groups=(head, tail), steps=(*steps, last))
 
@@ -182,7 +183,7 @@ def test_spilled_values_move_as_the_simulator_counts(scope: str) -> None:
     base = one_group(make_plan(PlanContext(graph, constants, chip, TARGET)), graph, 1, 2, ALL_ROWS)
     (group,) = base.groups
     name = group.layers[0].output
-    spilled = replace(base, groups=(replace(group, exchanges=(Exchange(name, ALL_ROWS, scope),)),))
+    spilled = replace(base, groups=(replace(group, exchanges=(Spill(name, ALL_ROWS, scope),)),))
     traffic = check(graph, constants, chip, spilled)
     stays = check(graph, constants, chip, base)
     assert traffic.by_way["L1", "LLB"] > stays.by_way["L1", "LLB"]

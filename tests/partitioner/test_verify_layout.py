@@ -15,7 +15,8 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.plan import Binding, Group, Plan, Split, Step
+from partitioner.ir.plan import Group, Plan, Split
+from partitioner.ir.steps import Binding, MoveStep, RunStep
 from partitioner.memory.layout_parsing import parse_layout
 from partitioner.memory.memory_plan import (
     FOR_SCHEDULING,
@@ -94,10 +95,10 @@ def moved(shared: str) -> Case:
     rows, cross = Binding((1, 4, 1, 1), (0, 1, 2, 3)), Binding((2, 2, 1, 1), (3, 1, 0, 2))
     whole = tuple((0, extent) for extent in graph.by_name[second.output].shape)
     steps = (
-        Step("run", "first", 0, ((0, 1), *rest), shared or "L1", rows),
-        Step("run", "first", 1, ((1, 2), *rest), "L1", rows),
-        Step("concat", "second", 0, ((0, 2), *rest), "L1", cross, tensor=first.output),
-        Step("run", "second", 0, whole, "DDR", cross),
+        RunStep("first", 0, ((0, 1), *rest), shared or "L1", rows),
+        RunStep("first", 1, ((1, 2), *rest), "L1", rows),
+        MoveStep("concat", "second", 0, ((0, 2), *rest), "L1", cross, tensor=first.output),
+        RunStep("second", 0, whole, "DDR", cross),
     )
     plan = replace(base, groups=(first, second), steps=steps)
     return case_from(graph, chip, plan)

@@ -75,7 +75,7 @@ class NeuralScaleKernels:
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None, or the sentence that the user reads beside the operator's name."""
         del constants
-        if op.kind == "view":
+        if op.is_view:
             return None
         if op.kind not in TEMPLATES:
             return f"no template computes {op.kind} on {self.name}"

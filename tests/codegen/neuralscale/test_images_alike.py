@@ -42,7 +42,7 @@ def network() -> tuple[Graph, Constants, tuple[Layer, ...]]:
     flat = b.softmax(b.matmul(b.view(z, IMAGES, 5 * 5 * 32), b.normal(5 * 5 * 32, 10)))
     graph, constants = b.build(moved, turned, taken, both, wide, flat)
     layers = group_layers(graph, TARGET.can_fuse_epilogue)[0]
-    return graph, constants, tuple(layer for layer in layers if layer.anchor(graph).kind != "view")
+    return graph, constants, tuple(layer for layer in layers if not layer.is_view(graph))
 
 
 @cache

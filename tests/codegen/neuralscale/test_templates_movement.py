@@ -10,6 +10,7 @@ import pytest
 
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from partitioner.ir.steps import RunStep
 from tests.chip_runs import compile_graph, small_chip
 from tests.float_model import relative_error
 from tests.movement_graphs import MovementBuilder
@@ -325,6 +326,7 @@ def test_a_transpose_is_cut_along_outer_axes() -> None:
     builder = MovementBuilder("shuffle")
     out = builder.transpose(builder.input("x", 1, 14, 14, 4, 68), 0, 1, 2, 4, 3)
     (step,) = compile_graph(*builder.build(out)).plan.steps
+    assert isinstance(step, RunStep)
     assert step.binding.pieces[3:] == (1, 1)
 
 

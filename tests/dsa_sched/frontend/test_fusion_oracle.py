@@ -15,6 +15,6 @@ from partitioner.ir.layers import group_layers
 def test_as_many_layers_as_tvm_fuses_kernels(name: str, count: int) -> None:
     network = load_network(name)
     graph = build_graph(network, NEUTRAL).graph
-    layers = [layer for layer in group_layers(graph)[0] if layer.anchor(graph).kind != "view"]
+    layers = [layer for layer in group_layers(graph)[0] if not layer.is_view(graph)]
     assert len(fused_kernels(network)) == count
     assert len(layers) == count
