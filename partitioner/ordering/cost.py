@@ -9,25 +9,37 @@ and every earlier output that stays local and that some node, this one included,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hw_models.errors import DoesNotFit, PlanError
 from hw_models.infeasible import Infeasible, InstanceSubject, Lever
-from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_scopes, scope_cost
+from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_scopes, never_local_bytes, scope_cost
 
-__all__ = ["Capacity", "InstanceGraph", "Node", "Ordered", "evaluate", "lifetimes", "refuse_too_large", "too_large"]
+__all__ = [
+    "Capacity",
+    "InstanceGraph",
+    "Node",
+    "Ordered",
+    "evaluate",
+    "lifetimes",
+    "refuse_too_large",
+    "too_large",
+    "weighed",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """An instance. `work_bytes` are busy in each core's local memory while it runs, without inputs that wait there and
     without its output; `output_bytes` are those of its output on a core while it waits there; `total_bytes` are
-    those of its output over the cluster, which a spill moves."""
+    those of its output over the cluster, which a spill moves. An output that may not be local (`may_be_local`) waits in
+    the staging or the main memory, however small it is."""
 
     name: str
     work_bytes: int
     output_bytes: int
     total_bytes: int
+    may_be_local: bool = True
 
     def __post_init__(self) -> None:
         if min(self.work_bytes, self.output_bytes, self.total_bytes) < 0:
@@ -100,6 +112,15 @@ class Ordered:
     name: str
 
 
+def weighed(graph: InstanceGraph, capacity: Capacity) -> InstanceGraph:
+    """The graph as methods weigh it: an output that may not be local is larger than the capacity there."""
+    if all(node.may_be_local for node in graph.nodes):
+        return graph
+    never = never_local_bytes(capacity.local_bytes)
+    nodes = (node if node.may_be_local else replace(node, output_bytes=never) for node in graph.nodes)
+    return replace(graph, nodes=tuple(nodes))
+
+
 def too_large(graph: InstanceGraph, capacity: Capacity) -> Infeasible | None:
     """The largest instance if its own work exceeds the local memory: no order helps."""
     largest = max(graph.nodes, key=lambda node: node.work_bytes, default=None)
@@ -134,7 +155,8 @@ def lifetimes(
             raise PlanError("order of instances", needs="producers before consumers", has=f"{node.name} after a reader")
         cost = (node.total_bytes * capacity.staging_weight, node.total_bytes * capacity.main_weight)
         waiting.append(i)
-        lives.append(Lifetime(first, max(reads), node.output_bytes, node.total_bytes, *cost))
+        local_bytes = node.output_bytes if node.may_be_local else never_local_bytes(capacity.local_bytes)
+        lives.append(Lifetime(first, max(reads), local_bytes, node.total_bytes, *cost))
     return tuple(waiting), tuple(lives)
 
 

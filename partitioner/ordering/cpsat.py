@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, refuse_too_large
+from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, refuse_too_large, weighed
 from partitioner.ordering.scope_assignment import LOCAL, MAIN, STAGING, Scope
 
 __all__ = ["Exact", "exact_order"]
@@ -32,6 +32,7 @@ def exact_order(graph: InstanceGraph, capacity: Capacity, hint: Ordered | None =
     from ortools.sat.python import cp_model  # a second to import, and only needed here
 
     refuse_too_large(graph, capacity)
+    graph = weighed(graph, capacity)
     count = len(graph.nodes)
     model = cp_model.CpModel()
     steps = [model.new_int_var(0, count - 1, f"step {i}") for i in range(count)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, refuse_too_large
+from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, refuse_too_large, weighed
 from partitioner.ordering.cpsat import exact_order
 from partitioner.ordering.window_search import EXPANSIONS, searched
 
@@ -143,6 +143,7 @@ def choose_order(
     about a second. Raises DoesNotFit for an instance that can never run.
     """
     refuse_too_large(graph, capacity)
+    graph = weighed(graph, capacity)
     candidates = [evaluate(graph, capacity, method(graph), name) for name, method in METHODS.items()]
     best = min(candidates, key=lambda found: found.cost)
     found = searched(graph, capacity, best, expansions)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["LOCAL", "MAIN", "STAGING", "Lifetime", "Scope", "assign_scopes", "scope_cost"]
+__all__ = ["LOCAL", "MAIN", "STAGING", "Lifetime", "Scope", "assign_scopes", "never_local_bytes", "scope_cost"]
 
 Scope = Literal["local", "staging", "main"]
 LOCAL: Scope = "local"
@@ -45,6 +45,11 @@ class Lifetime:
     staging_bytes: int
     staging_cost: int
     main_cost: int
+
+
+def never_local_bytes(capacity_bytes: int) -> int:
+    """The `local_bytes` of an output that may not wait in a local memory of that capacity: more than there is."""
+    return capacity_bytes + 1
 
 
 def scope_cost(lifetimes: Sequence[Lifetime], scopes: Sequence[Scope]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from partitioner.ordering.beam_search import START, Window, problem
-from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate
+from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, weighed
 
 __all__ = ["EXPANSIONS", "searched"]
 
@@ -26,7 +26,7 @@ EXPANSIONS = 20_000
 
 def searched(graph: InstanceGraph, capacity: Capacity, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
     """`start` or a cheaper order near it, for about so many `expansions` of partial orders, some 10 us each."""
-    count = len(graph.nodes)
+    graph, count = weighed(graph, capacity), len(graph.nodes)
     passes = [entry for entry in PASSES if entry == PASSES[0] or entry[0] < count] if count <= ONE_PASS else [PASSES[1]]
     best = start
     for window, first in passes:

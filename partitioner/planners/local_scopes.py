@@ -21,7 +21,7 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.value_lifetimes import Waiting, activations
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
-from partitioner.ordering.scope_assignment import LOCAL, STAGING, Lifetime, assign_scopes
+from partitioner.ordering.scope_assignment import LOCAL, STAGING, Lifetime, assign_scopes, never_local_bytes
 from partitioner.planners.core_binding import Binder, Bound, Closeness
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import piece_cycles, workspace_bytes
@@ -104,7 +104,7 @@ class LocalScopes:
         kept = close.cycles if close is not None else 0.0
         main = self.binder.transfers.main_cycles(value.size_bytes, readers)
         last = self._last(close) if close is not None else 2 * value.last + 1
-        local_bytes = close.core_bytes if close is not None else self.capacity + 1
+        local_bytes = close.core_bytes if close is not None else never_local_bytes(self.capacity)
         staging_cost = int(kept if size <= self.buffer_bound else kept + main)
         return Lifetime(2 * value.made + 1, last, local_bytes, size, staging_cost, int(kept + main))
 

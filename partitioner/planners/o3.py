@@ -133,7 +133,7 @@ def _ordered_plan(search: SplitSearch, instances: list[Instance], decisions: tup
     refused: NoPlan | None = None
     for waiting, staging_bytes in _attempts(kept):
         capacity = Capacity(ctx.local_bytes, staging_bytes)
-        ordering = InstanceGraph(_waiting_nodes(flow, waiting, capacity), flow.edges)
+        ordering = InstanceGraph(_waiting_nodes(flow, waiting), flow.edges)
         if (large := too_large(ordering, capacity)) is not None:
             return large
         choice = choose_order(ordering, capacity)
@@ -172,8 +172,8 @@ def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
         yield NONE, staging_bytes * part // STAGING_SHARES
 
 
-def _waiting_nodes(flow: Flow, waiting: str, capacity: Capacity) -> tuple[Node, ...]:
-    """The nodes as ordering sees them: an output that may not wait locally is larger than any local memory."""
+def _waiting_nodes(flow: Flow, waiting: str) -> tuple[Node, ...]:
+    """The nodes as ordering sees them: which outputs may wait in local memories."""
     if waiting == ALL:
         return flow.nodes
     moved = set(range(len(flow.nodes)))
@@ -184,10 +184,7 @@ def _waiting_nodes(flow: Flow, waiting: str, capacity: Capacity) -> tuple[Node, 
             if not in_place(flow, found, flow.instances[reader], name)
             for n in found
         }
-    return tuple(
-        replace(node, output_bytes=capacity.local_bytes + 1) if n in moved else node
-        for n, node in enumerate(flow.nodes)
-    )
+    return tuple(replace(node, may_be_local=n not in moved) for n, node in enumerate(flow.nodes))
 
 
 def _agree(flow: Flow, scopes: list[str], main: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -130,6 +131,28 @@ def test_what_costs_nothing_is_proven() -> None:
 def test_the_choice_does_not_depend_on_chance() -> None:
     graph, capacity = case(Random(7), 80)
     assert choose_order(graph, capacity) == choose_order(graph, capacity)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_outputs_that_may_not_be_local_are_not(seed: int) -> None:
+    """However small: they are weighed as outputs that are too large for it."""
+    graph, capacity = case(Random(seed), 20)
+    banned = set(Random(seed).sample(range(20), 7))
+    nodes = tuple(replace(node, may_be_local=i not in banned) for i, node in enumerate(graph.nodes))
+    asked = InstanceGraph(nodes, graph.edges)
+    found = choose_order(asked, capacity, exact_limit=0.2)
+    for ordered in (
+        *found.candidates,
+        evaluate(asked, capacity, breadth_first(asked)),
+        searched(asked, capacity, found.best),
+    ):
+        waiting = {i for i in banned if graph.consumers[i]}
+        assert all(ordered.scopes[i] != "local" for i in waiting), ordered.name
+    too_large = tuple(
+        replace(node, output_bytes=capacity.local_bytes + 1) if i in banned else node
+        for i, node in enumerate(graph.nodes)
+    )
+    assert choose_order(InstanceGraph(too_large, graph.edges), capacity) == choose_order(asked, capacity)
 
 
 def test_an_instance_that_can_never_run_is_refused() -> None:

@@ -24,8 +24,8 @@ def instance_graph(text: str) -> tuple[InstanceGraph, Capacity]:
     for _, tag, fields in parse_lines(text):
         match tag:
             case "node":
-                sizes = (as_int(fields[key]) for key in ("work_bytes", "output_bytes", "total_bytes"))
-                nodes[str(fields["name"])] = Node(str(fields["name"]), *sizes)
+                work, output, total = (as_int(fields[key]) for key in ("work_bytes", "output_bytes", "total_bytes"))
+                nodes[str(fields["name"])] = Node(str(fields["name"]), work, output, total)
             case "edge":
                 edges.append((str(fields["producer"]), str(fields["consumer"])))
             case "room":
