@@ -28,8 +28,8 @@ def compile(
 ) -> Artifact:
     """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
 
-    `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip. Each works off
-    its share in passes of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once. With
+    `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip. Each runs
+    its share as micro-batches of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once. With
     `schedule`, instructions are ordered so that engines work at the same time.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """

@@ -1,4 +1,4 @@
-"""One network at several levels: the same bits, fewer bytes to DDR, less time by the clock of the chip file.
+"""One network at several levels: the same bits, fewer bytes to DDR, less time by the cycle model.
 
 python samples/02_levels.py
 """

@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from hypothesis import strategies as st
 
-from partitioner.ordering.cost import InstanceGraph, Node, Ordered, Room
+from partitioner.ordering.cost import Capacity, InstanceGraph, Node, Ordered
 
 __all__ = ["case", "cases", "cheapest_by_hand", "faults", "pyramid"]
 
@@ -27,7 +27,7 @@ def pyramid(counts: tuple[int, ...] = (8, 4, 2, 1), work: int = 0, output: int =
     return InstanceGraph(tuple(nodes), tuple(edges))
 
 
-def case(random: Random, count: int) -> tuple[InstanceGraph, Room]:
+def case(random: Random, count: int) -> tuple[InstanceGraph, Capacity]:
     """Sparse, dense, tree-like or layered; little or plenty of local memory; no, little or all staging memory."""
     kind = random.choice(["sparse", "dense", "tree", "layers"])
     edges: list[tuple[int, int]] = []
@@ -48,16 +48,16 @@ def case(random: Random, count: int) -> tuple[InstanceGraph, Room]:
         output = random.randint(1, 20)
         nodes.append(Node(f"n{i}", random.randint(0, 20), output, 8 * output))
     least = max(node.work_bytes for node in nodes)
-    room = Room(
+    capacity = Capacity(
         local_bytes=random.randint(least, least + max(8, sum(node.output_bytes for node in nodes) // 4)),
         staging_bytes=random.choice([0, random.randint(50, 400), random.randint(50, 400), 1_000_000]),
         main_weight=random.choice([2, 4]),
     )
-    return InstanceGraph(tuple(nodes), tuple(edges)), room
+    return InstanceGraph(tuple(nodes), tuple(edges)), capacity
 
 
 @st.composite
-def cases(draw: st.DrawFn, most: int = 12) -> tuple[InstanceGraph, Room]:
+def cases(draw: st.DrawFn, most: int = 12) -> tuple[InstanceGraph, Capacity]:
     """Any graph of up to `most` nodes whose sizes are small, zeros too, and a room in which each can run."""
     count = draw(st.integers(1, most))
     pairs = [(a, b) for b in range(count) for a in range(b)]
@@ -66,11 +66,13 @@ def cases(draw: st.DrawFn, most: int = 12) -> tuple[InstanceGraph, Room]:
     sizes = st.integers(0, 9)
     nodes = tuple(Node(f"n{i}", draw(sizes), draw(sizes), draw(sizes)) for i in range(count))
     least = max(node.work_bytes for node in nodes)
-    room = Room(least + draw(st.integers(0, 30)), draw(st.sampled_from([0, 5, 12, 100])), draw(st.integers(0, 3)), 3)
-    return InstanceGraph(nodes, tuple((name[a], name[b]) for a, b in edges)), room
+    capacity = Capacity(
+        least + draw(st.integers(0, 30)), draw(st.sampled_from([0, 5, 12, 100])), draw(st.integers(0, 3)), 3
+    )
+    return InstanceGraph(nodes, tuple((name[a], name[b]) for a, b in edges)), capacity
 
 
-def faults(graph: InstanceGraph, room: Room, found: Ordered) -> list[str]:
+def faults(graph: InstanceGraph, capacity: Capacity, found: Ordered) -> list[str]:
     """What is wrong with an order and its scopes, step by step; nothing for what may run."""
     count = len(graph.nodes)
     if sorted(found.order) != list(range(count)):
@@ -84,19 +86,19 @@ def faults(graph: InstanceGraph, room: Room, found: Ordered) -> list[str]:
         waits = [i for i in found.order[: step + 1] if any(at[reader] >= step for reader in readers[i])]
         local = sum(graph.nodes[i].output_bytes for i in waits if found.scopes[i] == "local")
         staged = sum(graph.nodes[i].total_bytes for i in waits if found.scopes[i] == "staging")
-        if local + graph.nodes[node].work_bytes > room.local_bytes:
+        if local + graph.nodes[node].work_bytes > capacity.local_bytes:
             said.append(f"step {step}: {local} + {graph.nodes[node].work_bytes} local bytes")
-        if staged > room.staging_bytes:
+        if staged > capacity.staging_bytes:
             said.append(f"step {step}: {staged} staged bytes")
-    weight = {"local": 0, "staging": room.staging_weight, "main": room.main_weight}
+    weight = {"local": 0, "staging": capacity.staging_weight, "main": capacity.main_weight}
     cost = sum(node.total_bytes * weight[found.scopes[i]] for i, node in enumerate(graph.nodes) if readers[i])
     return said if cost == found.cost else [*said, f"cost {found.cost} is {cost}"]
 
 
-def cheapest_by_hand(graph: InstanceGraph, room: Room, order: tuple[int, ...] | None = None) -> int:
+def cheapest_by_hand(graph: InstanceGraph, capacity: Capacity, order: tuple[int, ...] | None = None) -> int:
     """The least cost of any order (or of `order`) with any scopes, by trying all of them."""
     costs: list[int] = []
-    weight = {"local": 0, "staging": room.staging_weight, "main": room.main_weight}
+    weight = {"local": 0, "staging": capacity.staging_weight, "main": capacity.main_weight}
     waiting = [i for i, consumers in enumerate(graph.consumers) if consumers]
     for tried in permutations(range(len(graph.nodes))) if order is None else [order]:
         if any(tried.index(a) > tried.index(b) for a, b in graph.edges):
@@ -107,6 +109,6 @@ def cheapest_by_hand(graph: InstanceGraph, room: Room, order: tuple[int, ...] | 
                 continue
             by_node = dict(zip(waiting, scopes, strict=True))
             every = tuple(by_node.get(i, "main") for i in range(len(graph.nodes)))
-            if not faults(graph, room, Ordered(tried, every, cost, "tried")):  # type: ignore[arg-type]
+            if not faults(graph, capacity, Ordered(tried, every, cost, "tried")):  # type: ignore[arg-type]
                 costs.append(cost)
     return costs[-1]

@@ -194,12 +194,12 @@ _STEPS: Mapping[_Step, int] = {_load: 4, _load_together: 1, _store: 3, _multiply
 
 
 def random_program(
-    seed: int, chip: Chip, most: int = 12, cores: int = 2, *, moving: bool = True, meeting: bool = True
+    seed: int, chip: Chip, most: int = 12, cores: int = 2, *, moving: bool = True, rendezvous: bool = True
 ) -> Program:
     """A program of at most `most` instructions; with DMA where something is `moving` in the background, with barriers
-    and broadcasts where cores are `meeting`. On the stcp920 it never asks for more bandwidth than there is."""
+    and broadcasts where `rendezvous` says so. On the stcp920 it never asks for more bandwidth than there is."""
     random = Random(seed)
-    left_out = [*([] if moving else [_fetch]), *([] if meeting else [_meet, _load_together])]
+    left_out = [*([] if moving else [_fetch]), *([] if rendezvous else [_meet, _load_together])]
     steps = {step: weight for step, weight in _STEPS.items() if step not in left_out}
     while True:
         program = _draw(random, chip, most, cores, steps)

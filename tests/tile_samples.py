@@ -82,7 +82,7 @@ def _unary(kind: str, *attributes: tuple[str, Attribute]) -> Sample:
 
 
 def _binary(kind: str, swapped: bool, *shape: int) -> Sample:
-    """The anchor and a trailing operator, each with an operand of `shape`."""
+    """The anchor and an operator of the epilogue, each with an operand of `shape`."""
 
     def sample(b: MovementBuilder) -> str:
         x = b.input("x", *IMAGE)
@@ -210,7 +210,7 @@ def boxes_of(graph: Graph, layer: Layer) -> Iterator[Box]:
     """Tiles of a layer's output: all of it, and one that leaves out something at either end of each axis."""
     whole = full_box(graph.by_name[layer.output].shape)
     yield whole
-    cuts = TARGET.quanta(graph, layer)
+    cuts = TARGET.granularity(graph, layer)
     inner = tuple(
         (1, high - 1) if cut and high > 4 else (high // 2, high) if cut else (low, high)
         for (low, high), cut in zip(whole, cuts, strict=True)

@@ -126,7 +126,7 @@ def operand(sampled: Sampled, array: Array, shape: tuple[int, ...]) -> Doubles:
 
 
 def numbers(sampled: Sampled) -> tuple[Doubles, Doubles, int, Doubles]:
-    """Of a layer without trailing operators, at the sampled positions: results, the sums of the absolute values of what
+    """Of a layer without an epilogue, at the sampled positions: results, the sums of the absolute values of what
     is added, how many these are, and how far the results may be off for the errors of the operands."""
     graph, op = sampled.graph, sampled.layer.anchor(sampled.graph)
     shape = graph.by_name[sampled.layer.output].shape
@@ -177,11 +177,11 @@ class WideTarget:
             return f"{others[0]} is {graph.by_name[others[0]].dtype}, not float32"
         return None if op.kind in KINDS else f"{op.kind} is too much for a toy"
 
-    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
+    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
         del graph, op, operand
         return "a toy fuses nothing"
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[layer.output].shape)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""How long a program or an artifact takes: its machine code under the clock of a chip.
+"""How long a program or an artifact takes: its machine code under the cycle model of a chip.
 
     PROGRAM.elf or artifact folder + chip --time_program--> RunTime (a Timeline for each cluster's program)
 

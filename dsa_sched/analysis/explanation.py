@@ -242,17 +242,17 @@ def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> LocalUse:
     """The core with the largest box in the first round stands for all."""
     graph, chip = ctx.graph, ctx.chip
     memory, part = layout.local.memory, layout.local.part
-    turn = entry.rounds[0][0]
-    number = max(range(len(turn.boxes)), key=lambda n: box_size(turn.boxes[n]))
+    this_round = entry.rounds[0][0]
+    number = max(range(len(this_round.boxes)), key=lambda n: box_size(this_round.boxes[n]))
     here = entry.residents[number]
     sizes: dict[int, int] = {}
     for name, place in here.items():
         size = aligned(chip, memory, box_size(place.box) * graph.by_name[name].item_bytes)
         sizes[place.offset_bytes] = max(sizes.get(place.offset_bytes, 0), size)
     residents = Residents({name: place.box for name, place in here.items()}, part)
-    tiles = piece_tiles(ctx, entry.layer, turn.boxes[number], residents, entry.room)
+    tiles = piece_tiles(ctx, entry.layer, this_round.boxes[number], residents, entry.free_regions)
     needed = demand_bytes(chip, buffer_sizes(used.spare for used in tiles.fits)).get((memory, part), 0)
-    room = entry.room.get((memory, part), (0, 0))[1]
+    room = entry.free_regions.get((memory, part), (0, 0))[1]
     return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name)
 
 

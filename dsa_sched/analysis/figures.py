@@ -1,4 +1,4 @@
-"""What one program is, in a line: kernels, instances, bytes of the main memory, cycles by the clock.
+"""What one program is, in a line: kernels, instances, bytes of the main memory, cycles by the cycle model.
 
 Compilation  -->  ProgramFigures, for setting programs of the same network beside each other
 """
@@ -22,8 +22,9 @@ __all__ = ["ProgramFigures", "compiled_work", "program_figures"]
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:
     """`kernels` are groups of layers, views not counted; `instances` how often one of them runs; `main_bytes` come from
-    the main memory or go there (of kernels that are whole groups: at least so many). `cycles` are the clock's, its
-    launch included, for one pass over a batch of one cluster; None where the target says nothing of issuing."""
+    the main memory or go there (of kernels that are whole groups: at least so many). `cycles` are those of the cycle
+    model, its launch included, for one pass over a batch of one cluster; None where the target says nothing of
+    issuing."""
 
     name: str
     kernels: int

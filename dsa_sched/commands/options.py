@@ -160,7 +160,7 @@ def division_options(command: AnyFunction) -> AnyFunction:
         click.option(
             "--per-pass",
             type=PerPassOption(),
-            help="Items that a cluster works on at once; it works off its share in passes. auto: what the cost model "
+            help="Items of a micro-batch; a cluster runs its share as one or more of them. auto: what the cost model "
             "finds fastest. All at once when not said.",
         ),
         click.option(

@@ -22,7 +22,7 @@ __all__ = ["time"]
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
 @uncollected()
 def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_file: Path | None, bounds: bool) -> None:
-    """Run the machine code of a program, or of an artifact folder, under the clock of a chip.
+    """Time the machine code of a program, or of an artifact folder, by the cycle model of a chip.
 
     \b
     dsa-sched time mine.out --chip stcp920
@@ -37,13 +37,13 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
       how long engines of one core worked at the same time
       with --bounds, how far the run is from the least that any order could take
 
-    Nothing but the executable is read, and engines compute nothing. The rules of the clock, and what the numbers rest
+    Nothing but the executable is read, and engines compute nothing. The rules of the model, and what the numbers rest
     on, are in docs/timing.md.
     """
     from dsa_sched.analysis.artifact_timing import time_path, with_bounds
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.report.clock import print_times, write_times
     from dsa_sched.report.progress import Steps
+    from dsa_sched.report.timed_run import print_times, write_times
     from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)

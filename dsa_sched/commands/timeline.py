@@ -65,7 +65,7 @@ def timeline(
     stretches: int | None,
     operators: bool,
 ) -> None:
-    """Run the machine code of a program, or of an artifact folder, under the clock of a chip and show its timeline.
+    """Time the machine code of a program, or of an artifact folder, by the cycle model of a chip; show its timeline.
 
     \b
     dsa-sched timeline mine.out --chip stcp920

@@ -103,7 +103,7 @@ def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPas
     if clusters > 1 and (batch is None or batch < clusters):
         raise ModelError("--clusters", needs=f"a --batch of at least {clusters} to divide", has=str(batch or "none"))
     if per_pass is not None and batch is None:
-        raise ModelError("--per-pass", needs="a --batch to work off in passes", has="none")
+        raise ModelError("--per-pass", needs="a --batch to divide into micro-batches", has="none")
     shares = shares_of(batch or 1, clusters)
     if isinstance(per_pass, int) and not 1 <= per_pass <= shares[0]:
         needs = f"1 to {shares[0]}, what a cluster has of the batch, or auto"
@@ -122,10 +122,10 @@ def _require_apart(
     """Refuse to divide a batch whose items meet; that can be seen in a graph of two items or more."""
     if len(shares) > 1 or pass_count(shares[0], batch) > 1:
         progress("checking that items of the batch stay apart")
-        _refuse_meeting(load_model(source, dict(options.shapes), max(2, batch), judge), options)
+        _refuse_dependent_items(load_model(source, dict(options.shapes), max(2, batch), judge), options)
 
 
-def _refuse_meeting(model: Model, options: CompileOptions) -> None:
+def _refuse_dependent_items(model: Model, options: CompileOptions) -> None:
     if problem := batch_problem(model.graph):
         raise ModelError(
             f"model {model.graph.name}",
@@ -176,14 +176,14 @@ class _Search(Generic[TargetT]):
     def _try_all(self) -> None:
         candidates = candidate_batches(self.shares[0])
         if candidates[-1] == 1 and len(self.shares) > 1:
-            _refuse_meeting(self._load(2), self.options)
+            _refuse_dependent_items(self._load(2), self.options)
         best: tuple[float, int] | None = None
         checked = False
         for number, batch in enumerate(candidates, 1):
             self.progress(f"trying batch {batch} a pass ({number} of {len(candidates)})")
             model = self._load(batch)
             if batch > 1 and not checked:
-                _refuse_meeting(model, self.options)
+                _refuse_dependent_items(model, self.options)
                 checked = True
             ctx = self._context(model)
             try:

@@ -143,8 +143,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class Compilation:
-    """Everything that compiling made, stage by stage. `items` are the rows of the batch that it works off, in passes
-    of the plan's batch; None for one pass."""
+    """Everything that compiling made, stage by stage. `items` are the rows of the batch that it computes, as
+    micro-batches of the plan's batch, one a pass; None for one pass."""
 
     model: Model
     chip: Chip
@@ -169,7 +169,7 @@ class Compilation:
 
     @property
     def rows(self) -> int:
-        """Rows of the batch that are worked off, in all passes."""
+        """Rows of the batch that are computed, in all passes."""
         return self.plan.batch_per_cluster if self.items is None else self.items
 
     @property

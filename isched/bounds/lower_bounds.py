@@ -10,7 +10,7 @@ sequencing problem", EJOR 1982.)
 
 A valid order keeps the addresses, the order of accesses to common bytes and who does what together
 (isched.bounds.precedence); barriers may stand anywhere. Scalar instructions depend on the order: one for each
-instruction is counted. Cycles include the launch, as those of the clock do.
+instruction is counted. Cycles include the launch, as those of the cycle model do.
 """
 
 from __future__ import annotations

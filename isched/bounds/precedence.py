@@ -1,11 +1,11 @@
 """What must be over before what, in whatever valid order a program's instructions are issued.
 
-    TimedStream of each core --accesses to common bytes, meetings--> Precedence: works and edges, earlier ones first
+    TimedStream of each core --accesses to common bytes, rendezvous--> Precedence: works and edges, earlier ones first
 
 Two accesses that share a byte, one of them a write, keep the order that they have in the program: on a core by issue,
-between cores by barriers, meetings and awaited transfers, wherever these come to stand. Cores that do an instruction
-together keep their partners. Barriers themselves force nothing here. Only sure orders become edges: what is left out
-(an access that later writes covered bit by bit) weakens a bound and never falsifies it.
+between cores by barriers, other rendezvous and awaited transfers, wherever these come to stand. Cores that do an
+instruction together keep their partners. Barriers themselves force nothing here. Only sure orders become edges: what is
+left out (an access that later writes covered bit by bit) weakens a bound and never falsifies it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def precedence_of(streams: Sequence[TimedStream], chip: Chip, clusters: int = 1)
 
 
 class _Building:
-    """One walk over all streams, from meeting to meeting."""
+    """One walk over all streams, from rendezvous to rendezvous."""
 
     def __init__(self, streams: Sequence[TimedStream], chip: Chip, clusters: int) -> None:
         self.streams = streams
@@ -94,10 +94,10 @@ class _Building:
             self._work(places, ops, set())
             return
         # They start together, and each has an end of its own.
-        meeting: set[int] = set()
+        needed: set[int] = set()
         for (core, _), op in zip(places, ops, strict=True):
-            self._touch(core, op, -1, meeting)
-        number = self._node(meeting, 0.0, ())
+            self._touch(core, op, -1, needed)
+        number = self._node(needed, 0.0, ())
         for group in served:
             self._work([places[n] for n in group], [ops[n] for n in group], {number})
 

@@ -1,16 +1,16 @@
 """The fastest order of a small program by constraint programming (OR-tools CP-SAT): what a scheduler is judged by.
 
-    Program --orders of each stream, times as the clock computes them--> Exact: the best order, proven or not
+    Program --orders of each stream, times as the cycle model has them--> Exact: the best order, proven or not
 
 Decided is the order of every core's stream, and which barriers stay. The rules are those of
 `isched.timing.cycle_model`: one scalar core a stream that issues in order, waits for conflicting accesses in flight and
-for places in full queues, asks for the end of transfers at its rhythm; queues worked off in order; meetings; DMA
+for places in full queues, polls for the end of transfers at its period; queues in order; rendezvous; DMA
 channels that do one chain after the other.
 
-It is the clock itself where no two transfers ask for more bandwidth together than there is. Elsewhere the solver lets
-every transfer run at its full rate, so `cycles` is a lower bound of what the clock can reach. Times are whole cycles:
-fractions are cut off. Where the target's issue costs depend on the order, each instruction takes what it takes right
-behind itself, when registers hold all that it needs.
+It is the cycle model itself where no two transfers ask for more bandwidth together than there is. Elsewhere the solver
+lets every transfer run at its full rate, so `cycles` is a lower bound of what the model can reach. Times are whole
+cycles: fractions are cut off. Where the target's issue costs depend on the order, each instruction takes what it takes
+right behind itself, when registers hold all that it needs.
 
 Valid is what `verify_program` accepts and what keeps accesses to common bytes in their order
 (isched.exact.order_constraints). What meets keeps its partners.

@@ -36,7 +36,7 @@ def add_orders(setting: Setting) -> None:
         first, then = (a, b) if a.epoch <= b.epoch else (b, a)
         if a.core != b.core and a.epoch != b.epoch and conflict(_part(a, shared), _part(b, shared)):
             setting.model.add_bool_or(list(_shown_between(setting, first, then)))
-    _meetings(setting)
+    _rendezvous(setting)
 
 
 def _precede(setting: Setting, a: Op, b: Op) -> None:
@@ -68,7 +68,7 @@ def _transfers_and_barriers(setting: Setting, core: list[Op]) -> None:
             barrier = op
 
 
-def _meetings(setting: Setting) -> None:
+def _rendezvous(setting: Setting) -> None:
     """What cores do together comes in one order on all of them."""
     by_core = [{op.op.rendezvous: op for op in core if op.op.rendezvous} for core in setting.cores]
     for here, there in combinations(by_core, 2):

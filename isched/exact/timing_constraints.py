@@ -1,4 +1,4 @@
-"""When things happen, for the exact scheduler: the rules of the clock as constraints.
+"""When things happen, for the exact scheduler: the rules of the cycle model as constraints.
 
 Setting --add_times--> the same, every time bound to the order; returns the makespan
 """
@@ -91,8 +91,8 @@ def _ask(setting: Setting, op: Op) -> None:
     over = setting.time()
     model.add_max_equality(over, [op.ready, *(other.end for other in setting.ops if other.op.starts in op.op.awaits)])
     if period:
-        turns = model.new_int_var(0, setting.horizon // period + 1, "")
-        model.add(op.issued == op.ready + period * turns)
+        iterations = model.new_int_var(0, setting.horizon // period + 1, "")
+        model.add(op.issued == op.ready + period * iterations)
         model.add(op.issued >= over)
         model.add(op.issued < over + period)
     else:
@@ -102,7 +102,7 @@ def _ask(setting: Setting, op: Op) -> None:
 
 
 def _work(setting: Setting) -> None:
-    """What engines, channels and meetings do."""
+    """What engines, channels and rendezvous do."""
     model = setting.model
     met: dict[str, list[IntVar]] = {}
     for op in setting.ops:

@@ -2,15 +2,15 @@
 
     Program --bytes that two instructions share--> pairs in their order
         inside a core                          --> earlier positions of its stream
-        between cores, or a core and its DMA   --> a meeting between the two; both keep their side of it
+        between cores, or a core and its DMA   --> a rendezvous between the two; both keep their side of it
         barriers that no such pair needs       --> dropped
 
 Any order of the streams that keeps these pairs and every barrier that is not dropped leaves every byte of the program's
-results as it is. Meetings (barriers, and instructions that cores do together) keep their order on every core, so no
-core waits for ever. What a meeting orders is said in `isched.hazards.happens_before`; a pair takes a meeting that is no
-barrier and orders it, or else one of the barriers between the two, chosen so that each serves many pairs.
+results as it is. Rendezvous (barriers, and instructions that cores do together) keep their order on every core, so
+there is no deadlock. What a rendezvous orders is said in `isched.hazards.happens_before`; a pair takes a rendezvous
+that is no barrier and orders it, or else one of the barriers between the two, chosen so that each serves many pairs.
 
-Meetings of some cores alone keep their order like all others, but no pair is ordered by them: programs that need that
+Rendezvous of some cores alone keep their order like all others, but no pair is ordered by them: programs that need that
 are refused.
 """
 
@@ -35,10 +35,10 @@ __all__ = ["CoreOrder", "Dependences", "Pairs", "dependences"]
 
 
 LAG = 8
-"""Meetings that may overtake a result on its way to a shared memory: some tiles' loads."""
+"""Rendezvous that may overtake a result on its way to a shared memory: some tiles' loads."""
 
 NEVER = 1 << 62
-"""A position that no stream has, and the number of an engine that takes part in no meeting."""
+"""A position that no stream has, and the number of an engine that takes part in no rendezvous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +77,21 @@ def dependences(program: Program, chip: Chip) -> Dependences:
     """The order that the instructions of a program which `verify_program` accepts must keep.
 
     Time grows with the instructions and with the pairs of near ones that touch the same bytes. Raises PlanError where
-    neither a meeting of all cores nor what the core itself waits for orders two accesses to the same bytes.
+    neither a rendezvous of all cores nor what the core itself waits for orders two accesses to the same bytes.
     """
     touches = Touches.of(program)
-    meetings = _Meetings.of(program)
+    rendezvous = _FullRendezvous.of(program)
     inside = conflicts_within(program, touches, chip)
-    finder = _Finder(program, meetings, inside, _shared_touches(program, touches, meetings, chip))
+    finder = _Finder(program, rendezvous, inside, _shared_touches(program, touches, rendezvous, chip))
     finder.read()
     return finder.orders()
 
 
 @dataclass(frozen=True)
-class _Meetings:
-    """Meetings of all cores, numbered in their order, which is the same on each: `places[core, number]` is a position,
-    `engines[number]` the engine's number, -1 for barriers, whose numbers are `barriers`. What only some cores do
-    together has no number."""
+class _FullRendezvous:
+    """Rendezvous of all cores, numbered in their order, which is the same on each: `places[core, number]` is a
+    position, `engines[number]` the engine's number, -1 for barriers, whose numbers are `barriers`. What only some cores
+    do together has no number."""
 
     names: Mapping[str, int]
     places: Table
@@ -99,9 +99,9 @@ class _Meetings:
     barriers: Vector
 
     @staticmethod
-    def of(program: Program) -> _Meetings:
+    def of(program: Program) -> _FullRendezvous:
         places = [
-            [place for place, instr in enumerate(stream.instrs) if program.is_full_meeting(instr)]
+            [place for place, instr in enumerate(stream.instrs) if program.is_full_rendezvous(instr)]
             for stream in program.streams
         ]
         names: dict[str, int] = {}
@@ -111,36 +111,36 @@ class _Meetings:
             for place in places[0]
         ]
         numbers = np.array(engines, np.int64)
-        return _Meetings(names, np.array(places, np.int64), numbers, np.flatnonzero(numbers < 0))
+        return _FullRendezvous(names, np.array(places, np.int64), numbers, np.flatnonzero(numbers < 0))
 
 
 @dataclass(frozen=True)
 class _Shared:
-    """Instructions that touch shared memories, in an order in which what a meeting of all cores orders comes in its
-    order: what is between two meetings core by core, then the meeting itself. One is over at position `end` (a DMA
-    transfer at its wait). `meeting` is its number if all cores do it together, else -1; then it stands for all of them
-    that touch the same bytes. `earlier` are those that it conflicts with."""
+    """Instructions that touch shared memories, in an order in which what a rendezvous of all cores orders comes in its
+    order: what is between two rendezvous core by core, then the rendezvous itself. One is over at position `end` (a DMA
+    transfer at its wait). `rendezvous` is its number if all cores do it together, else -1; then it stands for all of
+    them that touch the same bytes. `earlier` are those that it conflicts with."""
 
     core: Vector
     position: Vector
     end: Vector
-    meeting: Vector
+    rendezvous: Vector
     engine: Vector
     starts: Flags
     writes: Flags
     earlier: Earlier
 
 
-def _shared_touches(program: Program, touches: Touches, meetings: _Meetings, chip: Chip) -> _Shared:
+def _shared_touches(program: Program, touches: Touches, rendezvous: _FullRendezvous, chip: Chip) -> _Shared:
     shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
     kinds = touches.kinds(shared)
     found = [np.flatnonzero(kinds[lists]) for lists in touches.streams]
     core = np.repeat(np.arange(len(found)), [len(positions) for positions in found])
     position = np.concatenate(found)
     lists = np.concatenate([lists[own] for lists, own in zip(touches.streams, found, strict=True)])
-    number = np.concatenate([np.searchsorted(own, p) for own, p in zip(meetings.places, found, strict=True)])
-    met = number < meetings.places.shape[1]
-    met[met] = meetings.places[core[met], number[met]] == position[met]
+    number = np.concatenate([np.searchsorted(own, p) for own, p in zip(rendezvous.places, found, strict=True)])
+    met = number < rendezvous.places.shape[1]
+    met[met] = rendezvous.places[core[met], number[met]] == position[met]
     order = np.lexsort((position, core, met, number))
     order = order[_first_of_each(met[order], number[order], kinds[lists[order]])]
     core, position, met, number = core[order], position[order], met[order], number[order]
@@ -154,7 +154,7 @@ def _shared_touches(program: Program, touches: Touches, meetings: _Meetings, chi
         position,
         end,
         np.where(met & np.array([instr.meets != 0 for instr in instrs], np.bool_), number, -1),
-        np.array([meetings.names.get(instr.engine, NEVER) for instr in instrs], np.int64),
+        np.array([rendezvous.names.get(instr.engine, NEVER) for instr in instrs], np.int64),
         starts,
         np.array([bool(instr.writes) for instr in instrs], np.bool_),
         conflicts_of(touches.accesses(lists[order], shared)),
@@ -162,7 +162,8 @@ def _shared_touches(program: Program, touches: Touches, meetings: _Meetings, chi
 
 
 def _first_of_each(met: Flags, number: Vector, kinds: Vector) -> Flags:
-    """Who stands for those that touch the same bytes in one meeting: the first of them; all others for themselves."""
+    """Who stands for those that touch the same bytes in one rendezvous: the first of them; all others for
+    themselves."""
     who = number[met] * (int(kinds.max(initial=0)) + 1) + kinds[met]
     chosen = ~met
     chosen[np.flatnonzero(met)[np.unique(who, return_index=True)[1]]] = True
@@ -172,9 +173,11 @@ def _first_of_each(met: Flags, number: Vector, kinds: Vector) -> Flags:
 class _Finder:
     """Collects pairs of all cores."""
 
-    def __init__(self, program: Program, meetings: _Meetings, inside: list[Conflicts], touched: _Shared) -> None:
+    def __init__(
+        self, program: Program, rendezvous: _FullRendezvous, inside: list[Conflicts], touched: _Shared
+    ) -> None:
         self.program = program
-        self.meetings = meetings
+        self.rendezvous = rendezvous
         self.inside = inside
         self.touched = touched
         self.shared: list[list[tuple[Vector, Vector]]] = [[] for _ in inside]
@@ -188,15 +191,15 @@ class _Finder:
         """Note what each pair of touches is ordered by."""
         touched = self.touched
         first, then = touched.earlier.numbers, touched.earlier.later
-        alone = (touched.meeting[first] < 0) & (touched.meeting[then] < 0)
+        alone = (touched.rendezvous[first] < 0) & (touched.rendezvous[then] < 0)
         same = alone & (touched.core[first] == touched.core[then])
         awaited = same & touched.starts[first]
         self._add(self.order, then[awaited], touched.position[then[awaited]], touched.end[first[awaited]])
         watched = same & ~awaited & ~touched.starts[then]
         self._add(self.shared, then[watched], touched.position[then[watched]], touched.position[first[watched]])
-        left = ~awaited & ~watched & (alone | (touched.meeting[first] != touched.meeting[then]))
+        left = ~awaited & ~watched & (alone | (touched.rendezvous[first] != touched.rendezvous[then]))
         first, then = first[left], then[left]
-        left = ~self._by_meeting(first, then)
+        left = ~self._by_rendezvous(first, then)
         self._by_barrier(first[left], then[left])
 
     def _add(self, found: list[list[tuple[Vector, Vector]]], touches: Vector, later: Vector, earlier: Vector) -> None:
@@ -206,50 +209,50 @@ class _Finder:
             mine = cores == core
             pairs.append((later[mine], earlier[mine]))
 
-    def _by_meeting(self, first: Vector, then: Vector) -> Flags:
-        """Order pairs of touches by a meeting that is no barrier, where one orders them."""
-        touched, places = self.touched, self.meetings.places
+    def _by_rendezvous(self, first: Vector, then: Vector) -> Flags:
+        """Order pairs of touches by a rendezvous that is no barrier, where one orders them."""
+        touched, places = self.touched, self.rendezvous.places
         proofs = np.stack([self._proofs(core, conflicts.earlier) for core, conflicts in enumerate(self.inside)])
-        low = np.where(touched.meeting >= 0, touched.meeting, self._meetings_until(touched.end))
-        high = np.where(touched.meeting >= 0, touched.meeting, self._meetings_before(touched.position))
-        lag = np.where(touched.writes & ~touched.starts & (touched.meeting < 0), LAG, 0)
-        met = _meetings_between(
+        low = np.where(touched.rendezvous >= 0, touched.rendezvous, self._rendezvous_until(touched.end))
+        high = np.where(touched.rendezvous >= 0, touched.rendezvous, self._rendezvous_before(touched.position))
+        lag = np.where(touched.writes & ~touched.starts & (touched.rendezvous < 0), LAG, 0)
+        met = _rendezvous_between(
             first, then, low, high, lag, touched.starts, touched.engine, touched.core, touched.position,
-            self.meetings.engines, proofs,
+            self.rendezvous.engines, proofs,
         )  # fmt: skip
         some: Flags = met >= 0
         first, then, met = first[some], then[some], met[some]
         starts = touched.starts[then]
         behind, by = then[starts], met[starts]
         self._add(self.order, behind, touched.position[behind], proofs[touched.core[behind], by])
-        joins = ~starts & (touched.meeting[then] != met)
+        joins = ~starts & (touched.rendezvous[then] != met)
         behind, by = then[joins], met[joins]
         self._add(self.order, behind, touched.position[behind], places[touched.core[behind], by])
-        joins = touched.meeting[first] != met
+        joins = touched.rendezvous[first] != met
         ahead, by = first[joins], met[joins]
         self._add(self.order, ahead, places[touched.core[ahead], by], touched.end[ahead])
         return some
 
-    def _meetings_until(self, positions: Vector) -> Vector:
-        """For each touch the last meeting at or before a position of its core; -1 for none."""
+    def _rendezvous_until(self, positions: Vector) -> Vector:
+        """For each touch the last rendezvous at or before a position of its core; -1 for none."""
         return self._searched(positions, "right") - 1
 
-    def _meetings_before(self, positions: Vector) -> Vector:
-        """For each touch the last meeting before a position of its core; -1 for none."""
+    def _rendezvous_before(self, positions: Vector) -> Vector:
+        """For each touch the last rendezvous before a position of its core; -1 for none."""
         return self._searched(positions, "left") - 1
 
     def _searched(self, positions: Vector, side: Literal["left", "right"]) -> Vector:
         found = np.empty(len(positions), np.int64)
-        for core, places in enumerate(self.meetings.places):
+        for core, places in enumerate(self.rendezvous.places):
             mine = self.touched.core == core
             found[mine] = np.searchsorted(places, positions[mine], side)
         return found
 
     def _proofs(self, core: int, inside: Earlier) -> Vector:
-        """For each meeting that is no barrier the first position whose issue proves that it is over on this core."""
-        places = self.meetings.places[core]
+        """For each rendezvous that is no barrier the first position whose issue proves that it is over on this core."""
+        places = self.rendezvous.places[core]
         numbers = np.full(len(inside.starts), -1, np.int64)
-        numbers[places] = np.where(self.meetings.engines >= 0, np.arange(len(places)), -1)
+        numbers[places] = np.where(self.rendezvous.engines >= 0, np.arange(len(places)), -1)
         proved = numbers[inside.numbers]
         some = proved >= 0
         proofs = np.full(len(places), NEVER, np.int64)
@@ -257,11 +260,11 @@ class _Finder:
         return proofs
 
     def _by_barrier(self, first: Vector, then: Vector) -> None:
-        """Order the pairs that no other meeting orders: by barriers, or else by what the core waits for."""
-        low = self._meetings_until(self.touched.end)[first] + 1
-        high = self._meetings_before(self.touched.position)[then]
-        lowest = np.searchsorted(self.meetings.barriers, low, "left")
-        highest = np.searchsorted(self.meetings.barriers, high, "right") - 1
+        """Order the pairs that no other rendezvous orders: by barriers, or else by what the core waits for."""
+        low = self._rendezvous_until(self.touched.end)[first] + 1
+        high = self._rendezvous_before(self.touched.position)[then]
+        lowest = np.searchsorted(self.rendezvous.barriers, low, "left")
+        highest = np.searchsorted(self.rendezvous.barriers, high, "right") - 1
         some = lowest <= highest
         self.between = (lowest[some], highest[some], first[some], then[some])
         for ahead, behind in zip(first[~some].tolist(), then[~some].tolist(), strict=True):
@@ -297,7 +300,7 @@ class _Finder:
 
     def orders(self) -> Dependences:
         """Everything that was found, with as few barriers as the pairs between cores need."""
-        touched, places, barriers = self.touched, self.meetings.places, self.meetings.barriers
+        touched, places, barriers = self.touched, self.rendezvous.places, self.rendezvous.barriers
         low, high, first, then = self.between
         kept: list[int] = []
         for highest, lowest in np.unique(np.stack((high, low), axis=1), axis=0).tolist():
@@ -310,22 +313,22 @@ class _Finder:
         return tuple(self._core(core, places[core, dropped]) for core in range(len(places)))
 
     def _core(self, core: int, dropped: Vector) -> CoreOrder:
-        """The pairs of one core, with those that keep meetings and transfers of one channel in their order."""
+        """The pairs of one core, with those that keep rendezvous and transfers of one channel in their order."""
         gone = frozenset(dropped.tolist())
         order = [*self.order[core], *_in_order(self.program, core, gone)]
         return CoreOrder(self.inside[core], _joined(self.shared[core]), _joined(order), gone)
 
 
 def _in_order(program: Program, core: int, gone: frozenset[int]) -> Iterator[tuple[Vector, Vector]]:
-    """Neighbours among the meetings of a core, and among the starts and waits of each of its channels."""
-    meetings: list[int] = []
+    """Neighbours among the rendezvous of a core, and among the starts and waits of each of its channels."""
+    rendezvous: list[int] = []
     channels: dict[str, list[int]] = {}
     for position, instr in enumerate(program.streams[core].instrs):
-        if program.is_meeting(instr) and position not in gone:
-            meetings.append(position)
+        if program.is_rendezvous(instr) and position not in gone:
+            rendezvous.append(position)
         if token := instr.starts or instr.awaits:
             channels.setdefault(token, []).append(position)
-    for chain in (meetings, *channels.values()):
+    for chain in (rendezvous, *channels.values()):
         places = np.array(chain, np.int64)
         yield places[1:], places[:-1]
 
@@ -337,7 +340,7 @@ def _joined(found: Sequence[tuple[Vector, Vector]]) -> Pairs:
 
 
 @njit(cache=True)
-def _meetings_between(
+def _rendezvous_between(
     firsts: Vector,
     thens: Vector,
     low: Vector,
@@ -350,9 +353,9 @@ def _meetings_between(
     engines: Vector,
     proofs: Table,
 ) -> Vector:  # pragma: no cover - compiled
-    """For each pair of touches the meeting that is no barrier and orders it, -1 for none.
+    """For each pair of touches the rendezvous that is no barrier and orders it, -1 for none.
 
-    The next loads should not have to come behind what finishes a tile, so its order is proved a few meetings later
+    The next loads should not have to come behind what finishes a tile, so its order is proved a few rendezvous later
     (`lag`), if it can be, and else as late as possible."""
     found = np.full(len(firsts), -1, np.int64)
     for pair in range(len(firsts)):

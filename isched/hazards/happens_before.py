@@ -1,6 +1,6 @@
 """What is over when an instruction begins, as far as the program itself forces it: what a checker may rely on.
 
-    streams --walked together, from meeting to meeting--> Steps, each with what it knows to be over
+    streams --walked together, from rendezvous to rendezvous--> Steps, each with what it knows to be over
 
 Time plays no part. An instruction begins behind those before it on its own engine, and behind what its core waited for:
 an access in flight to the same bytes (the published issue rule), a transfer that it awaited, a barrier. A barrier hands
@@ -66,7 +66,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The instructions of all units in one order that keeps the streams and the meetings; barriers and waits are no
+    """The instructions of all units in one order that keeps the streams and the rendezvous; barriers and waits are no
     steps. Step n is position `index[n]` of stream `core[n]`; its own accesses are over for whoever knows that
     `unit[n]` has come to `end[n]`.
 
@@ -89,19 +89,19 @@ def walk(program: Program, units: Units, conflicts: Sequence[Conflicts]) -> Step
     """Everything that units do. `conflicts` are those inside each core with instructions of these units, by
     `isched.hazards.conflicts`.
 
-    Raises PlanError where cores wait for each other for ever, or a transfer is never awaited.
+    Raises PlanError for a deadlock, or where a transfer is never awaited.
     """
     ends = [_ends(program, number) for number in range(len(program.streams))]
-    meetings = _meetings(program)
+    rendezvous = _rendezvous(program)
     instrs = [instr for stream in program.streams for instr in stream.instrs]
     starts = np.cumsum([0, *(len(stream.instrs) for stream in program.streams)])
     unit = units.numbers(instrs)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
-    meets = np.array([program.is_meeting(instr) for instr in instrs], np.bool_)
+    meets = np.array([program.is_rendezvous(instr) for instr in instrs], np.bool_)
     sizes = np.concatenate([np.diff(pairs.earlier.starts) for pairs in conflicts])
     earlier = np.concatenate([pairs.earlier.numbers for pairs in conflicts])
     core, index, knows, over = _walk(
-        starts, unit, awaits, meets, np.concatenate(([0], np.cumsum(sizes))), earlier, *meetings, units.count,
+        starts, unit, awaits, meets, np.concatenate(([0], np.cumsum(sizes))), earlier, *rendezvous, units.count,
         int(np.count_nonzero(unit >= 0)),
     )  # fmt: skip
     place = starts[core] + index
@@ -144,11 +144,12 @@ def _ends(program: Program, number: int) -> Vector:
     return ends
 
 
-def _meetings(program: Program) -> tuple[Vector, Vector, Flags]:
+def _rendezvous(program: Program) -> tuple[Vector, Vector, Flags]:
     """What cores do together, in an order in which they can: from `starts[n]` to `starts[n + 1]` the streams that take
-    part in meeting n; whether it is a barrier. Raises PlanError where they wait for ever."""
+    part in rendezvous n; whether it is a barrier. Raises PlanError for a deadlock."""
     places = [
-        [place for place, instr in enumerate(stream.instrs) if program.is_meeting(instr)] for stream in program.streams
+        [place for place, instr in enumerate(stream.instrs) if program.is_rendezvous(instr)]
+        for stream in program.streams
     ]
     numbers = {stream.core: n for n, stream in enumerate(program.streams)}
     at = [0] * len(places)
@@ -184,7 +185,7 @@ def _stuck(program: Program, number: int, position: int) -> PlanError:
     return PlanError(
         program.who(number, position),
         needs="as many barriers on every core, and the same instructions that cores do together in the same order",
-        has="cores that wait for each other for ever",
+        has="a deadlock: cores that wait for each other",
     )
 
 
@@ -196,8 +197,8 @@ def _walk(
     meets: Flags,
     conflict_starts: Vector,
     conflicts: Vector,
-    meeting_starts: Vector,
-    meeting_cores: Vector,
+    rendezvous_starts: Vector,
+    rendezvous_cores: Vector,
     barriers: Flags,
     units: int,
     most: int,
@@ -216,7 +217,7 @@ def _walk(
     over = np.zeros((most, size), np.int32)
     steps = rows = 0
     here = np.zeros(cores, np.int64)
-    for meeting in range(len(meeting_starts)):
+    for rendezvous in range(len(rendezvous_starts)):
         for core in range(cores):
             while here[core] < starts[core + 1] - starts[core] and not meets[starts[core] + here[core]]:
                 index = here[core]
@@ -238,10 +239,10 @@ def _walk(
                     row_of[place] = rows
                 core_of[steps], index_of[steps], knows[steps] = core, index, rows
                 steps, rows = steps + 1, rows + 1
-        if meeting == len(meeting_starts) - 1:
+        if rendezvous == len(rendezvous_starts) - 1:
             break
-        begin, end = meeting_starts[meeting], meeting_starts[meeting + 1]
-        if barriers[meeting]:
+        begin, end = rendezvous_starts[rendezvous], rendezvous_starts[rendezvous + 1]
+        if barriers[rendezvous]:
             # Each core comes when its engines are done; then all know what each knew. Open transfers stay open.
             known = np.zeros(size, np.int32)
             for core in range(cores):
@@ -260,16 +261,16 @@ def _walk(
             continue
         # It begins when it is first in the queues of all its cores.
         for member in range(begin, end):
-            core = meeting_cores[member]
+            core = rendezvous_cores[member]
             place = starts[core] + here[core]
             _wait(core, place, starts, unit, conflict_starts, conflicts, known_until, row_of, over, scalar)
             _raise(over[rows], scalar[core])
             _raise(over[rows], engines[core * units + unit[place]])
         for member in range(begin, end):
-            core = meeting_cores[member]
+            core = rendezvous_cores[member]
             over[rows, core * units + unit[starts[core] + here[core]]] = here[core]
         for member in range(begin, end):
-            core, index = meeting_cores[member], here[meeting_cores[member]]
+            core, index = rendezvous_cores[member], here[rendezvous_cores[member]]
             place = starts[core] + index
             mine = engines[core * units + unit[place]]
             _raise(mine, over[rows])

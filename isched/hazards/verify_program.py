@@ -30,7 +30,7 @@ INITIALISED = ("input", "constant", "probe")
 
 def verify_program(program: Program, chip: Chip) -> None:
     """Bounds, alignment, engines that may not touch a memory, reads of unwritten bytes, races between cores and with
-    DMA, cores that wait for each other for ever. Raises PlanError naming core, instruction and operator."""
+    DMA, deadlocks. Raises PlanError naming core, instruction and operator."""
     touches = Touches.of(program)
     _check_rules(program, touches, chip)
     _check_own_memories(program, touches, chip)

@@ -30,7 +30,7 @@ from partitioner.expansion.expansion import (
     read_from,
     written_to,
 )
-from partitioner.expansion.staging_schedule import Turn
+from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
@@ -97,9 +97,9 @@ def lower_layout(
     ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
-    run; else values take turns. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to
-    be filled by whoever runs the program) instead of what the layers before it wrote: every layer can then be judged by
-    itself in one run. That needs a plan which keeps every value in the main memory.
+    run; else values share memory by lifetime. With `isolated`, each layer reads copies of its inputs (placements of
+    kind `probe`, to be filled by whoever runs the program) instead of what the layers before it wrote: every layer can
+    then be judged by itself in one run. That needs a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
     placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated)
@@ -136,10 +136,10 @@ def _transfer(state: _Lowering, moved: Transfer) -> list[Copy]:
 
 def _compute(state: _Lowering, event: Compute) -> None:
     """The tiles of all cores in one round. Constants are brought by the same instructions on all of them."""
-    layer = event.turn.entry.layer
+    layer = event.staged_round.entry.layer
     brought: dict[object, tuple[Instr, ...]] = {}
     codes = {
-        piece.core: [code for tile in piece.tiles for code in _tile(state, event.turn, piece, tile, brought)]
+        piece.core: [code for tile in piece.tiles for code in _tile(state, event.staged_round, piece, tile, brought)]
         for piece in event.pieces
     }
     target = state.ctx.target
@@ -162,11 +162,11 @@ def _require_size(state: _Lowering, layer: Layer) -> None:
 
 
 def _tile(
-    state: _Lowering, turn: Turn, piece: Piece, tile: TileFetch, brought: dict[object, tuple[Instr, ...]]
+    state: _Lowering, staged_round: StagedRound, piece: Piece, tile: TileFetch, brought: dict[object, tuple[Instr, ...]]
 ) -> Iterator[TileCode]:
     """The instructions of one tile, of each pass apart: what a pass loads may come while the one before computes.
     `brought` remembers instructions that bring constants."""
-    layer, work, here = turn.entry.layer, tile.work, turn.entry.residents[piece.number]
+    layer, work, here = staged_round.entry.layer, tile.work, staged_round.entry.residents[piece.number]
     memory = {buffer.name: buffer.memory for buffer in work.buffers}
     for number, (spare, loads) in enumerate(zip(tile.offsets, tile.loads, strict=True)):
         offsets, pitches = _offsets(state, spare, tile.used, here)
@@ -175,8 +175,8 @@ def _tile(
 
         def moves(wanted: list[Load], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
             places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
-            return state.copies([copy for load, place in places for copy in _load(state, turn, load, place, here)],
-                                layer.name)  # fmt: skip
+            copies = [copy for load, place in places for copy in _load(state, staged_round, load, place, here)]
+            return state.copies(copies, layer.name)
 
         fixed = [load for load in loads if state.ctx.graph.by_name[load.tensor].constant]
         key = tuple([(load, offsets[load.buffer]) for load in fixed])
@@ -188,7 +188,7 @@ def _tile(
         others = moves([load for load in loads if not state.ctx.graph.by_name[load.tensor].constant])
         instrs = list(passes[number])
         if tile.stored and number == len(tile.loads) - 1:
-            source, to = Place(work.local, offsets[work.output], tile.box), written_to(turn, tile.box, here)
+            source, to = Place(work.local, offsets[work.output], tile.box), written_to(staged_round, tile.box, here)
             item_bytes = state.item_bytes(layer.output)
             instrs += state.copies(packed_copies(source, to, tile.box, item_bytes, at_source=True), layer.name)
         yield TileCode(constants, (*others, *instrs))
@@ -207,12 +207,12 @@ def _offsets(
     return offsets, pitches
 
 
-def _load(state: _Lowering, turn: Turn, load: Load, to: Place, here: Mapping[str, Place]) -> list[Copy]:
+def _load(state: _Lowering, staged_round: StagedRound, load: Load, to: Place, here: Mapping[str, Place]) -> list[Copy]:
     """Copies that fill a buffer."""
     item_bytes = state.item_bytes(load.tensor)
     return [
         copy
-        for place, part in read_from(state.layout, turn, load, here)
+        for place, part in read_from(state.layout, staged_round, load, here)
         if box_size(part)
         for copy in packed_copies(place, to, part, item_bytes, at_source=False)
     ]

@@ -1,4 +1,4 @@
-"""Places in the main memory: what stays from the start to the end, and values that take turns in what is left.
+"""Places in the main memory: what stays from the start to the end, and values that share what is left by lifetime.
 
     plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
     steps of a plan whose kernels are whole groups ----------------------> lifetimes --pack--> placements
@@ -85,11 +85,11 @@ def _placed(
         if tensor.name in graph.producer:
             probes[tensor.name] = offset
             offset += _aligned(tensor.size_bytes)
-    turns = [Item(name, *lives.spans[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
-    packing, height = lowest(turns, TENSOR_ALIGNMENT_BYTES)
+    sharing = [Item(name, *lives.spans[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
+    packing, height = lowest(sharing, TENSOR_ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
     if offset + height > ctx.chip.memory(main).size_bytes:
-        raise DoesNotFit(_overflow(ctx, lives, offset + height, own, turns))
+        raise DoesNotFit(_overflow(ctx, lives, offset + height, own, sharing))
     placements = [
         Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
@@ -140,10 +140,10 @@ def _aligned(size_bytes: int) -> int:
 
 
 def _overflow(
-    ctx: GraphContext[AcceptingTarget], lives: _Lives, demand_bytes: int, own: Sequence[str], turns: Sequence[Item]
+    ctx: GraphContext[AcceptingTarget], lives: _Lives, demand_bytes: int, own: Sequence[str], sharing: Sequence[Item]
 ) -> Infeasible:
     """What the main memory would hold in the fullest slot, the largest first."""
-    _, slot = peak_bytes(turns)
-    live = (item for item in turns if item.first <= slot <= item.last)
+    _, slot = peak_bytes(sharing)
+    live = (item for item in sharing if item.first <= slot <= item.last)
     held = [Holder(item.name, item.size_bytes, lives.runs[item.first], lives.runs[item.last]) for item in live]
     return main_overflow(ctx, demand_bytes, (*held_throughout(ctx.graph, own), *held))

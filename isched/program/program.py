@@ -99,11 +99,11 @@ class Program:
     def is_barrier(self, instr: Instr) -> bool:
         return instr.opcode == self.barrier
 
-    def is_meeting(self, instr: Instr) -> bool:
+    def is_rendezvous(self, instr: Instr) -> bool:
         """Whether cores do the instruction together: as a barrier, or by their engines."""
         return instr.meets != 0 or instr.opcode == self.barrier
 
-    def is_full_meeting(self, instr: Instr) -> bool:
+    def is_full_rendezvous(self, instr: Instr) -> bool:
         """Whether all cores do it together."""
         return instr.opcode == self.barrier or instr.meets & self.cores == self.cores
 

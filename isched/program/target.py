@@ -74,7 +74,7 @@ class Timeable(Protocol):
         """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-        """What machine code asks of each core, for the clock; read from the bytes alone. Raises TargetError."""
+        """What machine code asks of each core, for the cycle model; read from the bytes alone. Raises TargetError."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Instructions as the clock sees them: what issuing costs, which unit works how long, what must be over first.
+"""Instructions as the cycle model sees them: what issuing costs, which unit works how long, what must be over first.
 
     Program + how many scalar instructions each Instr takes --timed_streams--> one TimedStream a core
     machine code alone --the target's trace--> the same
@@ -58,7 +58,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class TimedOp:
-    """One instruction under the clock.
+    """One instruction as the cycle model sees it.
 
     `unit` works on it: an engine of the core, or a DMA channel of the cluster (its token without number); empty when
     only the scalar core has to do with it. Work is `cycles` by itself, then the `flows` one after the other. Ops of
@@ -100,7 +100,7 @@ def same_streams(first: tuple[TimedStream, ...], second: tuple[TimedStream, ...]
 
 
 def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -> tuple[TimedStream, ...]:
-    """The program's instructions under the clock; it must have been lowered for this chip.
+    """The program's instructions for the cycle model; it must have been lowered for this chip.
 
     Raises PlanError for an instruction that awaits a transfer which nothing started.
     """
@@ -112,8 +112,8 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
         met: dict[str, int] = {}
         lead = issue.start
         for instr, cost in zip(stream.instrs, issue.issues, strict=True):
-            meeting = program.is_meeting(instr)
-            if not (lead or meeting or instr.awaits or instr.starts):
+            together = program.is_rendezvous(instr)
+            if not (lead or together or instr.awaits or instr.starts):
                 key = (id(instr), id(cost))
                 op = known.get(key)
                 if op is None:
@@ -123,7 +123,7 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
             cost = replace(cost, before=cost.before + lead) if lead else cost
             lead, rendezvous, starts = 0, "", ""
             awaits: tuple[str, ...] = ()
-            if meeting:
+            if together:
                 kind = program.barrier if program.is_barrier(instr) else f"{instr.meets:#x}."
                 met[kind] = met.get(kind, 0) + 1
                 rendezvous = f"{kind}{met[kind]}"

@@ -26,15 +26,16 @@ Floats = npt.NDArray[np.float64]
 class Tasks:
     """The instructions of a stream: scalar cycles to issue each, the number of its unit (-1 for none), cycles there.
 
-    With `drains` all units are idle when it issues. `meeting` is the number of what all cores do together, `background`
-    the channel of the transfer that it starts, `awaits` of that which is over then; -1 for none. `after` are those that
-    are over before it issues, `behind` those that are issued before it. Channels and units are numbered from 0."""
+    With `drains` all units are idle when it issues. `rendezvous` is the number of what all cores do together,
+    `background` the channel of the transfer that it starts, `awaits` of that which is over then; -1 for none. `after`
+    are those that are over before it issues, `behind` those that are issued before it. Channels and units are numbered
+    from 0."""
 
     issue: Floats
     unit: Vector
     cycles: Floats
     drains: Flags
-    meeting: Vector
+    rendezvous: Vector
     background: Vector
     awaits: Vector
     after: Pairs
@@ -43,7 +44,8 @@ class Tasks:
 
 def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector, Floats]:
     """Numbers of the tasks in the order of issue: of those that need not wait the one with the longest tail, else the
-    one that waits least; and when each meeting was issued. Meetings do not begin before the time that `met` says."""
+    one that waits least; and when each rendezvous was issued. Rendezvous do not begin before the time that `met`
+    says."""
     count, after, behind = len(tasks.issue), tasks.after, tasks.behind
     if not count:
         return np.zeros(0, np.int64), np.zeros(0)
@@ -58,8 +60,8 @@ def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector,
     rank[ranked] = np.arange(count)
     earliest = np.zeros(count)
     if met is not None:
-        known = (tasks.meeting >= 0) & (tasks.meeting < len(met))
-        earliest[known] = met[tasks.meeting[known]]
+        known = (tasks.rendezvous >= 0) & (tasks.rendezvous < len(met))
+        earliest[known] = met[tasks.rendezvous[known]]
     lane = np.where(tasks.unit >= 0, tasks.unit + 2, tasks.drains.astype(np.int64))
     missing = np.bincount(after.later, minlength=count) + np.bincount(behind.later, minlength=count)
     order, begun = _schedule(
@@ -67,9 +69,9 @@ def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector,
         tasks.awaits, lane, rank, ranked, missing, earliest,
         *_starting(after.earlier, after.later, count), *_starting(behind.earlier, behind.later, count),
     )  # fmt: skip
-    met_at = np.zeros(int(tasks.meeting.max(initial=-1)) + 1)
-    meets = tasks.meeting >= 0
-    met_at[tasks.meeting[meets]] = begun[meets]
+    met_at = np.zeros(int(tasks.rendezvous.max(initial=-1)) + 1)
+    meets = tasks.rendezvous >= 0
+    met_at[tasks.rendezvous[meets]] = begun[meets]
     return order, met_at
 
 

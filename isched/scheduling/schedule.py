@@ -32,12 +32,12 @@ from isched.timing.cycle_model import time_program
 __all__ = ["schedule_program", "scheduled_lowering"]
 
 COMPARED_INSTRUCTIONS = 20_000
-"""Up to so many, the clock is asked which order is the fastest. For longer ones that would take as long as all else;
+"""Up to so many, the cycle model picks the fastest order. For longer ones that would take as long as all else;
 a stream of many tiles leaves list scheduling much to gain."""
 
 
 def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
-    """The same work in the order that list scheduling finds, or as it was where the clock finds that faster.
+    """The same work in the order that list scheduling finds, or as it was where the cycle model says that is faster.
 
     `program` must be one that `verify_program` accepts; it accepts the result too."""
     scheduled = _scheduled(program, chip, target)
@@ -48,7 +48,7 @@ def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: Tim
     """What `lower` makes, in the scheduler's order; its argument says whether addresses leave room for running ahead.
     Which of them was taken is returned too.
 
-    They do, which takes smaller tiles where memories are small; of short programs the fastest by the clock is taken of
+    They do, which takes smaller tiles where memories are small; of short programs the cycle model picks the fastest of
     that one, the one without such room, and the latter as it was lowered."""
     ahead = _scheduled(lower(True), chip, target)
     if not _is_short(ahead):
@@ -196,8 +196,8 @@ def _tasks(
     kept = core.kept.tolist()
     instrs = [core.stream.instrs[n] for n in kept]
     works = [costs.work(instr, bool(instr.awaits) or program.is_barrier(instr)) for instr in instrs]
-    meets = np.array([program.is_meeting(instr) for instr in instrs], np.bool_)
-    full = np.array([program.is_full_meeting(instr) for instr in instrs], np.bool_)
+    meets = np.array([program.is_rendezvous(instr) for instr in instrs], np.bool_)
+    full = np.array([program.is_full_rendezvous(instr) for instr in instrs], np.bool_)
     unit = _numbers([unit for unit, _ in works])
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
@@ -208,7 +208,7 @@ def _tasks(
         unit=unit,
         cycles=np.array([cycles for _, cycles in works], np.float64),
         drains=meets & (unit < 0) & ~starts,
-        meeting=np.where(full, np.cumsum(full), -1),
+        rendezvous=np.where(full, np.cumsum(full), -1),
         background=np.where(starts, channels, -1),
         awaits=np.where(awaits, channels, -1),
         after=after,

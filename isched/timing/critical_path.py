@@ -1,8 +1,8 @@
-"""What made a run as long as it is: one chain of causes from the launch to the end, without gaps.
+"""The critical path of a run: what each moment from the launch to the end was spent on, without gaps.
 
     end <-- matrix work <-- conflict: vector work <-- issued late: scalar <-- barrier: another core <-- ... <-- launch
 
-Each stretch of time has one cause: work of an engine, scalar instructions, asking for the end of a transfer, a barrier.
+Each stretch of time has one cause: work of an engine, scalar instructions, polling for a transfer's end, a barrier.
 Shortening anything that is not on this chain cannot shorten the run; what is on it may be replaced by another chain.
 """
 

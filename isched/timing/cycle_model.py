@@ -1,12 +1,12 @@
-"""The clock: how long streams of instructions take on one cluster of a chip. One model for the scheduler and for ELFs.
+"""The cycle model: how long streams of instructions take on one cluster of a chip, for the scheduler and for ELFs.
 
     TimedStream of each core --time_streams--> Timeline
 
 Rules, all numbers from the chip file (docs/timing.md says which are assumptions):
 each core's scalar core runs in order, `scalar_instruction_cycles` an instruction; it hands an instruction to its
 engine's queue when no access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else
-it stalls; queues are worked off in order; a barrier first waits for the core's own engines; what moves shares its ways
-with all else that moves; waiting for a DMA transfer is asking in a loop, and only the next question sees the end.
+it stalls; queues are in order; a barrier first waits for the core's own engines; what moves shares its ways
+with all else that moves; waiting for a DMA transfer is polling, and only the next reading of the flag sees the end.
 
 Driven by events: its own time grows with the number of instructions.
 """
@@ -33,16 +33,16 @@ _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
 
 
 def time_program(program: Program, chip: Chip, target: Timeable, clusters: int = 1, awaited: bool = False) -> Timeline:
-    """The program of one cluster under the clock; it must have been lowered for this chip."""
+    """The program of one cluster, timed; it must have been lowered for this chip."""
     return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
 
 
 def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
-    """Run the streams of one cluster under the clock; `clusters` work alike at the same time.
+    """Time the streams of one cluster; `clusters` work alike at the same time.
 
     With `awaited` no core issues anything before all that it issued is over, its DMA transfers too: nothing of one
     core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
-    Raises PlanError when cores wait for each other for ever.
+    Raises PlanError for a deadlock.
     """
     return _Run(streams, chip, clusters, awaited).run()
 

@@ -1,4 +1,4 @@
-"""The outcome of a run under the clock: the timeline of its jobs, or who waits for ever."""
+"""The outcome of a timed run: the timeline of its jobs, or the instructions of a deadlock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_deadlock(cores: Sequence[Core]) -> None:
         raise PlanError(
             f"{who}{job.op.source or 'no operator'})",
             needs="what it waits for to happen",
-            has=f"{len(waiting)} instructions that wait for ever",
+            has=f"a deadlock of {len(waiting)} instructions",
         )
 
 

@@ -2,7 +2,7 @@
 
     Job --issued--> queue --first in it--> fixed cycles --> bytes over links --> over
 
-Part of the clock (`isched.timing.cycle_model`), which decides when each of these steps happens.
+Part of the cycle model (`isched.timing.cycle_model`), which decides when each of these steps happens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run under the clock looked like: when each instruction was ready, issued, started and over, and sums of it.
+"""What a timed run looked like: when each instruction was ready, issued, started and over, and sums of it.
 
 Cycles are those of the chip's clock, from the moment of the launch on. A writer of traces or charts needs nothing else.
 """
@@ -24,7 +24,7 @@ OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 class Span:
     """One instruction. `ready`: the scalar core has come to it; `issued`: its engine took it; `start` and `end`: its
     work. Of a barrier, `start` is when its core came to it with idle engines, `end` when all had come. `stall` says
-    why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (asking for the
+    why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (polling for the
     end of one). `blocked_by` is the number in the timeline of the span that it waited for last, -1 for none."""
 
     core: int

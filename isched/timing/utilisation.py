@@ -215,9 +215,9 @@ class _Sweep:
             core.working[kind].append(part)
         else:
             core.working[kind].remove(part)
-        self._turn(before, core.part)
+        self._switch(before, core.part)
 
-    def _turn(self, before: str | None, after: str | None) -> None:
+    def _switch(self, before: str | None, after: str | None) -> None:
         """A core's moments belong to another part from now on."""
         if before == after:
             return

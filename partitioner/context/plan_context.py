@@ -58,17 +58,17 @@ class GraphContext(Generic[AnyTargetT]):
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """Anchors with the maps that trail them, as far as the target computes them in place."""
+        """Anchors with their epilogues, as far as the target computes them in place."""
         return self._fused[0]
 
     @cached_property
     def layer_decisions(self) -> tuple[Decision, ...]:
-        """Why operators trail others or do not."""
+        """Why operators are in epilogues or are not."""
         return self._fused[1]
 
     @cached_property
     def _fused(self) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
-        return group_layers(self.graph, self.target.can_trail)
+        return group_layers(self.graph, self.target.can_fuse_epilogue)
 
     def memo(self, kind: Callable[[], Memo]) -> Memo:
         """A table of what a stage has found out, the same one whenever it asks: `kind()` where it asks first. A table

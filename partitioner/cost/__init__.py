@@ -1,1 +1,1 @@
-"""What a plan costs before it is lowered: bytes moved, floors, cycles, batches in passes."""
+"""What a plan costs before it is lowered: bytes moved, floors, cycles, micro-batches."""

@@ -7,7 +7,7 @@ Two sums bracket a run. `serial_cycles`: every engine waits for every other, so 
 barriers; queues, issue and waiting for single instructions are in neither, nor are other clusters that share a memory.
 
 Decisions use the serial sum. Programs as they are lowered put barriers between loading, computing and storing, and
-engines of a core mostly wait for each other's tiles. `benchmarks/partition.py` sets both beside the clock of
+engines of a core mostly wait for each other's tiles. `benchmarks/partition.py` sets both beside
 `isched.timing.cycle_model`: the serial sum is nearer to it, and puts batches in its order.
 """
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.expansion.expansion import Barrier, Compute, InMain, Piece, Transfers, read_from, written_to
-from partitioner.expansion.staging_schedule import Turn
+from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.graph import DTYPE_BYTES
 from partitioner.ir.regions import box_size
 from partitioner.memory.memory_plan_types import Layout, Place
@@ -86,25 +86,25 @@ class Counted:
             for tile in piece.tiles:
                 for engine, cycles in tile.work.engine_cycles:
                     own[engine] = own.get(engine, 0.0) + cycles
-            for move in self._piece_moves(event.turn, piece):
-                self._spend(own, move.way, move.size_bytes, len(event.turn.round.boxes), self._copied(move))
+            for move in self._piece_moves(event.staged_round, piece):
+                self._spend(own, move.way, move.size_bytes, len(event.staged_round.round.boxes), self._copied(move))
                 self.moves.append(move)
             most = {engine: max(most.get(engine, 0.0), own.get(engine, 0.0)) for engine in {**most, **own}}
         for engine, cycles in most.items():
             self.busy[engine] = self.busy.get(engine, 0.0) + cycles
 
-    def _piece_moves(self, turn: Turn, piece: Piece) -> Iterator[Move]:
+    def _piece_moves(self, staged_round: StagedRound, piece: Piece) -> Iterator[Move]:
         """Loads and stores of the tiles of one core's box in one round."""
-        here = turn.entry.residents[piece.number]
+        here = staged_round.entry.residents[piece.number]
         for tile in piece.tiles:
             memory = {buffer.name: buffer.memory for buffer in tile.work.buffers}
             for loads in tile.loads:
                 for load in loads:
-                    for place, part in read_from(self.layout, turn, load, here):
+                    for place, part in read_from(self.layout, staged_round, load, here):
                         yield self._move(load.tensor, (place.memory, memory[load.buffer]), box_size(part))
             if tile.stored:
-                to = written_to(turn, tile.box, here)
-                yield self._move(turn.entry.layer.output, (tile.work.local, to.memory), box_size(tile.box))
+                to = written_to(staged_round, tile.box, here)
+                yield self._move(staged_round.entry.layer.output, (tile.work.local, to.memory), box_size(tile.box))
 
     def _move(self, tensor: str, way: Way, elements: int) -> Move:
         return Move(tensor, way, elements * self.layout.item_bytes[tensor])

@@ -68,8 +68,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Batching:
-    """What was chosen: each cluster works off its share in passes of `batch_per_pass`. `ranked` are all candidates that
-    have a plan, best first."""
+    """What was chosen: each cluster runs its share as micro-batches of `batch_per_pass` items. `ranked` are all
+    candidates that have a plan, best first."""
 
     shares: tuple[int, ...]
     chosen: Candidate

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from partitioner.context.plan_context import PlanContext
-from partitioner.expansion.staging_schedule import Turn, turns_of
+from partitioner.expansion.staging_schedule import StagedRound, staged_rounds
 from partitioner.ir.regions import Box, box_size, common, holds
 from partitioner.ir.target import Load
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
@@ -93,7 +93,7 @@ class Piece:
 class Compute:
     """All cores at work on one round; without pieces where tiles are not asked for."""
 
-    turn: Turn
+    staged_round: StagedRound
     pieces: tuple[Piece, ...]
 
 
@@ -113,15 +113,17 @@ def expand(layout: Layout, ctx: PlanContext, tiles: bool = True) -> Iterator[Eve
     Raises DoesNotFit for a tile that finds no room."""
     state = _Expansion(layout, ctx, tiles)
     before: object = None
-    for position, item in turns_of(layout, ctx.chip, layout.options.rounds_ahead):
+    for position, item in staged_rounds(layout, ctx.chip, layout.options.rounds_ahead):
         laid = item if isinstance(item, MoveLayout) else item.entry
         if laid is not before:
             yield Begin(position, laid)
         before = laid
-        yield from state.move(item) if isinstance(item, MoveLayout) else state.turn(item)
+        yield from state.move(item) if isinstance(item, MoveLayout) else state.staged_round(item)
 
 
-def read_from(layout: Layout, turn: Turn, load: Load, here: Mapping[str, Place]) -> Sequence[tuple[Place, Box]]:
+def read_from(
+    layout: Layout, staged_round: StagedRound, load: Load, here: Mapping[str, Place]
+) -> Sequence[tuple[Place, Box]]:
     """Places that a tile's load reads, each with the part that it has of it: a value in the core's memory, a pinned
     constant, the staging area, or what is kept in shared memories."""
     name = load.tensor
@@ -129,22 +131,22 @@ def read_from(layout: Layout, turn: Turn, load: Load, here: Mapping[str, Place])
         return ((here[name], load.box),)
     if name in layout.pinned:
         return ((layout.pinned[name][0], load.box),)
-    for staged in turn.stage.inputs:
+    for staged in staged_round.stage.inputs:
         if staged.tensor == name and holds(staged.box, load.box):
-            return ((turn.place(staged), load.box),)
-    return [(place, common(place.box, load.box)) for place in turn.entry.sources[name]]
+            return ((staged_round.place(staged), load.box),)
+    return [(place, common(place.box, load.box)) for place in staged_round.entry.sources[name]]
 
 
-def written_to(turn: Turn, box: Box, here: Mapping[str, Place]) -> Place:
+def written_to(staged_round: StagedRound, box: Box, here: Mapping[str, Place]) -> Place:
     """Where a finished tile goes: to the core's own memory, the staging area, or where the value is kept."""
-    name = turn.entry.layer.output
+    name = staged_round.entry.layer.output
     if name in here:
         return here[name]
-    for staged in turn.stage.outputs:
+    for staged in staged_round.stage.outputs:
         if holds(staged.box, box):
-            return turn.place(staged)
-    assert turn.entry.destination is not None  # an output that stays nowhere local goes somewhere
-    return turn.entry.destination
+            return staged_round.place(staged)
+    assert staged_round.entry.destination is not None  # an output that stays nowhere local goes somewhere
+    return staged_round.entry.destination
 
 
 @dataclass(slots=True)
@@ -161,31 +163,31 @@ class _Expansion:
     """Bytes of the staging memory that are on their way out, which only the DMA's core knows to be over before a
     barrier."""
 
-    def turn(self, turn: Turn) -> Iterator[Event]:
+    def staged_round(self, staged_round: StagedRound) -> Iterator[Event]:
         """What comes from the main memory is staged, all cores work on their boxes, what goes there is taken away."""
-        entry, stage = turn.entry, turn.stage
+        entry, stage = staged_round.entry, staged_round.stage
         pins = [name for name in entry.layer.inputs(self.ctx.graph) if name in self.layout.pinned]
-        if turn.number == 0:
+        if staged_round.number == 0:
             yield self._together(DMA_CORE, self._pinned(entry, pins))
         shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
         yield self._together(DMA_CORE, (
-            Transfer(staged.tensor, InMain(staged.tensor), turn.place(staged), staged.box)
+            Transfer(staged.tensor, InMain(staged.tensor), staged_round.place(staged), staged.box)
             for staged in stage.inputs
-            if staged not in turn.kept
+            if staged not in staged_round.kept
         ))  # fmt: skip
         if shared:
             yield self._barrier()
-        yield Compute(turn, tuple(self._pieces(turn)) if self.tiles else ())
+        yield Compute(staged_round, tuple(self._pieces(staged_round)) if self.tiles else ())
         if shared:
             yield self._barrier()
         if stage.outputs:
             name = entry.layer.output
             yield self._together(DMA_CORE, (
-                Transfer(name, turn.place(staged), InMain(name), staged.box, packed_at_source=True)
+                Transfer(name, staged_round.place(staged), InMain(name), staged.box, packed_at_source=True)
                 for staged in stage.outputs
             ))  # fmt: skip
-            self.leaving.append((turn.base_bytes, turn.end_bytes))
-        if turn.last:
+            self.leaving.append((staged_round.base_bytes, staged_round.end_bytes))
+        if staged_round.last:
             if entry.exchange is not None:
                 yield from self._exchange(entry, entry.exchange)
             for store in entry.stores:
@@ -225,19 +227,19 @@ class _Expansion:
             if first == entry.slot:
                 yield Transfer(name, InMain(name), place, place.box, None)
 
-    def _pieces(self, turn: Turn) -> Iterator[Piece]:
+    def _pieces(self, staged_round: StagedRound) -> Iterator[Piece]:
         """The tiles of each core that has a box in the round."""
-        entry, chip, ahead = turn.entry, self.ctx.chip, self.layout.options.rounds_ahead
-        for number, (core, box) in enumerate(zip(entry.cores, turn.round.boxes, strict=False)):
+        entry, chip, ahead = staged_round.entry, self.ctx.chip, self.layout.options.rounds_ahead
+        for number, (core, box) in enumerate(zip(entry.cores, staged_round.round.boxes, strict=False)):
             if not box_size(box):
                 continue
             boxes = {name: place.box for name, place in entry.residents[number].items()}
             residents = Residents(boxes, self.layout.local.part)
-            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.room, ahead)
+            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.free_regions, ahead)
             from_end = self.from_end.get(core, NOWHERE)
-            fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.room, ahead, from_end))
+            fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.free_regions, ahead, from_end))
             if ahead:
-                self.from_end[core] = in_first_half(chip, fetches[-1], entry.room)
+                self.from_end[core] = in_first_half(chip, fetches[-1], entry.free_regions)
             yield Piece(number, core, fetches)
 
     def _exchange(self, entry: LayerLayout, buffer: Place) -> Iterator[Event]:

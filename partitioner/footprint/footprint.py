@@ -48,17 +48,17 @@ class Pieces:
     stop: Integers
 
 
-def cut_pieces(extent: int, counts: Iterable[int], quantum: int = 1) -> Pieces:
-    """Pieces as `partitioner.tiling.core_partition.cut_axis` cuts them: nearly equal, at multiples of `quantum`.
+def cut_pieces(extent: int, counts: Iterable[int], granule: int = 1) -> Pieces:
+    """Pieces as `partitioner.tiling.core_partition.cut_axis` cuts them: nearly equal, at multiples of `granule`.
 
-    Counts above the number of quanta are taken as that number.
+    Counts above the number of granules are taken as that number.
     """
-    units = -(-extent // quantum)
+    units = -(-extent // granule)
     parts = np.array([max(1, min(count, units)) for count in counts], np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(parts)[:-1]])
     of, index = np.repeat(parts, parts), np.arange(int(parts.sum())) - np.repeat(first, parts)
-    start = np.minimum(quantum * (units * index // of), extent)
-    stop = np.minimum(quantum * (units * (index + 1) // of), extent)
+    start = np.minimum(granule * (units * index // of), extent)
+    stop = np.minimum(granule * (units * (index + 1) // of), extent)
     return Pieces(parts, first, start, stop)
 
 
@@ -164,7 +164,7 @@ class Footprint:
 
 
 def grid_sizes(
-    footprints: Sequence[Footprint], counts: Sequence[int], quanta: Sequence[int] | None = None
+    footprints: Sequence[Footprint], counts: Sequence[int], granularity: Sequence[int] | None = None
 ) -> dict[str, Integers]:
     """Bytes of every value for each instance when several axes are cut, `counts[i]` pieces along `footprints[i]`.
 
@@ -172,7 +172,7 @@ def grid_sizes(
     """
     lengths: dict[str, dict[int, Integers]] = {value.tensor: {} for value in footprints[0].values}
     for position, (footprint, count) in enumerate(zip(footprints, counts, strict=True)):
-        pieces = cut_pieces(footprint.extent, (count,), quanta[position] if quanta else 1)
+        pieces = cut_pieces(footprint.extent, (count,), granularity[position] if granularity else 1)
         shape = [-1 if k == position else 1 for k in range(len(counts))]
         for value in footprint.values:
             along = value.lengths(pieces).reshape(shape)
@@ -190,12 +190,12 @@ def grid_sizes(
 
 
 def largest_sizes(
-    footprints: Sequence[Footprint], counts: Sequence[int], quanta: Sequence[int] | None = None
+    footprints: Sequence[Footprint], counts: Sequence[int], granularity: Sequence[int] | None = None
 ) -> dict[str, int]:
     """As `grid_sizes`, for an instance that is the largest in every value: a bound, reached by most inner instances."""
     sizes: dict[str, int] = {}
     cuts = [
-        cut_pieces(f.extent, (count,), quanta[position] if quanta else 1)
+        cut_pieces(f.extent, (count,), granularity[position] if granularity else 1)
         for position, (f, count) in enumerate(zip(footprints, counts, strict=True))
     ]
     for values in zip(*(footprint.values for footprint in footprints), strict=True):

@@ -44,9 +44,9 @@ class ClosedForm:
     external: bool
 
 
-def closed_forms(footprint: Footprint, quantum: int = 1) -> tuple[ClosedForm, ...]:
-    """The closed form of every value. Pieces are cut at multiples of `quantum`, so f is at most the number of those."""
-    return tuple(_closed_form(value, footprint.extent, quantum) for value in footprint.values)
+def closed_forms(footprint: Footprint, granule: int = 1) -> tuple[ClosedForm, ...]:
+    """The closed form of every value. Pieces are cut at multiples of `granule`, so f is at most the number of those."""
+    return tuple(_closed_form(value, footprint.extent, granule) for value in footprint.values)
 
 
 def input_bytes(forms: tuple[ClosedForm, ...]) -> sympy.Expr:
@@ -75,18 +75,18 @@ def value_at(expression: sympy.Expr, count: int, instance: int = 0) -> int:
     return int(whole(Fraction(count), Fraction(instance)))
 
 
-def _cut(position: sympy.Expr, extent: int, quantum: int) -> sympy.Expr:
-    """Where cut number `position` lies: nearly equal pieces, the last one ragged where the quantum does not divide."""
-    units = -(-extent // quantum)
-    point = quantum * sympy.floor(units * position / FACTOR)
-    return point if extent % quantum == 0 else sympy.Min(extent, point)
+def _cut(position: sympy.Expr, extent: int, granule: int) -> sympy.Expr:
+    """Where cut number `position` lies: nearly equal pieces, the last one ragged where the granule does not divide."""
+    units = -(-extent // granule)
+    point = granule * sympy.floor(units * position / FACTOR)
+    return point if extent % granule == 0 else sympy.Min(extent, point)
 
 
-def _closed_form(value: Value, extent: int, quantum: int) -> ClosedForm:
-    first, last = _cut(INSTANCE, extent, quantum), _cut(INSTANCE + 1, extent, quantum)
+def _closed_form(value: Value, extent: int, granule: int) -> ClosedForm:
+    first, last = _cut(INSTANCE, extent, granule), _cut(INSTANCE + 1, extent, granule)
     start, stop, read = _hull(value.reach.spans, first, last, extent)
     length = read * (stop - start)
-    total, extra = _over_all_pieces(value, length, extent, quantum)
+    total, extra = _over_all_pieces(value, length, extent, granule)
     each = value.slice_elements
     return ClosedForm(
         value.tensor,
@@ -100,7 +100,7 @@ def _closed_form(value: Value, extent: int, quantum: int) -> ClosedForm:
     )
 
 
-def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, quantum: int) -> tuple[sympy.Expr, sympy.Expr]:
+def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, granule: int) -> tuple[sympy.Expr, sympy.Expr]:
     """Lengths of all pieces together, and by how much that is more than the uncut length.
 
     Where every piece reads something, the lengths telescope: all that is read from the first start to the last stop,
@@ -118,7 +118,7 @@ def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, quantum: int
     if shared.size == 0 or bool(np.all(shared == shared[0])):
         extra = (FACTOR - 1) * (int(shared[0]) if shared.size else 0)
     else:
-        cut = _cut(INSTANCE, extent, quantum)
+        cut = _cut(INSTANCE, extent, granule)
         at_cut = _ends(sympy.Max, spans[0].highs, cut, extent) - _ends(sympy.Min, spans[0].lows, cut, extent)
         extra = sympy.Sum(at_cut, (INSTANCE, 1, FACTOR - 1))
     return whole + extra, extra

@@ -3,8 +3,8 @@
     layers --order--> places: values that share one place, from the step that makes the first to the last reader
 
 Counted are activations: values from outside from their first reader on, constants never. A layer that only maps
-elements writes over an operand that dies there. Where such a map trails another operator (a residual add), the result
-accumulates in the operand's place if nothing else ever reads that operand. Views own no bytes.
+elements writes over an operand that dies there. Where such a map is in the epilogue of another operator (a residual
+add), the result accumulates in the operand's place if nothing else ever reads that operand. Views own no bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATES_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`tensors` take turns in one place, occupied in steps `first` to `last` (indices of the ordered layers)."""
+    """`tensors` share one place, occupied in steps `first` to `last` (indices of the ordered layers)."""
 
     tensors: tuple[str, ...]
     first: int
@@ -87,7 +87,7 @@ def _shared_operand(graph: Graph, layer: Layer, reads: Sequence[str], dying: set
     if anchor.is_view:
         return reads[0] if reads else None
     shape = graph.by_name[layer.output].shape
-    for op in (anchor, *layer.trailing(graph)) if anchor.kind in ELEMENTWISE_KINDS else layer.trailing(graph):
+    for op in (anchor, *layer.epilogue(graph)) if anchor.kind in ELEMENTWISE_KINDS else layer.epilogue(graph):
         for name in op.inputs:
             alone = anchor.kind in ELEMENTWISE_KINDS or (
                 len(graph.consumers[name]) == 1 and name not in graph.outputs and name not in anchor.inputs

@@ -70,7 +70,7 @@ def halo_cost(
     pieces: int,
     *,
     on_cores: bool = False,
-    quantum: int = 1,
+    granule: int = 1,
 ) -> HaloCost:
     """The cost at `tensor`, the output of one of `layers`, when the group's output is cut in `pieces` along `axis`.
 
@@ -79,7 +79,7 @@ def halo_cost(
     """
     footprints, chip, local, where = ctx.footprints, ctx.chip, ctx.local.memory, ctx.staging
     footprint = footprints.along(layers, axis)
-    cut = cut_pieces(footprint.extent, (pieces,), quantum)
+    cut = cut_pieces(footprint.extent, (pieces,), granule)
     before = _producers(footprints, layers, tensor)
     value = footprint.value(tensor)
     halo_bytes = max(0, int(recomputed_elements(value, cut)[0])) * value.item_bytes

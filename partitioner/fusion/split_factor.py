@@ -78,14 +78,14 @@ def best_of(info: tuple[Splitting, ...]) -> Splitting | None:
 class Splitter:
     """Splitting information of groups of one graph for one capacity. What was asked before is remembered.
 
-    `quanta(layer)` gives for each axis of the layer's output the multiple at which cuts may lie, 0 for an axis that is
-    never cut; without it every axis may be cut anywhere.
+    `granularity(layer)` gives for each axis of the layer's output the multiple at which cuts may lie, 0 for an axis
+    that is never cut; without it every axis may be cut anywhere.
     """
 
     footprints: Footprints
     capacity_bytes: int
     options: SplitOptions = SplitOptions()
-    quanta: Callable[[Layer], tuple[int, ...]] | None = None
+    granularity: Callable[[Layer], tuple[int, ...]] | None = None
     _known: dict[tuple[str, ...], Splitting | None] = field(default_factory=dict)
 
     def best(self, layers: tuple[Layer, ...]) -> Splitting | None:
@@ -107,12 +107,12 @@ class Splitter:
         footprints: list[tuple[Footprint, int]] = []
         found = False
         every_op = sum(_ops(self.footprints, layer) for layer in layers)
-        for axis, quantum in enumerate(self._axis_quanta(layers[-1])):
-            if quantum == 0:
+        for axis, granule in enumerate(self._axis_granularity(layers[-1])):
+            if granule == 0:
                 continue
             footprint = self.footprints.along(layers, axis)
-            footprints.append((footprint, quantum))
-            splitting = self._along(footprint, quantum)
+            footprints.append((footprint, granule))
+            splitting = self._along(footprint, granule)
             if splitting is None:
                 continue
             found = True
@@ -122,9 +122,9 @@ class Splitter:
         if not found and self.options.most_axes > 1:
             yield from self._grids(footprints)
 
-    def _axis_quanta(self, layer: Layer) -> tuple[int, ...]:
-        if self.quanta is not None:
-            return self.quanta(layer)
+    def _axis_granularity(self, layer: Layer) -> tuple[int, ...]:
+        if self.granularity is not None:
+            return self.granularity(layer)
         return (1,) * len(self.footprints.graph.by_name[layer.output].shape)
 
     def _least(self, footprint: Footprint) -> int:
@@ -134,30 +134,30 @@ class Splitter:
         least = -(-footprint.whole_peak_bytes // self.capacity_bytes)
         return min(next((n for n in (1, 2, 4, extent) if n >= least), max(8, least)) for extent in shape)
 
-    def _along(self, footprint: Footprint, quantum: int) -> Splitting | None:
+    def _along(self, footprint: Footprint, granule: int) -> Splitting | None:
         """The smallest factor along one axis with which every instance fits."""
         extent = footprint.extent
         if footprint.whole_peak_bytes <= self.capacity_bytes:
             return Splitting(((footprint.axis, 1),), self._ops_split(footprint, 1), footprint.whole_peak_bytes)
-        counts = self._counts(extent, quantum)
-        if footprint.is_linear and quantum == 1:
+        counts = self._counts(extent, granule)
+        if footprint.is_linear and granule == 1:
             unit_bytes = footprint.whole_peak_bytes // extent
             fitting: Iterator[int] = (n for n in counts if unit_bytes * -(-extent // n) <= self.capacity_bytes)
         else:
-            fitting = self._fitting(footprint, quantum, counts)
+            fitting = self._fitting(footprint, granule, counts)
         for count in fitting:
-            peak = int(footprint.peak(cut_pieces(extent, (count,), quantum))[0])
+            peak = int(footprint.peak(cut_pieces(extent, (count,), granule))[0])
             return Splitting(((footprint.axis, count),), self._ops_split(footprint, count), peak)
         return None
 
-    def _fitting(self, footprint: Footprint, quantum: int, counts: tuple[int, ...]) -> Iterator[int]:
+    def _fitting(self, footprint: Footprint, granule: int, counts: tuple[int, ...]) -> Iterator[int]:
         """Counts that fit, a few at a time: small ones have few pieces and are the ones wanted."""
-        finest = footprint.peak(cut_pieces(footprint.extent, counts[-1:], quantum))[0]
-        if finest > self.capacity_bytes and counts[-1] * quantum >= footprint.extent:
+        finest = footprint.peak(cut_pieces(footprint.extent, counts[-1:], granule))[0]
+        if finest > self.capacity_bytes and counts[-1] * granule >= footprint.extent:
             return  # every other piece holds one of the finest
         for start in range(0, len(counts), COUNTS_AT_ONCE):
             some = counts[start : start + COUNTS_AT_ONCE]
-            peaks = footprint.peak(cut_pieces(footprint.extent, some, quantum))
+            peaks = footprint.peak(cut_pieces(footprint.extent, some, granule))
             yield from (n for n, peak in zip(some, peaks.tolist(), strict=True) if peak <= self.capacity_bytes)
 
     def _ops_split(self, footprint: Footprint, factor: int) -> int:
@@ -176,27 +176,27 @@ class Splitter:
         for number in range(2, self.options.most_axes + 1):
             for chosen in combinations(footprints, number):
                 axes = tuple(footprint for footprint, _ in chosen)
-                quanta = tuple(quantum for _, quantum in chosen)
-                counts = [self._counts(footprint.extent, quantum) for footprint, quantum in chosen]
-                found = list(_grid_splits(axes, quanta, counts, self.capacity_bytes))
+                granularity = tuple(granule for _, granule in chosen)
+                counts = [self._counts(footprint.extent, granule) for footprint, granule in chosen]
+                found = list(_grid_splits(axes, granularity, counts, self.capacity_bytes))
                 if found:
                     factors, peak = min(found, key=lambda pair: (prod(pair[0]), pair[0][::-1]))
                     ops = min(self._ops_split(f, n) for f, n in zip(axes, factors, strict=True))
                     yield Splitting(tuple((f.axis, n) for f, n in zip(axes, factors, strict=True)), ops, peak)
 
-    def _counts(self, extent: int, quantum: int) -> tuple[int, ...]:
-        return candidates(-(-extent // quantum), self.options.uneven)
+    def _counts(self, extent: int, granule: int) -> tuple[int, ...]:
+        return candidates(-(-extent // granule), self.options.uneven)
 
 
 def _grid_splits(
-    axes: tuple[Footprint, ...], quanta: tuple[int, ...], counts: list[tuple[int, ...]], capacity_bytes: int
+    axes: tuple[Footprint, ...], granularity: tuple[int, ...], counts: list[tuple[int, ...]], capacity_bytes: int
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """For each choice of factors of the axes but the last, the smallest factor of the last that fits, by bisection."""
 
     def peak(factors: tuple[int, ...]) -> int:
         if axes[0].whole_peak_bytes > prod(factors) * capacity_bytes:
             return axes[0].whole_peak_bytes  # the worst of n pieces holds at least an n-th
-        return peak_of_places(axes[0].places, largest_sizes(axes, factors, quanta))
+        return peak_of_places(axes[0].places, largest_sizes(axes, factors, granularity))
 
     for outer in product(*counts[:-1]):
         if prod(outer) > MOST_PIECES or peak((*outer, counts[-1][-1])) > capacity_bytes:

@@ -1,4 +1,4 @@
-"""Layers: an anchor operator and the element-wise maps that trail it, the unit that becomes one kernel at O0.
+"""Layers: an anchor operator and its epilogue of element-wise maps, the unit that becomes one kernel at O0.
 
     conv -> add -> relu      one layer, named after conv; its intermediate values never leave the core
     conv -> conv             two layers: at this level one anchor a kernel, as in TVM's fusion
@@ -52,7 +52,7 @@ ELEMENTWISE_KINDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Operators by name, anchor first, then its trailing maps in order; `output` is the only value that leaves it."""
+    """Operators by name, anchor first, then its epilogue in order; `output` is the only value that leaves it."""
 
     name: str
     ops: tuple[str, ...]
@@ -65,7 +65,7 @@ class Layer:
         """True when the layer only gives the same bytes another name: it owns no kernel."""
         return self.anchor(graph).is_view
 
-    def trailing(self, graph: Graph) -> tuple[Op, ...]:
+    def epilogue(self, graph: Graph) -> tuple[Op, ...]:
         return tuple(graph.op_by_name[name] for name in self.ops[1:])
 
     def inputs(self, graph: Graph) -> tuple[str, ...]:
@@ -87,18 +87,18 @@ def layer_boxes(graph: Graph, layer: Layer, box: Box) -> dict[str, Box]:
 
 
 def group_layers(
-    graph: Graph, can_trail: Callable[[Graph, Op, str], str | None] = lambda _graph, _op, _operand: None
+    graph: Graph, can_fuse_epilogue: Callable[[Graph, Op, str], str | None] = lambda _graph, _op, _operand: None
 ) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
     """Layers in execution order, and why each element-wise operator was or was not fused.
 
-    `can_trail(graph, op, operand)` is the target's word: None when `op` can be computed on the tile of `operand` that a
-    layer has just produced, else the reason why not.
+    `can_fuse_epilogue(graph, op, operand)` is the target's word: None when `op` can be computed on the tile of
+    `operand` that a layer has just produced, else the reason why not.
     """
     layers: dict[str, list[Op]] = {}
     owner: dict[str, str] = {}
     decisions: list[Decision] = []
     for op in graph.ops:
-        host, reason = _host(graph, op, owner, can_trail)
+        host, reason = _host(graph, op, owner, can_fuse_epilogue)
         if host:
             layers[host].append(op)
             layers[host] = layers.pop(host)  # runs at the place of its last operator, where every operand exists
@@ -114,7 +114,7 @@ def group_layers(
 
 
 def _host(
-    graph: Graph, op: Op, owner: dict[str, str], can_trail: Callable[[Graph, Op, str], str | None]
+    graph: Graph, op: Op, owner: dict[str, str], can_fuse_epilogue: Callable[[Graph, Op, str], str | None]
 ) -> tuple[str, str]:
     """Name of the layer that `op` joins ("" for none) and the reason."""
     if op.kind not in ELEMENTWISE_KINDS:
@@ -134,6 +134,6 @@ def _host(
         return "", f"{operand} is one of several outputs of {graph.producer[operand].name}"
     if graph.by_name[op.outputs[0]].shape != graph.by_name[operand].shape:
         return "", f"the shape grows from {graph.by_name[operand].shape} to {graph.by_name[op.outputs[0]].shape}"
-    if refusal := can_trail(graph, op, operand):
+    if refusal := can_fuse_epilogue(graph, op, operand):
         return "", refusal
     return host, f"reads {operand} of {host}, which nothing else reads"

@@ -83,7 +83,7 @@ class AcceptingTarget(Protocol):
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None when the target can compute `op`, else the sentence that the user reads."""
 
-    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
+    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
         """None when `op` can be applied to a tile of `operand` in place, else why not."""
 
 
@@ -91,7 +91,7 @@ class AcceptingTarget(Protocol):
 class PlanTarget(AcceptingTarget, Protocol):
     """The planner's view of a target whose kernels are tiles on in-order cores."""
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         """For each axis of the layer's output: cuts lie at multiples of this; 0 means that the axis is never cut."""
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

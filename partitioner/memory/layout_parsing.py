@@ -148,7 +148,7 @@ def _layer(header: _Header, block: _Block, group: str, instance: int) -> LayerLa
         layer = Layer(str(fields["name"]), as_names(fields["ops"]), str(fields["output"]))
         cores = as_ints(fields["cores"])
         slot, boxes = as_int(fields["slot"]), _read_boxes(fields["boxes"])
-        room = {(str(memory), str(part)): _read_span(span)
+        free_regions = {(str(memory), str(part)): _read_span(span)
                 for memory, part, span in map(as_list, as_list(fields["room"]))}  # fmt: skip
         staging = _read_span(fields["staging"])
     here: dict[int, dict[str, Place]] = {core: {} for core in cores}
@@ -173,7 +173,7 @@ def _layer(header: _Header, block: _Block, group: str, instance: int) -> LayerLa
                     single[tag] = _read_place(header, layer.output, line["place"])
     return LayerLayout(
         group, instance, cores, layer, slot, boxes, tuple(here[core] for core in cores), sources,
-        single.get("destination"), single.get("exchange"), tuple(stores), room, staging, tuple(rounds),
+        single.get("destination"), single.get("exchange"), tuple(stores), free_regions, staging, tuple(rounds),
     )  # fmt: skip
 
 
@@ -184,9 +184,9 @@ def _read_store(header: _Header, line: Fields) -> Store:
 
 
 def _read_round(header: _Header, line: Fields) -> tuple[Round, Stage]:
-    turn = Round(_read_boxes(line["boxes"]), _read_box(line["whole"]) if "whole" in line else None)
+    this_round = Round(_read_boxes(line["boxes"]), _read_box(line["whole"]) if "whole" in line else None)
     inputs, outputs = (tuple(_read_staged(header, item) for item in as_list(line[key])) for key in ("in", "out"))
-    return turn, Stage(inputs, outputs, as_int(line["loaded_bytes"]), as_int(line["size_bytes"]))
+    return this_round, Stage(inputs, outputs, as_int(line["loaded_bytes"]), as_int(line["size_bytes"]))
 
 
 def _read_staged(header: _Header, item: Json) -> Staged:

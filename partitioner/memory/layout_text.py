@@ -75,7 +75,7 @@ def _layer_lines(layout: Layout, entry: LayerLayout) -> Iterator[tuple[int, str,
         ("output", name),
         ("cores", entry.cores),
         ("boxes", [_box(box) for box in entry.boxes]),
-        ("room", [[memory, part, _span(*span)] for (memory, part), span in entry.room.items()]),
+        ("room", [[memory, part, _span(*span)] for (memory, part), span in entry.free_regions.items()]),
         ("staging", _span(*entry.staging)),
     )  # fmt: skip
     for core, here in zip(entry.cores, entry.residents, strict=True):
@@ -92,12 +92,12 @@ def _layer_lines(layout: Layout, entry: LayerLayout) -> Iterator[tuple[int, str,
         destination = _place(layout, store.tensor, store.destination)
         owned = [_box(box) for box in store.owned]
         yield 3, "store", (("tensor", store.tensor), ("owned", owned), ("destination", destination), *buffer)
-    for turn, stage in entry.rounds:
-        whole = (("whole", _box(turn.whole)),) if turn.whole is not None else ()
+    for this_round, stage in entry.rounds:
+        whole = (("whole", _box(this_round.whole)),) if this_round.whole is not None else ()
         staged = (("in", [_staged(layout, item) for item in stage.inputs]),
                   ("out", [_staged(layout, item) for item in stage.outputs]))  # fmt: skip
         sizes = ("loaded_bytes", stage.loaded_bytes), ("size_bytes", stage.size_bytes)
-        yield 3, "round", (("boxes", [_box(box) for box in turn.boxes]), *whole, *staged, *sizes)
+        yield 3, "round", (("boxes", [_box(box) for box in this_round.boxes]), *whole, *staged, *sizes)
 
 
 def _box(box: Box) -> str:

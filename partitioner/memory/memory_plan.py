@@ -31,8 +31,8 @@ from partitioner.memory.memory_plan_types import (
     Store,
 )
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
-from partitioner.tiling.buffer_aliasing import Residents, Room
-from partitioner.tiling.core_partition import cut_quanta
+from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
+from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
@@ -164,9 +164,9 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
         layouts = []
         for entry in step:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
-            room = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
+            free_regions = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
             staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
-            layout = _layer(walk, places, entry, room, staging, options.rounds_ahead)
+            layout = _layer(walk, places, entry, free_regions, staging, options.rounds_ahead)
             if isinstance(layout, Infeasible):
                 return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
             layouts.append(layout)
@@ -255,7 +255,7 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
 
 
 def _layer(
-    walk: Walk, places: _Places, entry: Slot, room: Room, staging: tuple[int, int], ahead: bool
+    walk: Walk, places: _Places, entry: Slot, free_regions: FreeRegions, staging: tuple[int, int], ahead: bool
 ) -> LayerLayout | Infeasible:
     ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
@@ -276,9 +276,9 @@ def _layer(
         return rounds
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
-        for turn in rounds:
-            if number < len(turn.boxes) and box_size(turn.boxes[number]):
-                lack = missing_for_tile(ctx, layer, turn.boxes[number], residents, room)
+        for this_round in rounds:
+            if number < len(this_round.boxes) and box_size(this_round.boxes[number]):
+                lack = missing_for_tile(ctx, layer, this_round.boxes[number], residents, free_regions)
                 if lack is not None:
                     return lack
     return LayerLayout(
@@ -303,9 +303,9 @@ def _layer(
             )
             for held, owned, buffer in entry.stores
         ),
-        room=room,
+        free_regions=free_regions,
         staging=staging,
-        rounds=tuple((turn, stager.stage(turn)) for turn in rounds),
+        rounds=tuple((this_round, stager.stage(this_round)) for this_round in rounds),
     )
 
 
@@ -314,10 +314,10 @@ def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infe
     ctx, layer = walk.ctx, entry.layer
     shared = len(walk.groups[entry.step.group].layers) == 1 and not entry.local
     box = entry.step.box if shared else max(entry.boxes, key=box_size)
-    wide = cut_quanta(ctx, layer, box)
+    wide = cut_granularity(ctx, layer, box)
     if shared:
         return shared_rounds(stager, box, entry.step.binding.pieces, wide)
     found = own_rounds(stager, entry.boxes, wide)
     if isinstance(found, Infeasible):
-        return own_rounds(stager, entry.boxes, ctx.target.quanta(ctx.graph, layer))
+        return own_rounds(stager, entry.boxes, ctx.target.granularity(ctx.graph, layer))
     return found

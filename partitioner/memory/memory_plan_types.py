@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from partitioner.context.plan_context import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
-from partitioner.tiling.buffer_aliasing import Room
+from partitioner.tiling.buffer_aliasing import FreeRegions
 from partitioner.tiling.staging_rounds import Round, Stage
 
 __all__ = [
@@ -76,8 +76,8 @@ class Store:
 class LayerLayout:
     """One layer of one `instance` of a `group`: by core (`cores`, those of the binding, in its order) the box that it
     computes and the `residents`, values in its local memory. `sources` are shared places of values that are read from
-    there. The output goes to `destination` where it does not stay local. Tile buffers lie in `room`, rounds are staged
-    in `staging` (offset and bytes)."""
+    there. The output goes to `destination` where it does not stay local. Tile buffers lie in `free_regions`, rounds are
+    staged in `staging` (offset and bytes)."""
 
     group: str
     instance: int
@@ -90,7 +90,7 @@ class LayerLayout:
     destination: Place | None
     exchange: Place | None
     stores: tuple[Store, ...]
-    room: Room
+    free_regions: FreeRegions
     staging: tuple[int, int]
     rounds: tuple[tuple[Round, Stage], ...]
 

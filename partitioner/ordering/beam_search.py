@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from partitioner.ordering.cost import InstanceGraph, Room
+from partitioner.ordering.cost import Capacity, InstanceGraph
 
 __all__ = ["START", "Problem", "State", "Window", "problem"]
 
@@ -71,7 +71,7 @@ class Problem:
     staging memory together."""
 
     graph: InstanceGraph
-    room: Room
+    capacity: Capacity
     rank: tuple[int, ...]
     last_read: tuple[int, ...]
     price: tuple[int, ...]
@@ -79,7 +79,7 @@ class Problem:
     scarce: bool
 
 
-def problem(graph: InstanceGraph, room: Room, base: Sequence[int]) -> Problem:
+def problem(graph: InstanceGraph, capacity: Capacity, base: Sequence[int]) -> Problem:
     """The problem of improving `base`, a topological order."""
 
     def price(i: int) -> tuple[float, int]:
@@ -93,15 +93,15 @@ def problem(graph: InstanceGraph, room: Room, base: Sequence[int]) -> Problem:
         prices[node] = place
     waiting = [node for node, consumers in zip(graph.nodes, graph.consumers, strict=True) if consumers]
     total_bytes = sum(node.total_bytes for node in waiting)
-    weight = min(room.staging_weight, room.main_weight) if room.staging_bytes else room.main_weight
+    weight = min(capacity.staging_weight, capacity.main_weight) if capacity.staging_bytes else capacity.main_weight
     return Problem(
         graph,
-        room,
+        capacity,
         rank=tuple(rank),
         last_read=tuple(max((rank[c] for c in found), default=-1) for found in graph.consumers),
         price=tuple(prices),
         risk=RISK * weight * total_bytes / max(1, sum(node.output_bytes for node in waiting)),
-        scarce=total_bytes > room.staging_bytes,
+        scarce=total_bytes > capacity.staging_bytes,
     )
 
 
@@ -110,7 +110,7 @@ class Window:
     output that waits locally when the window begins."""
 
     def __init__(self, problem: Problem, nodes: Sequence[int], peaks: Mapping[int, int], expansions: int) -> None:
-        self.graph, self.room, self.price, rank = problem.graph, problem.room, problem.price, problem.rank
+        self.graph, self.capacity, self.price, rank = problem.graph, problem.capacity, problem.price, problem.rank
         self.scarce, self.risk = problem.scarce, problem.risk
         self.nodes, self.peaks, self.expansions = nodes, peaks, expansions
         start, end = rank[nodes[0]], rank[nodes[-1]] + 1
@@ -123,7 +123,7 @@ class Window:
                 self.needs[node] |= bit.get(p, 0)
                 if problem.last_read[p] < end:
                     self.readers[p] = self.readers.get(p, 0) | bit[node]
-        self.stages = self.room.staging_weight < self.room.main_weight
+        self.stages = self.capacity.staging_weight < self.capacity.main_weight
         self.width, self.allowed = WIDTH, float(expansions)
 
     def search(self, before: State, bound: int | None) -> State | None:
@@ -187,7 +187,7 @@ class Window:
             return ready
         ready = (*ready[:most], *ready[max(most, len(ready) - most) :])
         nodes = self.graph.nodes
-        free = self.room.local_bytes - state.local_bytes
+        free = self.capacity.local_bytes - state.local_bytes
 
         def key(node: int) -> tuple[int, int]:
             own = nodes[node].output_bytes if self.graph.consumers[node] else 0
@@ -214,7 +214,7 @@ class Window:
             other for other in self.graph.consumers[node] if other in self.bit and not self.needs[other] & ~done
         )
         start = _Places(local, state.staged, local_bytes, state.staged_bytes, state.cost, state.profile)
-        for place in self._make_room(state, node, start, local_bytes + item.work_bytes - self.room.local_bytes):
+        for place in self._make_room(state, node, start, local_bytes + item.work_bytes - self.capacity.local_bytes):
             local, staged, local_bytes, staged_bytes, cost, profile = place
             during = staged_bytes
             for p in dead:
@@ -252,14 +252,14 @@ class Window:
                 born = 0
             earlier, since = place.profile[:born], place.profile[born:]
             peak = max(place.staged_bytes, self.peaks.get(output, 0), *since)
-            fits = peak + item.total_bytes <= self.room.staging_bytes
+            fits = peak + item.total_bytes <= self.capacity.staging_bytes
             if fits:
                 staged_bytes = place.staged_bytes + item.total_bytes
-                cost = place.cost + item.total_bytes * self.room.staging_weight
+                cost = place.cost + item.total_bytes * self.capacity.staging_weight
                 profile = earlier + tuple(used + item.total_bytes for used in since)
                 yield _Places(local, place.staged | {output}, local_bytes, staged_bytes, cost, profile)
         if self.scarce or not fits:
-            cost = place.cost + item.total_bytes * self.room.main_weight
+            cost = place.cost + item.total_bytes * self.capacity.main_weight
             yield _Places(local, place.staged, local_bytes, place.staged_bytes, cost, place.profile)
 
     def _givers(self, local: frozenset[int], excess_bytes: int) -> list[tuple[int, ...]]:

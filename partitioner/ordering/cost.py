@@ -1,6 +1,6 @@
 """What an order of sub-graph instances costs: the bytes of the outputs that cannot wait in the local memory.
 
-    instance graph + room + order --evaluate--> scope of every output, cost
+    instance graph + capacity + order --evaluate--> scope of every output, cost
 
 All methods of ordering are judged by this one function. While a node runs, the local memory holds its work, its output
 and every earlier output that stays local and that some node, this one included, has yet to read.
@@ -16,10 +16,10 @@ from hw_models.infeasible import Infeasible, InstanceSubject, Lever
 from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_scopes, never_local_bytes, scope_cost
 
 __all__ = [
+    "Capacity",
     "InstanceGraph",
     "Node",
     "Ordered",
-    "Room",
     "evaluate",
     "lifetimes",
     "refuse_too_large",
@@ -86,10 +86,10 @@ class InstanceGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """Where outputs can wait: `local_bytes` on each core, `staging_bytes` of the cluster's shared memory, and the main
-    memory, which always has room. A byte that waits in staging or main memory costs `staging_weight` or `main_weight`:
-    whole numbers, so that sums are exact and equal for all methods; only their ratio matters."""
+    memory, which is always large enough. A byte that waits in staging or main memory costs `staging_weight` or
+    `main_weight`: whole numbers, so that sums are exact and equal for all methods; only their ratio matters."""
 
     local_bytes: int
     staging_bytes: int
@@ -98,7 +98,7 @@ class Room:
 
     def __post_init__(self) -> None:
         if min(self.local_bytes, self.staging_bytes, self.staging_weight, self.main_weight) < 0:
-            raise PlanError("room", needs="sizes and weights of 0 or more", has=str(self))
+            raise PlanError("capacity", needs="sizes and weights of 0 or more", has=str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +112,34 @@ class Ordered:
     name: str
 
 
-def weighed(graph: InstanceGraph, room: Room) -> InstanceGraph:
-    """The graph as methods weigh it: an output that may not be local is larger than the room for it there."""
+def weighed(graph: InstanceGraph, capacity: Capacity) -> InstanceGraph:
+    """The graph as methods weigh it: an output that may not be local is larger than the capacity there."""
     if all(node.may_be_local for node in graph.nodes):
         return graph
-    never = never_local_bytes(room.local_bytes)
+    never = never_local_bytes(capacity.local_bytes)
     nodes = (node if node.may_be_local else replace(node, output_bytes=never) for node in graph.nodes)
     return replace(graph, nodes=tuple(nodes))
 
 
-def too_large(graph: InstanceGraph, room: Room) -> Infeasible | None:
+def too_large(graph: InstanceGraph, capacity: Capacity) -> Infeasible | None:
     """The largest instance if its own work exceeds the local memory: no order helps."""
     largest = max(graph.nodes, key=lambda node: node.work_bytes, default=None)
-    if largest is None or largest.work_bytes <= room.local_bytes:
+    if largest is None or largest.work_bytes <= capacity.local_bytes:
         return None
     levers = (Lever.MORE_INSTANCES, Lever.SMALLER_GROUPS, Lever.MORE_LOCAL_MEMORY)
     subject = InstanceSubject(largest.name)
-    return Infeasible(subject, "local memory on a core", "", largest.work_bytes, room.local_bytes, levers)
+    return Infeasible(subject, "local memory on a core", "", largest.work_bytes, capacity.local_bytes, levers)
 
 
-def refuse_too_large(graph: InstanceGraph, room: Room) -> None:
+def refuse_too_large(graph: InstanceGraph, capacity: Capacity) -> None:
     """Raises DoesNotFit for an instance that is too large for any order."""
-    if (found := too_large(graph, room)) is not None:
+    if (found := too_large(graph, capacity)) is not None:
         raise DoesNotFit(found)
 
 
-def lifetimes(graph: InstanceGraph, room: Room, order: Sequence[int]) -> tuple[tuple[int, ...], tuple[Lifetime, ...]]:
+def lifetimes(
+    graph: InstanceGraph, capacity: Capacity, order: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[Lifetime, ...]]:
     """Nodes whose outputs wait, in the order of their indices, and the lives of these outputs. Raises PlanError where
     `order` is not a topological order of all nodes."""
     step = {node: position for position, node in enumerate(order)}
@@ -151,20 +153,20 @@ def lifetimes(graph: InstanceGraph, room: Room, order: Sequence[int]) -> tuple[t
         first, reads = step[i], [step[consumer] for consumer in consumers]
         if min(reads) < first:
             raise PlanError("order of instances", needs="producers before consumers", has=f"{node.name} after a reader")
-        cost = (node.total_bytes * room.staging_weight, node.total_bytes * room.main_weight)
+        cost = (node.total_bytes * capacity.staging_weight, node.total_bytes * capacity.main_weight)
         waiting.append(i)
-        local_bytes = node.output_bytes if node.may_be_local else never_local_bytes(room.local_bytes)
+        local_bytes = node.output_bytes if node.may_be_local else never_local_bytes(capacity.local_bytes)
         lives.append(Lifetime(first, max(reads), local_bytes, node.total_bytes, *cost))
     return tuple(waiting), tuple(lives)
 
 
-def evaluate(graph: InstanceGraph, room: Room, order: Sequence[int], name: str = "given") -> Ordered:
+def evaluate(graph: InstanceGraph, capacity: Capacity, order: Sequence[int], name: str = "given") -> Ordered:
     """The cheapest scopes for `order`; where very many outputs compete, the best that greedy rules find. Raises
     PlanError for an order that is none, DoesNotFit for an instance that can never run."""
-    refuse_too_large(graph, room)
-    waiting, lives = lifetimes(graph, room, order)
-    free = [room.local_bytes - graph.nodes[i].work_bytes for i in order]
-    found = assign_scopes(lives, free, room.staging_bytes)
+    refuse_too_large(graph, capacity)
+    waiting, lives = lifetimes(graph, capacity, order)
+    free = [capacity.local_bytes - graph.nodes[i].work_bytes for i in order]
+    found = assign_scopes(lives, free, capacity.staging_bytes)
     scopes: list[Scope] = [MAIN] * len(graph.nodes)
     for i, scope in zip(waiting, found, strict=True):
         scopes[i] = scope

@@ -1,7 +1,7 @@
 """The cheapest order and scopes together by constraint programming (OR-tools CP-SAT), for small graphs and for judging
 the other methods.
 
-    instance graph + room --steps, optional intervals, two cumulative capacities--> order, scopes, proven bound
+    instance graph + capacity --steps, optional intervals, two cumulative capacities--> order, scopes, proven bound
 
 One worker, a fixed seed and a limit in the solver's own deterministic time: the same answer on any machine.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partitioner.ordering.cost import InstanceGraph, Ordered, Room, refuse_too_large, weighed
+from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, refuse_too_large, weighed
 from partitioner.ordering.scope_assignment import LOCAL, MAIN, STAGING, Scope
 
 __all__ = ["Exact", "exact_order"]
@@ -26,13 +26,13 @@ class Exact:
     proven: bool
 
 
-def exact_order(graph: InstanceGraph, room: Room, hint: Ordered | None = None, limit: float = 10.0) -> Exact:
+def exact_order(graph: InstanceGraph, capacity: Capacity, hint: Ordered | None = None, limit: float = 10.0) -> Exact:
     """Solves for at most `limit` units of deterministic time, about a second each, starting from `hint`. Raises
     DoesNotFit for an instance that can never run."""
     from ortools.sat.python import cp_model  # a second to import, and only needed here
 
-    refuse_too_large(graph, room)
-    graph = weighed(graph, room)
+    refuse_too_large(graph, capacity)
+    graph = weighed(graph, capacity)
     count = len(graph.nodes)
     model = cp_model.CpModel()
     steps = [model.new_int_var(0, count - 1, f"step {i}") for i in range(count)]
@@ -56,10 +56,10 @@ def exact_order(graph: InstanceGraph, room: Room, hint: Ordered | None = None, l
         local_bytes.append(node.output_bytes)
         staged_lives.append(model.new_optional_interval_var(steps[i], length, end, staged[i], f"waits staged {i}"))
         staged_bytes.append(node.total_bytes)
-        stay, move = node.total_bytes * room.main_weight, node.total_bytes * room.staging_weight
+        stay, move = node.total_bytes * capacity.main_weight, node.total_bytes * capacity.staging_weight
         cost.append(stay - stay * local[i] + (move - stay) * staged[i])
-    model.add_cumulative(local_lives, local_bytes, room.local_bytes)
-    model.add_cumulative(staged_lives, staged_bytes, room.staging_bytes)
+    model.add_cumulative(local_lives, local_bytes, capacity.local_bytes)
+    model.add_cumulative(staged_lives, staged_bytes, capacity.staging_bytes)
     model.minimize(sum(cost))
     if hint is not None:
         for position, i in enumerate(hint.order):

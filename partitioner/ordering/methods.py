@@ -1,6 +1,6 @@
 """The order in which sub-graph instances run, so that their outputs can wait in the local memory.
 
-    instance graph + room --several methods, one judge--> the cheapest order, and what the others cost
+    instance graph + capacity --several methods, one judge--> the cheapest order, and what the others cost
 
 Breadth first and depth first are those of GraphTurbo (OSDI 2023, Algorithm 3), which announces heaviest first as
 future work. Post-order is the rule of Liu (1987) for trees, and a search starts from the best of all. So the choice is
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from partitioner.ordering.cost import InstanceGraph, Ordered, Room, evaluate, refuse_too_large, weighed
+from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, refuse_too_large, weighed
 from partitioner.ordering.cpsat import exact_order
 from partitioner.ordering.window_search import EXPANSIONS, searched
 
@@ -133,23 +133,25 @@ class Choice:
         return self.best.cost == self.bound
 
 
-def choose_order(graph: InstanceGraph, room: Room, expansions: int = EXPANSIONS, exact_limit: float = 0.0) -> Choice:
+def choose_order(
+    graph: InstanceGraph, capacity: Capacity, expansions: int = EXPANSIONS, exact_limit: float = 0.0
+) -> Choice:
     """The cheapest order that any method finds.
 
     `expansions` are what the search may spend, about 10 us each; where the best still costs something and
     `exact_limit` is above 0, the exact method goes on from it for at most so many units of its deterministic time, each
     about a second. Raises DoesNotFit for an instance that can never run.
     """
-    refuse_too_large(graph, room)
-    graph = weighed(graph, room)
-    candidates = [evaluate(graph, room, method(graph), name) for name, method in METHODS.items()]
+    refuse_too_large(graph, capacity)
+    graph = weighed(graph, capacity)
+    candidates = [evaluate(graph, capacity, method(graph), name) for name, method in METHODS.items()]
     best = min(candidates, key=lambda found: found.cost)
-    found = searched(graph, room, best, expansions)
+    found = searched(graph, capacity, best, expansions)
     if found is not best:
         candidates.append(found)
     bound = 0
     if found.cost and exact_limit > 0:
-        exact = exact_order(graph, room, found, exact_limit)
+        exact = exact_order(graph, capacity, found, exact_limit)
         bound = exact.bound
         if exact.best is not None:
             candidates.append(exact.best)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from partitioner.ordering.beam_search import START, Window, problem
-from partitioner.ordering.cost import InstanceGraph, Ordered, Room, evaluate, weighed
+from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, weighed
 
 __all__ = ["EXPANSIONS", "searched"]
 
@@ -24,25 +24,25 @@ EXPANSIONS = 20_000
 """Partial orders that are made in all passes together: the width of the beam follows. About 0.2 s."""
 
 
-def searched(graph: InstanceGraph, room: Room, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
+def searched(graph: InstanceGraph, capacity: Capacity, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
     """`start` or a cheaper order near it, for about so many `expansions` of partial orders, some 10 us each."""
-    graph, count = weighed(graph, room), len(graph.nodes)
+    graph, count = weighed(graph, capacity), len(graph.nodes)
     passes = [entry for entry in PASSES if entry == PASSES[0] or entry[0] < count] if count <= ONE_PASS else [PASSES[1]]
     best = start
     for window, first in passes:
-        order = _passed(graph, room, best, window, first, expansions // len(passes)) if best.cost else None
+        order = _passed(graph, capacity, best, window, first, expansions // len(passes)) if best.cost else None
         if order is not None:
-            found = evaluate(graph, room, order, "beam")
+            found = evaluate(graph, capacity, order, "beam")
             best = found if found.cost < best.cost else best
     return best
 
 
 def _passed(
-    graph: InstanceGraph, room: Room, base: Ordered, window: int, first: int, expansions: int
+    graph: InstanceGraph, capacity: Capacity, base: Ordered, window: int, first: int, expansions: int
 ) -> tuple[int, ...] | None:
     """Another order, found in windows of `base` one after the other; None where none seems cheaper."""
     count = len(base.order)
-    whole = problem(graph, room, base.order)
+    whole = problem(graph, capacity, base.order)
     state = START
     order: list[int] = []
     peaks: dict[int, int] = {}

@@ -31,7 +31,7 @@ from partitioner.ir.steps import Binding
 from partitioner.ir.structural_key import likeness
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign
-from partitioner.tiling.core_partition import cut_quanta, piece_boxes, ways
+from partitioner.tiling.core_partition import cut_granularity, piece_boxes, ways
 
 __all__ = ["Binder", "Bound", "Closeness", "renamed"]
 
@@ -190,7 +190,7 @@ class Binder:
         """The choice with the fewest cycles, less those that it saves at the layer's output and inputs."""
         layer = self.ctx.layers[index]
         box = full_box(self.ctx.graph.by_name[layer.output].shape)
-        quanta = cut_quanta(self.ctx, layer, box)
+        granularity = cut_granularity(self.ctx, layer, box)
         value = self.values[layer.output]
         needs = self.needs(value, bound)
         makers = {
@@ -198,7 +198,7 @@ class Binder:
         }
         best: tuple[float, Bound] | None = None
         for pieces, cycles in choices.items():
-            boxes = piece_boxes(box, pieces, quanta)
+            boxes = piece_boxes(box, pieces, granularity)
             plain = Bound(pieces, dict(enumerate(boxes)), cycles)
             stays = self.may_stay(value, plain.boxes)
             most = self.transfers.shared(value.name, plain.boxes, [need for _, _, need in needs]) if stays else 0.0

@@ -24,12 +24,12 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import Layout, fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
-from partitioner.ordering.cost import InstanceGraph, Node, Room, too_large
+from partitioner.ordering.cost import Capacity, InstanceGraph, Node, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
 from partitioner.planners.o3_core_mapping import Spreader
 from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
-from partitioner.planners.o3_split_search import Prepared, Workshop
+from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
 __all__ = ["fit_instances", "plan_instances"]
@@ -56,15 +56,15 @@ def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
     `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
-    workshop = Workshop(ctx, Spreader(ctx), policy)
-    grouped = _groups(workshop, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
+    search = SplitSearch(ctx, Spreader(ctx), policy)
+    grouped = _groups(search, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
     if isinstance(grouped, NoPlan):
         return grouped
     made, reasons = grouped
     decisions = (*ctx.layer_decisions, *reasons)
     _require_few(ctx.graph, made)
-    instances = instances_of(workshop, made)
-    return _ordered_plan(workshop, instances, decisions)
+    instances = instances_of(search, made)
+    return _ordered_plan(search, instances, decisions)
 
 
 def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
@@ -79,12 +79,12 @@ def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
 
 
 def _groups(
-    workshop: Workshop, layers: tuple[Layer, ...], capacity_bytes: int
+    search: SplitSearch, layers: tuple[Layer, ...], capacity_bytes: int
 ) -> tuple[list[Prepared | Layer], list[Decision]] | NoPlan:
     """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
     cut is grouped again as if there were less room; a single layer of which that is true leaves no plan."""
-    ctx, graph = workshop.ctx, workshop.ctx.graph
-    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), workshop.quanta)
+    ctx, graph = search.ctx, search.ctx.graph
+    splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), search.granularity)
     too_much_twice = halo_veto(ctx, splitter.best)
     groups, decisions = group_layers_into_subgraphs(
         graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)
@@ -96,13 +96,13 @@ def _groups(
             made += group
             continue
         best = splitter.best(group)
-        prepared = workshop.coarsest(group, best.instances if best else 1)
+        prepared = search.coarsest(group, best.instances if best else 1)
         if isinstance(prepared, NoPlan):
             if len(group) == 1:
                 return prepared
             smaller = capacity_bytes * LESS_ROOM[0] // LESS_ROOM[1]
             reasons.append(Decision(group[-1].name, f"grouped again for {size_text(smaller)}", reason_of(prepared)))
-            again = _groups(workshop, group, smaller)
+            again = _groups(search, group, smaller)
             if isinstance(again, NoPlan):
                 return again
             parts, more = again
@@ -123,20 +123,20 @@ def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
     return None
 
 
-def _ordered_plan(workshop: Workshop, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan | NoPlan:
+def _ordered_plan(search: SplitSearch, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan | NoPlan:
     """Order, scopes and steps; where the layout finds no room, less may wait in local memories and then in staging."""
-    ctx = workshop.ctx
+    ctx = search.ctx
     flow = flow_of(ctx, instances)
     main, staging = ctx.main, ctx.staging
     reasons = list(decisions)
     kept = 0 if staging == main else ctx.chip.memory(staging).size_bytes
     refused: NoPlan | None = None
     for waiting, staging_bytes in _attempts(kept):
-        room = Room(ctx.local_bytes, staging_bytes)
+        capacity = Capacity(ctx.local_bytes, staging_bytes)
         ordering = InstanceGraph(_waiting_nodes(flow, waiting), flow.edges)
-        if (large := too_large(ordering, room)) is not None:
+        if (large := too_large(ordering, capacity)) is not None:
             return large
-        choice = choose_order(ordering, room)
+        choice = choose_order(ordering, capacity)
         costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
         names = {"local": ctx.local.memory, "staging": staging, "main": main}
         scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]

@@ -18,7 +18,7 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Exchange
 from partitioner.ir.regions import Box, box_shape, box_size, common, empty_box, join, run_count
-from partitioner.tiling.core_partition import cut_quanta, piece_boxes
+from partitioner.tiling.core_partition import cut_granularity, piece_boxes
 from partitioner.tiling.core_regions import whole_lines
 
 __all__ = ["Spread", "Spreader"]
@@ -123,10 +123,10 @@ class Spreader:
     def outer_pieces(self, layer: Layer, box: Box) -> tuple[int, ...]:
         """Pieces of the outermost axes first: as many as divide the cores among them."""
         left = self.ctx.chip.cores_per_cluster
-        quanta = self._quanta(layer, box)
+        granularity = self._granularity(layer, box)
         counts = []
-        for (low, high), quantum in zip(box, quanta, strict=True):
-            units = -(-(high - low) // quantum) if quantum else 1
+        for (low, high), granule in zip(box, granularity, strict=True):
+            units = -(-(high - low) // granule) if granule else 1
             count = max(n for n in range(1, left + 1) if n <= units and (left % n == 0 or n == units))
             counts.append(count)
             left //= count
@@ -171,17 +171,19 @@ class Spreader:
         return [parts[n] if n < len(parts) else empty for n in range(self.ctx.chip.cores_per_cluster)]
 
     def _pieces(self, layer: Layer, box: Box, counts: tuple[int, ...]) -> tuple[Box, ...]:
-        return piece_boxes(box, counts, self._quanta(layer, box))
+        return piece_boxes(box, counts, self._granularity(layer, box))
 
-    def _quanta(self, layer: Layer, box: Box) -> tuple[int, ...]:
+    def _granularity(self, layer: Layer, box: Box) -> tuple[int, ...]:
         if layer.is_view(self.ctx.graph):
             return (1,) * len(box)
-        return cut_quanta(self.ctx, layer, box)
+        return cut_granularity(self.ctx, layer, box)
 
     def _counts(self, layer: Layer, box: Box) -> Iterator[tuple[int, ...]]:
         """Counts over the first two axes and the last, whose product is at most the number of cores."""
-        quanta, cores = self._quanta(layer, box), self.ctx.chip.cores_per_cluster
-        most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, quanta, strict=True)]
+        granularity, cores = self._granularity(layer, box), self.ctx.chip.cores_per_cluster
+        most = [
+            1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, granularity, strict=True)
+        ]
         axes = tuple(dict.fromkeys((0, min(1, len(box) - 1), len(box) - 1)))
 
         def extend(left: int, axes: tuple[int, ...]) -> Iterator[dict[int, int]]:

@@ -17,7 +17,7 @@ from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, h
 from partitioner.ir.steps import RunStep, ViewStep
 from partitioner.ordering.cost import Node
 from partitioner.planners.o0 import view_step
-from partitioner.planners.o3_split_search import Prepared, Workshop
+from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
 __all__ = ["Flow", "Instance", "flow_of", "in_place", "instances_of"]
@@ -33,16 +33,16 @@ class Instance:
     cores: tuple[CoreBoxes, ...]
 
 
-def instances_of(workshop: Workshop, made: list[Prepared | Layer]) -> list[Instance]:
-    graph, main = workshop.ctx.graph, workshop.ctx.main
+def instances_of(search: SplitSearch, made: list[Prepared | Layer]) -> list[Instance]:
+    graph, main = search.ctx.graph, search.ctx.main
     instances: list[Instance] = []
     for entry in made:
         if isinstance(entry, Layer):
             instances.append(Instance(Group(entry.name, (entry,)), None, view_step(graph, entry, main), ()))
             continue
         for number in range(entry.group.split.instances):
-            step = workshop.run_step(entry.group, entry.spread, number, main)
-            instances.append(Instance(entry.group, entry, step, core_boxes(workshop.ctx, entry.group, step)))
+            step = search.run_step(entry.group, entry.spread, number, main)
+            instances.append(Instance(entry.group, entry, step, core_boxes(search.ctx, entry.group, step)))
     return instances
 
 

@@ -1,4 +1,4 @@
-"""Groups made ready: for a run of layers the coarsest cut whose instances find room, and how an instance is spread.
+"""Split and core mapping of groups: for a run of layers the coarsest cut whose instances fit, and how they are spread.
 
     layers, cut --spread over the cores, laid out alone--> Prepared, or Infeasible with the numbers
 
@@ -26,7 +26,7 @@ from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
 from partitioner.tiling.core_regions import instance_box
 
-__all__ = ["Prepared", "Workshop"]
+__all__ = ["Prepared", "SplitSearch"]
 
 GROWTH = (4, 3)
 MOST_TYPICAL = 6
@@ -52,7 +52,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class SplitSearch:
     """Groups that were tried, and how their instances are spread; with a `policy`, values that find no room on
     the cores are spilled by it."""
 
@@ -61,23 +61,23 @@ class Workshop:
     policy: str | None = None
     tried: dict[tuple[tuple[str, ...], Split], Prepared | NoPlan] = field(default_factory=dict)
 
-    def quanta(self, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, layer: Layer) -> tuple[int, ...]:
         """Where the layer's output may be cut; a view wherever its shape allows."""
         if layer.is_view(self.ctx.graph):
             return (1,) * len(self.ctx.graph.by_name[layer.output].shape)
-        return self.ctx.target.quanta(self.ctx.graph, layer)
+        return self.ctx.target.granularity(self.ctx.graph, layer)
 
     def splits(self, layers: tuple[Layer, ...]) -> Iterator[Split]:
         """Cuts of the group's output from coarse to fine: the outermost axis down to its units, then the next one too;
         the last axis is left to the cores."""
-        shape, quanta = self.ctx.graph.by_name[layers[-1].output].shape, self.quanta(layers[-1])
+        shape, granularity = self.ctx.graph.by_name[layers[-1].output].shape, self.granularity(layers[-1])
         outer: tuple[tuple[int, tuple[int, ...]], ...] = ()
         yield Split()
         for axis in range(len(shape) - 1):
-            most = -(-shape[axis] // quanta[axis]) if quanta[axis] else 1
+            most = -(-shape[axis] // granularity[axis]) if granularity[axis] else 1
             cut: tuple[int, tuple[int, ...]] | None = None
             for count in _counts(most):
-                points = (0, *(high for _, high in cut_axis(0, shape[axis], count, quanta[axis])))
+                points = (0, *(high for _, high in cut_axis(0, shape[axis], count, granularity[axis])))
                 if cut != (axis, points):
                     cut = (axis, points)
                     yield Split((*outer, cut))

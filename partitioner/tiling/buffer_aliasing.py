@@ -18,9 +18,9 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Work
 
-__all__ = ["NOTHING", "Alias", "Fit", "Residents", "Room", "fit", "rows_offset", "run_offset"]
+__all__ = ["NOTHING", "Alias", "Fit", "FreeRegions", "Residents", "fit", "rows_offset", "run_offset"]
 
-Room = Mapping[tuple[str, str], tuple[int, int]]
+FreeRegions = Mapping[tuple[str, str], tuple[int, int]]
 """(memory, physical part) -> (offset, bytes) of the place where tile buffers may lie; all of it where not named."""
 
 

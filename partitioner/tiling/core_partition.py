@@ -1,7 +1,8 @@
 """Core binding: into how many pieces of which axes one output is cut, so that the slowest core is done soonest.
 
 Every product of piece counts up to the number of cores is tried; a core's time is the engine work of its piece plus
-the loads into its local memory, both from the target's `work`. Pieces may be uneven, cuts respect the target's quanta.
+the loads into its local memory, both from the target's `work`. Pieces may be uneven, cuts respect the target's
+granularity.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = [
     "broadcast_cycles",
     "bind",
     "cut_axis",
-    "cut_quanta",
+    "cut_granularity",
     "load_cycles",
     "piece_boxes",
     "store_cycles",
@@ -31,17 +32,17 @@ __all__ = [
 ]
 
 
-def cut_axis(low: int, high: int, parts: int, quantum: int) -> tuple[tuple[int, int], ...]:
-    """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `quantum`."""
-    units = -(-(high - low) // quantum) if quantum else 1
+def cut_axis(low: int, high: int, parts: int, granule: int) -> tuple[tuple[int, int], ...]:
+    """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `granule`."""
+    units = -(-(high - low) // granule) if granule else 1
     parts = max(1, min(parts, units))
-    points = [low + min(high - low, quantum * (units * i // parts)) for i in range(parts)] + [high]
+    points = [low + min(high - low, granule * (units * i // parts)) for i in range(parts)] + [high]
     return tuple((a, b) for a, b in pairwise(points) if b > a)
 
 
-def piece_boxes(box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]) -> tuple[Box, ...]:
+def piece_boxes(box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]) -> tuple[Box, ...]:
     """The pieces of a box, row-major over the axes' intervals."""
-    axes = [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, pieces, quanta, strict=True)]
+    axes = [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, pieces, granularity, strict=True)]
     return tuple(product(*axes))
 
 
@@ -89,30 +90,31 @@ def bind(ctx: PlanContext, layer: Layer, box: Box) -> tuple[Binding, float]:
 def ways(ctx: PlanContext, layer: Layer, box: Box) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
     """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and how many
     pieces there are."""
-    quanta = cut_quanta(ctx, layer, box)
-    for pieces in _counts(box, quanta, ctx.chip.cores_per_cluster):
+    granularity = cut_granularity(ctx, layer, box)
+    for pieces in _counts(box, granularity, ctx.chip.cores_per_cluster):
         slowest = 0.0
-        boxes = piece_boxes(box, pieces, quanta)
+        boxes = piece_boxes(box, pieces, granularity)
         seen: set[tuple[int, ...]] = set()
         for piece in _distinct(boxes, seen):
             slowest = max(slowest, tile_cycles(ctx, layer, piece))
         yield pieces, (slowest, len(boxes))
 
 
-def cut_quanta(ctx: PlanContext, layer: Layer, box: Box) -> tuple[int, ...]:
-    """The target's quanta; the innermost axis is cut at multiples of the matrix array's channels where it is long."""
-    quanta = ctx.target.quanta(ctx.graph, layer)
+def cut_granularity(ctx: PlanContext, layer: Layer, box: Box) -> tuple[int, ...]:
+    """The target's granularity; the innermost axis is cut at multiples of the matrix array's channels where it is
+    long."""
+    granularity = ctx.target.granularity(ctx.graph, layer)
     array = max((engine.array_channels for engine in ctx.chip.engines if isinstance(engine, MatrixEngine)), default=1)
     low, high = box[-1]
-    inner = quanta[-1]
+    inner = granularity[-1]
     if inner and high - low >= 2 * array and array % inner == 0:
         inner = array
-    return (*quanta[:-1], inner)
+    return (*granularity[:-1], inner)
 
 
-def _counts(box: Box, quanta: tuple[int, ...], cores: int) -> Iterator[tuple[int, ...]]:
+def _counts(box: Box, granularity: tuple[int, ...], cores: int) -> Iterator[tuple[int, ...]]:
     """Piece counts whose product is at most `cores`."""
-    most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, quanta, strict=True)]
+    most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, granularity, strict=True)]
 
     def extend(axis: int, left: int) -> Iterator[tuple[int, ...]]:
         if axis == len(most):

@@ -19,7 +19,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, box_size, full_box, join
 from partitioner.ir.steps import RunStep
-from partitioner.tiling.core_partition import cut_quanta, piece_boxes
+from partitioner.tiling.core_partition import cut_granularity, piece_boxes
 
 __all__ = ["CoreBoxes", "core_boxes", "instance_box", "whole_lines"]
 
@@ -104,7 +104,7 @@ def core_boxes(ctx: PlanContext, group: Group, step: RunStep) -> tuple[CoreBoxes
 def _pieces(ctx: PlanContext, layer: Layer, box: Box, pieces: tuple[int, ...]) -> tuple[Box, ...]:
     if layer.is_view(ctx.graph):
         return piece_boxes(box, pieces, (1,) * len(box))
-    return piece_boxes(box, pieces, cut_quanta(ctx, layer, box))
+    return piece_boxes(box, pieces, cut_granularity(ctx, layer, box))
 
 
 def _both(a: Box, b: Box) -> Box:

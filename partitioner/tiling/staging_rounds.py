@@ -1,4 +1,4 @@
-"""Rounds: a layer in as many turns as the shared buffer needs to hold what all cores read and write in one of them.
+"""Rounds: a layer in as many parts as the shared buffer needs to hold what all cores read and write in one of them.
 
     boxes of the cores --cut--> rounds; in each: [main -> staging] cores work [staging -> main]
 
@@ -74,10 +74,10 @@ class Stager:
     output: bool
     room_bytes: int
 
-    def stage(self, turn: Round) -> Stage:
+    def stage(self, this_round: Round) -> Stage:
         """Places of all that the cores read and write in one round, constants first."""
         found: dict[str, list[Box]] = {}
-        for box in dict.fromkeys(turn.boxes if turn.whole is None else (turn.whole,)):
+        for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):
             if box_size(box):
                 for name, read in self.ctx.reads(self.layer, box).items():
                     if self.staged(name) and box_size(read) and read not in found.setdefault(name, []):
@@ -91,7 +91,7 @@ class Stager:
                 offset += self._bytes(name, box)
         loaded = offset
         outputs: list[Staged] = []
-        for box in (turn.boxes if turn.whole is None else (turn.whole,)) if self.output else ():
+        for box in (this_round.boxes if this_round.whole is None else (this_round.whole,)) if self.output else ():
             if box_size(box):
                 outputs.append(Staged(self.layer.output, box, offset))
                 offset += self._bytes(self.layer.output, box)
@@ -125,16 +125,16 @@ def _merged(boxes: list[Box]) -> Iterable[Box]:
 
 
 def shared_rounds(
-    stager: Stager, box: Box, pieces: tuple[int, ...], quanta: tuple[int, ...]
+    stager: Stager, box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]
 ) -> tuple[Round, ...] | Infeasible:
     """Rounds of an output `box` of which nothing stays local, moving the fewest bytes; each is divided among the cores
     as `pieces` says."""
     best: tuple[float, int, tuple[int, ...]] | None = None
     least = 0
-    for inner in cut_counts(box[-1], quanta[-1]):
-        for outer in outer_counts(box, quanta):
+    for inner in cut_counts(box[-1], granularity[-1]):
+        for outer in outer_counts(box, granularity):
             counts = (*outer, inner)
-            sample = middle(box, counts, quanta)
+            sample = middle(box, counts, granularity)
             stage = stager.stage(Round((), sample))
             least = min(least or stage.size_bytes, stage.size_bytes)
             if stage.size_bytes <= stager.room_bytes:
@@ -146,24 +146,24 @@ def shared_rounds(
             break
     if best is None:
         return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
-    return tuple(Round(piece_boxes(part, pieces, quanta), part) for part in piece_boxes(box, best[2], quanta))
+    return tuple(Round(piece_boxes(part, pieces, granularity), part) for part in piece_boxes(box, best[2], granularity))
 
 
-def own_rounds(stager: Stager, boxes: tuple[Box, ...], quanta: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:
+def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:
     """Rounds in which every core cuts the box that it owns."""
     largest = max(boxes, key=box_size)
     best: tuple[int, int, tuple[Round, ...]] | None = None
     least = 0
-    for inner in cut_counts(largest[-1], quanta[-1]):
-        for outer in outer_counts(largest, quanta):
-            axes = [_intervals(box, (*outer, inner), quanta) for box in boxes]
+    for inner in cut_counts(largest[-1], granularity[-1]):
+        for outer in outer_counts(largest, granularity):
+            axes = [_intervals(box, (*outer, inner), granularity) for box in boxes]
             number = max(prod(map(len, intervals)) for intervals in axes)
             rounds: list[Round] = []
             demands: list[int] = []
             costs: list[int] = []
-            for turn in _turns(axes):
-                rounds.append(turn)
-                stage = stager.stage(turn)
+            for this_round in _cut_rounds(axes):
+                rounds.append(this_round)
+                stage = stager.stage(this_round)
                 demands.append(stage.size_bytes)
                 costs.append(stage.size_bytes + stager.scattered_bytes(stage))
                 if demands[-1] > stager.room_bytes or _hardly_better(costs, number, best):
@@ -188,14 +188,14 @@ def _hardly_better(costs: list[int], number: int, best: tuple[int, int, tuple[Ro
     return sum(costs) * number >= best[0] * len(costs) * HARDLY
 
 
-def _intervals(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
+def _intervals(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
     """The cut axes of a core's box; one without pieces for an empty box."""
     if not box_size(box):
         return [()]
-    return [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, counts, quanta, strict=True)]
+    return [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, counts, granularity, strict=True)]
 
 
-def _turns(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
+def _cut_rounds(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
     """Each core takes its pieces one after the other; one that has fewer rests at the end."""
     rest = empty_box(max(map(len, axes)))
     for parts in zip_longest(*(product(*intervals) for intervals in axes), fillvalue=rest):

@@ -14,7 +14,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import RunStep
-from partitioner.tiling.core_partition import cut_quanta
+from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 
 __all__ = ["StagedBytes"]
@@ -78,13 +78,13 @@ class StagedBytes:
 
         stager = Stager(self.ctx, layer, staged, to_main, room_bytes)
         if own:
-            rounds = own_rounds(stager, own, cut_quanta(self.ctx, layer, max(own, key=box_size)))
+            rounds = own_rounds(stager, own, cut_granularity(self.ctx, layer, max(own, key=box_size)))
         else:
-            quanta = cut_quanta(self.ctx, layer, step.box)
-            rounds = shared_rounds(stager, step.box, step.binding.pieces, quanta)
+            granularity = cut_granularity(self.ctx, layer, step.box)
+            rounds = shared_rounds(stager, step.box, step.binding.pieces, granularity)
         if isinstance(rounds, Infeasible):
             return rounds
-        needed = max(stager.stage(turn).size_bytes for turn in rounds)
+        needed = max(stager.stage(this_round).size_bytes for this_round in rounds)
         stored = graph.by_name[layer.output].size_bytes if to_main else 0
         return needed, len(rounds), _loaded_bytes(stager, rounds) + stored
 
@@ -95,8 +95,8 @@ def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
     loaded = 0
     before: tuple[object, ...] = ()
     graph = stager.ctx.graph
-    for turn in rounds[:ROUNDS_COUNTED]:
-        stage = stager.stage(turn)
+    for this_round in rounds[:ROUNDS_COUNTED]:
+        stage = stager.stage(this_round)
         loaded = sum(
             box_size(staged.box) * graph.by_name[staged.tensor].item_bytes
             for staged in stage.inputs

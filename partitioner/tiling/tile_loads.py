@@ -18,7 +18,7 @@ from hw_models.memory_parts import place_of
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, common, holds
 from partitioner.ir.target import Load, Work
-from partitioner.tiling.buffer_aliasing import Fit, Room
+from partitioner.tiling.buffer_aliasing import Fit, FreeRegions
 from partitioner.tiling.tiling import (
     Tiles,
     bounds_of,
@@ -54,16 +54,16 @@ def tile_fetches(
     chip: Chip,
     layer: Layer,
     tiles: Tiles,
-    room: Room,
+    free_regions: FreeRegions,
     twice: bool = False,
     from_end: frozenset[tuple[str, str]] = frozenset(),
 ) -> Iterator[TileFetch]:
     """The tiles in order. A buffer that holds a box already is not loaded with it again. With `twice`, buffers have two
     places where there is room and change place when their contents do. In the parts of memories `from_end`, places are
-    given from the end of the room. Raises DoesNotFit."""
-    places = _spare_places(chip, layer, tiles, room, from_end)
+    given from the end of the free region. Raises DoesNotFit."""
+    places = _spare_places(chip, layer, tiles, free_regions, from_end)
     if twice and sum(len(work.passes) for work in tiles.works) > 1 and all(place == places[0] for place in places):
-        yield from _alternating(chip, tiles, room, from_end)
+        yield from _alternating(chip, tiles, free_regions, from_end)
         return
     held: dict[str, tuple[str, Box]] = {}
     before = places[0]
@@ -83,27 +83,29 @@ def tile_fetches(
         yield TileFetch(tile, work, used, (spare,) * len(passes), tuple(passes))
 
 
-def in_first_half(chip: Chip, fetch: TileFetch, room: Room) -> frozenset[tuple[str, str]]:
-    """Parts of memories in which the first buffer of a tile lies in the first half of its room. Whatever follows finds
-    the other end free for longer."""
+def in_first_half(chip: Chip, fetch: TileFetch, free_regions: FreeRegions) -> frozenset[tuple[str, str]]:
+    """Parts of memories in which the first buffer of a tile lies in the first half of its free region. Whatever follows
+    finds the other end free for longer."""
     found: dict[tuple[str, str], bool] = {}
     for buffer in fetch.used.spare:
         place = place_of(chip, buffer.memory, buffer.part)
-        start, size = bounds_of(chip, place, room)
+        start, size = bounds_of(chip, place, free_regions)
         found.setdefault(place, 2 * (fetch.offsets[-1][buffer.name] - start) + buffer.size_bytes <= size)
     return frozenset(place for place, first in found.items() if first)
 
 
-def _alternating(chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]) -> Iterator[TileFetch]:
+def _alternating(
+    chip: Chip, tiles: Tiles, free_regions: FreeRegions, from_end: frozenset[tuple[str, str]]
+) -> Iterator[TileFetch]:
     """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
     one pass with each pass, the others with each tile. What finds no second place stays where it is."""
     sizes = buffer_sizes(dict.fromkeys(used.spare for used in tiles.fits))
     loaded = {load.buffer for work in tiles.works for step in work.passes for load in step.loads}
     for (name, memory, part), size in tuple(sizes.items()):
         more = {**sizes, (second_place(name), memory, part): size}
-        if overflow(chip, more, room) is None:
+        if overflow(chip, more, free_regions) is None:
             sizes = more
-    offsets = place_buffers(chip, sizes, room, from_end)
+    offsets = place_buffers(chip, sizes, free_regions, from_end)
     now: dict[str, int] = {}
     held: dict[str, tuple[str, Box]] = {}
     passed = 0
@@ -122,16 +124,16 @@ def _alternating(chip: Chip, tiles: Tiles, room: Room, from_end: frozenset[tuple
             passes.append(loads)
             here = {}
             for buffer in used.spare:
-                turn = now.get(buffer.name, 0) if buffer.name in loaded else passed if buffer.passing else number
+                nth = now.get(buffer.name, 0) if buffer.name in loaded else passed if buffer.passing else number
                 second = second_place(buffer.name)
-                here[buffer.name] = offsets[second if turn % 2 and second in offsets else buffer.name]
+                here[buffer.name] = offsets[second if nth % 2 and second in offsets else buffer.name]
             places.append(here)
             passed += 1
         yield TileFetch(tile, work, used, tuple(places), tuple(passes))
 
 
 def _spare_places(
-    chip: Chip, layer: Layer, tiles: Tiles, room: Room, from_end: frozenset[tuple[str, str]]
+    chip: Chip, layer: Layer, tiles: Tiles, free_regions: FreeRegions, from_end: frozenset[tuple[str, str]]
 ) -> list[dict[str, int]]:
     """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
 
@@ -139,13 +141,13 @@ def _spare_places(
     """
     each = dict.fromkeys(used.spare for used in tiles.fits)
     for spare in each:
-        if over := overflow(chip, buffer_sizes((spare,)), room):
+        if over := overflow(chip, buffer_sizes((spare,)), free_regions):
             subject = LayerSubject(layer.name)
             raise DoesNotFit(Infeasible(subject, over.memory, over.part, over.demand_bytes, over.room_bytes, levers=()))
     together = buffer_sizes(each)
-    if overflow(chip, together, room) is None:
-        return [place_buffers(chip, together, room, from_end)] * len(tiles.fits)
-    return [place_buffers(chip, buffer_sizes((used.spare,)), room, from_end) for used in tiles.fits]
+    if overflow(chip, together, free_regions) is None:
+        return [place_buffers(chip, together, free_regions, from_end)] * len(tiles.fits)
+    return [place_buffers(chip, buffer_sizes((used.spare,)), free_regions, from_end) for used in tiles.fits]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Work
-from partitioner.tiling.buffer_aliasing import NOTHING, Fit, Residents, Room, fit
+from partitioner.tiling.buffer_aliasing import NOTHING, Fit, FreeRegions, Residents, fit
 from partitioner.tiling.core_partition import (
     broadcast_cycles,
     cut_axis,
-    cut_quanta,
+    cut_granularity,
     load_cycles,
     piece_boxes,
     store_cycles,
@@ -60,22 +60,22 @@ __all__ = [
 Sizes = dict[tuple[str, str, str], int]
 """(buffer, memory, physical part) -> bytes."""
 
-EVERYWHERE: Room = {}
+EVERYWHERE: FreeRegions = {}
 """Tile buffers may lie anywhere in their memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Cuts of each axis at multiples of `quanta`; with `channels_outer` the last axis is the outer loop."""
+    """Cuts of each axis at multiples of `granularity`; with `channels_outer` the last axis is the outer loop."""
 
     counts: tuple[int, ...]
-    quanta: tuple[int, ...]
+    granularity: tuple[int, ...]
     channels_outer: bool = False
 
 
 def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
     """The tiles of a box in the order in which they run."""
-    boxes = piece_boxes(box, tiling.counts, tiling.quanta)
+    boxes = piece_boxes(box, tiling.counts, tiling.granularity)
     return tuple(sorted(boxes, key=lambda b: (b[-1], b))) if tiling.channels_outer else boxes
 
 
@@ -100,15 +100,15 @@ def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
 
 
 def place_buffers(
-    chip: Chip, sizes: Sizes, room: Room = EVERYWHERE, from_end: frozenset[tuple[str, str]] = frozenset()
+    chip: Chip, sizes: Sizes, free_regions: FreeRegions = EVERYWHERE, from_end: frozenset[tuple[str, str]] = frozenset()
 ) -> dict[str, int]:
-    """Offsets of buffers in their memories, one after the other in each part or in the `room` it has; in the places
-    `from_end` (memory, part) from its end towards its start."""
+    """Offsets of buffers in their memories, one after the other in each part or in the `free_regions` it has; in the
+    places `from_end` (memory, part) from its end towards its start."""
     used: dict[tuple[str, str], int] = {}
     offsets: dict[str, int] = {}
     for (name, memory, part), size_bytes in sizes.items():
         place = place_of(chip, memory, part)
-        start, size = bounds_of(chip, place, room)
+        start, size = bounds_of(chip, place, free_regions)
         before = used.get(place, 0)
         used[place] = before + aligned(chip, memory, size_bytes)
         unit = chip.memory(memory).alignment_bytes
@@ -116,9 +116,9 @@ def place_buffers(
     return offsets
 
 
-def bounds_of(chip: Chip, place: tuple[str, str], room: Room) -> tuple[int, int]:
+def bounds_of(chip: Chip, place: tuple[str, str], free_regions: FreeRegions) -> tuple[int, int]:
     """Offset and bytes of what a (memory, part) has for buffers."""
-    return room[place] if place in room else (part_start(chip, *place), part_bytes(chip, *place))
+    return free_regions[place] if place in free_regions else (part_start(chip, *place), part_bytes(chip, *place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ class Overflow:
         return self.demand_bytes - self.room_bytes
 
 
-def overflow(chip: Chip, sizes: Sizes, room: Room = EVERYWHERE) -> Overflow | None:
+def overflow(chip: Chip, sizes: Sizes, free_regions: FreeRegions = EVERYWHERE) -> Overflow | None:
     """The first memory, or part of one, that buffers overflow; None when they fit."""
     for (memory, part), demand in demand_bytes(chip, sizes).items():
-        bound = room[memory, part][1] if (memory, part) in room else part_bytes(chip, memory, part)
+        bound = free_regions[memory, part][1] if (memory, part) in free_regions else part_bytes(chip, memory, part)
         if demand > bound:
             return Overflow(memory, part, demand, bound)
     return None
@@ -149,7 +149,7 @@ def choose_tiles(
     layer: Layer,
     piece: Box,
     residents: Residents = NOTHING,
-    room: Room = EVERYWHERE,
+    free_regions: FreeRegions = EVERYWHERE,
     cheapest: bool = True,
     twice: bool = False,
 ) -> tuple[Tiling, float] | Infeasible:
@@ -159,23 +159,23 @@ def choose_tiles(
     With `twice`, tiles overlap: constants come by broadcast, and the cycles are those of the busiest engine, with what
     the others do for one tile before and after. Moving is hidden too where every buffer finds a second place.
 
-    What `residents` names is in the core's memory already; other buffers find place in `room`. Channels are cut at
-    multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
+    What `residents` names is in the core's memory already; other buffers find place in `free_regions`. Channels are cut
+    at multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
     buffer), at any multiple that the target allows. Infeasible when the smallest tile is too large.
     """
     chip = ctx.chip
     best: tuple[float, int, Tiling] | None = None
     closest: Overflow | None = None
-    for quanta in dict.fromkeys((cut_quanta(ctx, layer, piece), ctx.target.quanta(ctx.graph, layer))):
-        for counts, work, used in _candidates(ctx, layer, piece, quanta, residents, room, twice):
-            if over := overflow(chip, _spare_sizes(used, False), room):
+    for granularity in dict.fromkeys((cut_granularity(ctx, layer, piece), ctx.target.granularity(ctx.graph, layer))):
+        for counts, work, used in _candidates(ctx, layer, piece, granularity, residents, free_regions, twice):
+            if over := overflow(chip, _spare_sizes(used, False), free_regions):
                 if closest is None or over.missing_bytes < closest.missing_bytes:
                     closest = over
                 continue
             if not cheapest:
-                return Tiling(counts, quanta), 0.0
-            double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), room) is None
-            found = _cycles(ctx, layer, piece, counts, quanta, work, used, twice)
+                return Tiling(counts, granularity), 0.0
+            double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), free_regions) is None
+            found = _cycles(ctx, layer, piece, counts, granularity, work, used, twice)
             for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
                 if twice:
@@ -183,7 +183,7 @@ def choose_tiles(
                     steps = prod(counts) * len(work.passes)
                     cycles -= (sum(together) - max(together)) * (1 - 1 / steps)
                 if best is None or (cycles, prod(counts)) < best[:2]:
-                    best = (cycles, prod(counts), Tiling(counts, quanta, channels_outer))
+                    best = (cycles, prod(counts), Tiling(counts, granularity, channels_outer))
         if best is not None:
             return best[2], best[0]
     assert closest is not None  # every candidate overflowed something
@@ -194,20 +194,20 @@ def _candidates(
     ctx: PlanContext,
     layer: Layer,
     piece: Box,
-    quanta: tuple[int, ...],
+    granularity: tuple[int, ...],
     residents: Residents,
-    room: Room,
+    free_regions: FreeRegions,
     twice: bool,
 ) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
     """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
-    for inner in cut_counts(piece[-1], quanta[-1]):
-        for outer in outer_counts(piece, quanta):
+    for inner in cut_counts(piece[-1], granularity[-1]):
+        for outer in outer_counts(piece, granularity):
             counts = (*outer, inner)
-            tile = middle(piece, counts, quanta)
+            tile = middle(piece, counts, granularity)
             work = ctx.work(layer, tile)
             used = fit(ctx, layer, tile, work, residents)
             yield counts, work, used
-            if overflow(ctx.chip, _spare_sizes(used, twice and prod(counts) > 1), room) is None:
+            if overflow(ctx.chip, _spare_sizes(used, twice and prod(counts) > 1), free_regions) is None:
                 break
 
 
@@ -241,9 +241,9 @@ class Choice:
     used_bytes: dict[tuple[str, str], int]
     cycles: float
 
-    def within(self, room: Room) -> bool:
-        """Whether a tile finds its place in the room that there is."""
-        return all(self.used_bytes.get(place, 0) <= size for place, (_, size) in room.items())
+    def within(self, free_regions: FreeRegions) -> bool:
+        """Whether a tile finds its place in the free regions."""
+        return all(self.used_bytes.get(place, 0) <= size for place, (_, size) in free_regions.items())
 
 
 @dataclass(frozen=True)
@@ -255,17 +255,17 @@ class _Known:
 
 
 def piece_tiling(
-    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, free_regions: FreeRegions = EVERYWHERE
 ) -> Tiling:
     """The tiling of a piece with the fewest cycles. Raises DoesNotFit where no tile finds room."""
-    return required(_best(ctx, layer, piece, residents, room)).tiling
+    return required(_best(ctx, layer, piece, residents, free_regions)).tiling
 
 
 def piece_cycles(
-    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, room: Room = EVERYWHERE
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents = NOTHING, free_regions: FreeRegions = EVERYWHERE
 ) -> float | Infeasible:
     """Cycles of a piece in the tiling that is chosen, when nothing overlaps."""
-    best = _best(ctx, layer, piece, residents, room)
+    best = _best(ctx, layer, piece, residents, free_regions)
     return best if isinstance(best, Infeasible) else best.cycles
 
 
@@ -275,11 +275,13 @@ def workspace_bytes(ctx: PlanContext, layer: Layer, piece: Box, residents: Resid
     return free if isinstance(free, Infeasible) else free.used_bytes.get((ctx.local.memory, ctx.local.part), 0)
 
 
-def missing_for_tile(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room) -> Infeasible | None:
+def missing_for_tile(
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, free_regions: FreeRegions
+) -> Infeasible | None:
     """What is missing where no tile of the piece finds room; None where one does."""
     found = _known(ctx, layer, piece, residents, EVERYWHERE, False)
-    if not isinstance(found, Infeasible) and not found.within(room):
-        found = _known(ctx, layer, piece, residents, room, False)
+    if not isinstance(found, Infeasible) and not found.within(free_regions):
+        found = _known(ctx, layer, piece, residents, free_regions, False)
     return found if isinstance(found, Infeasible) else None
 
 
@@ -288,37 +290,37 @@ def piece_tiles(
     layer: Layer,
     piece: Box,
     residents: Residents = NOTHING,
-    room: Room = EVERYWHERE,
+    free_regions: FreeRegions = EVERYWHERE,
     twice: bool = False,
 ) -> Tiles:
     """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
     possible. Raises DoesNotFit."""
-    tilings = [piece_tiling(ctx, layer, piece, residents, room)]
+    tilings = [piece_tiling(ctx, layer, piece, residents, free_regions)]
     if twice:
-        tilings.insert(0, required(_known(ctx, layer, piece, residents, room, True, True)).tiling)
+        tilings.insert(0, required(_known(ctx, layer, piece, residents, free_regions, True, True)).tiling)
     for tiling in tilings:
         tiles = _cut(ctx, layer, piece, residents, tiling)
-        if _all_fit(ctx, tiles, room):
+        if _all_fit(ctx, tiles, free_regions):
             return tiles
     # The largest tile away from the borders stood for all; where a border makes another one larger, cut finer.
     for tiling in _finer(ctx, layer, piece):
         tiles = _cut(ctx, layer, piece, residents, tiling)
-        if _all_fit(ctx, tiles, room):
+        if _all_fit(ctx, tiles, free_regions):
             return tiles
     return _cut(ctx, layer, piece, residents, tilings[-1])
 
 
-def _all_fit(ctx: PlanContext, tiles: Tiles, room: Room) -> bool:
+def _all_fit(ctx: PlanContext, tiles: Tiles, free_regions: FreeRegions) -> bool:
     each = dict.fromkeys(used.spare for used in tiles.fits)
-    return all(overflow(ctx.chip, buffer_sizes((spare,)), room) is None for spare in each)
+    return all(overflow(ctx.chip, buffer_sizes((spare,)), free_regions) is None for spare in each)
 
 
 def _finer(ctx: PlanContext, layer: Layer, piece: Box) -> Iterator[Tiling]:
     """All tilings, coarse to fine."""
-    quanta = ctx.target.quanta(ctx.graph, layer)
-    for inner in cut_counts(piece[-1], quanta[-1]):
-        for outer in outer_counts(piece, quanta):
-            yield Tiling((*outer, inner), quanta)
+    granularity = ctx.target.granularity(ctx.graph, layer)
+    for inner in cut_counts(piece[-1], granularity[-1]):
+        for outer in outer_counts(piece, granularity):
+            yield Tiling((*outer, inner), granularity)
 
 
 def _cut(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, tiling: Tiling) -> Tiles:
@@ -328,26 +330,34 @@ def _cut(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, tilin
     return Tiles(boxes, works, fits)
 
 
-def _best(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room) -> Choice | Infeasible:
+def _best(
+    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, free_regions: FreeRegions
+) -> Choice | Infeasible:
     free = _known(ctx, layer, piece, residents, EVERYWHERE, True)
-    if isinstance(free, Infeasible) or free.within(room):
+    if isinstance(free, Infeasible) or free.within(free_regions):
         return free
-    return _known(ctx, layer, piece, residents, room, True)
+    return _known(ctx, layer, piece, residents, free_regions, True)
 
 
 def _known(
-    ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, room: Room, cheapest: bool, twice: bool = False
+    ctx: PlanContext,
+    layer: Layer,
+    piece: Box,
+    residents: Residents,
+    free_regions: FreeRegions,
+    cheapest: bool,
+    twice: bool = False,
 ) -> Choice | Infeasible:
     held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
-    bounds = tuple(sorted((place, size) for place, (_, size) in room.items()))
+    bounds = tuple(sorted((place, size) for place, (_, size) in free_regions.items()))
     key = (layer, box_shape(piece), held, bounds, cheapest, twice)
     known = ctx.memo(_Known).tilings
     if key not in known:
-        chosen = choose_tiles(ctx, layer, piece, residents, room, cheapest, twice)
+        chosen = choose_tiles(ctx, layer, piece, residents, free_regions, cheapest, twice)
         if isinstance(chosen, Infeasible):
             return chosen
         tiling, cycles = chosen
-        tile = middle(piece, tiling.counts, tiling.quanta)
+        tile = middle(piece, tiling.counts, tiling.granularity)
         used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
         known[key] = Choice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
     return known[key]
@@ -365,7 +375,7 @@ def _cycles(
     layer: Layer,
     piece: Box,
     counts: tuple[int, ...],
-    quanta: tuple[int, ...],
+    granularity: tuple[int, ...],
     work: Work,
     used: Fit,
     broadcasts: bool,
@@ -374,10 +384,10 @@ def _cycles(
     changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
     a part of it, else a move inside the core."""
     graph, chip = ctx.graph, ctx.chip
-    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, quanta, strict=True)]
+    intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, granularity, strict=True)]
     inner = len(intervals[-1])
     outer = prod(len(axis) for axis in intervals[:-1])
-    sample = middle(piece, counts, quanta)
+    sample = middle(piece, counts, granularity)
     if work.output in used.aliases:
         store = 0.0
     elif used.scatters:
@@ -425,9 +435,9 @@ def _load_boxes(work: Work) -> dict[str, tuple[tuple[str, Box], ...]]:
     return boxes
 
 
-def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
-    """Cuts to try: 1 to 8, then in steps of about an eighth, up to one quantum a piece."""
-    units = -(-(interval[1] - interval[0]) // quantum) if quantum else 1
+def cut_counts(interval: tuple[int, int], granule: int) -> Iterator[int]:
+    """Cuts to try: 1 to 8, then in steps of about an eighth, up to one granule a piece."""
+    units = -(-(interval[1] - interval[0]) // granule) if granule else 1
     count = 1
     while count < units:
         yield count
@@ -435,24 +445,24 @@ def cut_counts(interval: tuple[int, int], quantum: int) -> Iterator[int]:
     yield units
 
 
-def outer_counts(box: Box, quanta: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def outer_counts(box: Box, granularity: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all."""
-    most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], quanta[:-1], strict=True)]
+    most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], granularity[:-1], strict=True)]
     yield (1,) * len(most)
     for axis in range(len(most)):
-        for count in cut_counts(box[axis], quanta[axis]):
+        for count in cut_counts(box[axis], granularity[axis]):
             if count > 1:
                 yield (*most[:axis], count, *(1,) * (len(most) - axis - 1))
 
 
-def middle(box: Box, counts: tuple[int, ...], quanta: tuple[int, ...]) -> Box:
+def middle(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) -> Box:
     """The largest piece of each axis, away from the borders where there is a choice: the one that needs most."""
     middle = []
-    for (low, high), count, quantum in zip(box, counts, quanta, strict=True):
+    for (low, high), count, granule in zip(box, counts, granularity, strict=True):
         if count == 1:
             middle.append((low, high))
             continue
-        pieces = cut_axis(low, high, count, quantum)
+        pieces = cut_axis(low, high, count, granule)
         centre = len(pieces) // 2
         middle.append(max(pieces, key=lambda p, c=pieces[centre]: (p[1] - p[0], -abs(p[0] - c[0]))))  # type: ignore[misc]
     return tuple(middle)

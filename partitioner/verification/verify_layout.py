@@ -112,7 +112,7 @@ class _Walk:
 
     def _workspace(self, entry: LayerLayout, who: str) -> None:
         """Tile buffers on every core, and the area in which rounds are staged."""
-        for (memory, part), (offset, size) in entry.room.items():
+        for (memory, part), (offset, size) in entry.free_regions.items():
             if memory and size:
                 low, high, _ = self.memories.bounds_of(memory, part)
                 self.memories.require_inside(
@@ -211,9 +211,9 @@ class _Walk:
             if name not in self.layout.pinned and name not in local and self._staged(entry, name)
         ]
         to_main = entry.destination is not None and entry.destination.memory == self.main
-        for number, (turn, stage) in enumerate(entry.rounds):
+        for number, (this_round, stage) in enumerate(entry.rounds):
             self._require_apart(f"round {number} of {who}", stage)
-            for box in dict.fromkeys(turn.boxes if turn.whole is None else (turn.whole,)):
+            for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):
                 if not box_size(box):
                     continue
                 wanted = self.reads(entry.layer, box) if staged else {}
@@ -222,9 +222,13 @@ class _Walk:
                         self._require_staged(f"round {number} of {who}", name, wanted[name], stage.inputs)
                 if to_main:
                     self._require_staged(f"round {number} of {who}", entry.layer.output, box, stage.outputs)
-        shared = [box for turn, _ in entry.rounds for box in turn.boxes if turn.whole is not None]
+        shared = [box for this_round, _ in entry.rounds for box in this_round.boxes if this_round.whole is not None]
         for number, box in enumerate(entry.boxes):
-            own = [turn.boxes[number] for turn, _ in entry.rounds if turn.whole is None and number < len(turn.boxes)]
+            own = [
+                this_round.boxes[number]
+                for this_round, _ in entry.rounds
+                if this_round.whole is None and number < len(this_round.boxes)
+            ]
             if not covered(box, own or shared):
                 raise PlanError(where(who, entry.cores[number]), needs=f"rounds that make {box_text(box)}", has="a gap")
 

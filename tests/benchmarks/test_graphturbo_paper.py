@@ -1,4 +1,4 @@
-"""The benchmark on a small network: its rows, that the vendor's example always holds, and sums beside the clock."""
+"""The benchmark on a small network: its rows, that the vendor's example holds, and sums beside the cycle model."""
 
 from __future__ import annotations
 

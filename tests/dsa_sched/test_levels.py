@@ -277,7 +277,7 @@ def first_layer(kind: str) -> tuple[Graph, Constants]:
 
 @pytest.mark.parametrize("kind", ["hard_swish", "sigmoid", "add", "mul"])
 @pytest.mark.parametrize("level", BEYOND_O0)
-def test_a_first_layer_whose_trailing_operator_needs_room(level: str, kind: str) -> None:
+def test_a_first_layer_whose_epilogue_needs_room(level: str, kind: str) -> None:
     """Planning looks at its convolution alone too, under the same name; O0 knows nothing of that."""
     plain, found = (plan_and_lower(*first_layer(kind), stcp920(), each) for each in ("O0", level))
     check_equal(found.graph.outputs, run_random(found, 1), run_random(plain, 2))

@@ -1,4 +1,4 @@
-"""A share of the batch in passes: one program runs again and again and gives the bits of one large run."""
+"""A share of the batch as micro-batches: one program runs again and again and gives the bits of one large run."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
 @pytest.mark.parametrize(
     ("batch", "clusters", "per_pass", "said"),
     [
-        (None, 1, 2, "--per-pass: needs a --batch to work off in passes; has none"),
-        (None, 1, "auto", "--per-pass: needs a --batch to work off in passes; has none"),
+        (None, 1, 2, "--per-pass: needs a --batch to divide into micro-batches; has none"),
+        (None, 1, "auto", "--per-pass: needs a --batch to divide into micro-batches; has none"),
         (8, 2, 5, "--per-pass: needs 1 to 4, what a cluster has of the batch, or auto; has 5"),
         (8, 5, "auto", "--clusters: needs 1 to 4, as stcp920 has; has 5"),
     ],

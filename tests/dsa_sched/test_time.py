@@ -16,7 +16,7 @@ from dsa_sched.artifact.format import Artifact, file_entry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import compile_clusters
 from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
-from dsa_sched.report.clock import times_json
+from dsa_sched.report.timed_run import times_json
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
 from isched.timing.cycle_model import time_program, time_streams
@@ -101,7 +101,7 @@ def test_what_is_printed(folder: Path) -> None:
     assert sum("cycles at work" in line for line in rest) == 2
     assert sum(line.startswith("cluster0/program.elf: cluster 0, 8 cores, ") for line in rest) == 1
     assert sum(line.startswith("at work together, ") and "vector/matrix" in line for line in rest) == 2
-    assert sum(line.startswith("the chain of causes from the launch to the end: ") for line in rest) == 2
+    assert sum(line.startswith("the critical path from the launch to the end: ") for line in rest) == 2
     engines = {line.split()[0] for line in rest if line}
     assert {"scalar", "matrix", "vector", "transfer", "dma0.0", "other"} <= engines
 

@@ -1,4 +1,4 @@
-"""`dsa-sched timeline`: the trace, the chart, the tables and the plots say what the clock said."""
+"""`dsa-sched timeline`: the trace, the chart, the tables and the plots say what the cycle model said."""
 
 from __future__ import annotations
 

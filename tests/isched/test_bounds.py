@@ -1,4 +1,4 @@
-"""The bounds: by hand on small streams, below the exact optimum and the clock on random programs and a network."""
+"""The bounds: by hand on small streams, below the exact optimum and the cycle model on random ones and a network."""
 
 from __future__ import annotations
 

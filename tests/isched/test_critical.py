@@ -1,4 +1,4 @@
-"""The chain of causes: known chains of small streams; on random ones, no gaps and nothing invented."""
+"""The critical path: known ones of small streams; on random ones, no gaps and nothing invented."""
 
 from __future__ import annotations
 

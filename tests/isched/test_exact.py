@@ -1,4 +1,4 @@
-"""The exact scheduler against the clock: every order tried by hand, and what must never make it worse."""
+"""The exact scheduler against the cycle model: every order tried by hand, and what must never make it worse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def valid(program: Program, chip: Chip) -> bool:
 
 
 def best_by_hand(program: Program, chip: Chip) -> float:
-    """The least cycles of all valid orders, by the clock."""
+    """The least cycles of all valid orders, by the cycle model."""
     choices = [list(orders_of(program, core)) for core in range(len(program.streams))]
     tried = (reordered(program, orders) for orders in product(*choices))
     return min(time_program(made, chip, FIXED_COSTS).cycles for made in tried if valid(made, chip))
@@ -45,7 +45,7 @@ def test_one_core_with_transfers_and_barriers_as_if_all_orders_were_tried(seed: 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_two_cores_as_if_all_orders_were_tried(seed: int) -> None:
-    program = random_program(seed, DUO, most=9, moving=False, meeting=False)
+    program = random_program(seed, DUO, most=9, moving=False, rendezvous=False)
     found = exact_schedule(program, DUO, FIXED_COSTS)
     assert found.proven
     assert found.cycles == best_by_hand(program, DUO)

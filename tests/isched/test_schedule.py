@@ -82,7 +82,7 @@ def test_random_networks_on_random_chips(seed: int) -> None:
 
 
 def test_the_same_instructions_in_another_order() -> None:
-    """Nothing is lost, barriers apart; the clock sees the gain; two runs give equal streams."""
+    """Nothing is lost, barriers apart; the cycle model sees the gain; two runs give equal streams."""
     graph, constants = deep(8)
     chip = small_chip(data_bytes=96 * KIB, weights_bytes=32 * KIB)
     plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")

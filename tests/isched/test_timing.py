@@ -1,4 +1,4 @@
-"""The clock against figures that anybody can work out: small streams on the stcp920 and on chips a field away from it.
+"""The cycle model against figures that anybody can work out: small streams on the stcp920 and on chips like it.
 
 The launch (20,000 cycles) is taken off; a scalar instruction takes one cycle unless a test says otherwise.
 """
@@ -241,7 +241,7 @@ def test_groups_of_cores_have_barriers_of_their_own() -> None:
 
 def test_cores_that_wait_for_ever_are_an_error() -> None:
     lonely = replace(barrier(), source="conv1")
-    with pytest.raises(PlanError, match=r"core 0, instruction 0 \(sync of conv1\): .* wait for ever"):
+    with pytest.raises(PlanError, match=r"core 0, instruction 0 \(sync of conv1\): .* a deadlock of \d+ instructions"):
         run((lonely, barrier(1)), (barrier(1), barrier()))
 
 
@@ -253,7 +253,7 @@ def test_the_end_of_a_transfer_is_seen_by_the_next_question() -> None:
     assert spans(run((start(27000), wait(), vector(1))))[1] == (1076, 1076, 1076)
     late = run((start(27000), replace(wait(), issue=Issue(2, 4, 3)), vector(1)))
     assert spans(late)[1] == (1077, 1077, 1077)
-    # The rest of the turn and clearing the flag, then the next instruction.
+    # The rest of the iteration and clearing the flag, then the next instruction.
     assert spans(late)[2][0] == 1077 + 4 + 1
     assert late.stall_cycles == {"transfer": 1065}
 

@@ -50,7 +50,7 @@ def test_values_share_memory_by_lifetime() -> None:
     lines = ("a x", "b a", "c b", "d c", "e d")
     _, _, shared = placed(lines)
     _, _, kept = placed(lines, keep_values=True)
-    assert len({place.offset_bytes for place in shared}) == 4  # input, output, two that take turns
+    assert len({place.offset_bytes for place in shared}) == 4  # input, output, two that share a place
     assert len({place.offset_bytes for place in kept}) == 6
 
 

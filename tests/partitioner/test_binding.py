@@ -12,21 +12,21 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import group_layers
 from partitioner.ir.regions import box_size, full_box
 from partitioner.ir.steps import Binding
-from partitioner.tiling.core_partition import bind, cut_axis, cut_quanta, piece_boxes
+from partitioner.tiling.core_partition import bind, cut_axis, cut_granularity, piece_boxes
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
 
 @given(st.integers(0, 20), st.integers(1, 100), st.integers(1, 12), st.integers(0, 9))
-def test_cuts_cover_the_axis_in_order(low: int, length: int, parts: int, quantum: int) -> None:
-    cuts = cut_axis(low, low + length, parts, quantum)
+def test_cuts_cover_the_axis_in_order(low: int, length: int, parts: int, granule: int) -> None:
+    cuts = cut_axis(low, low + length, parts, granule)
     assert cuts[0][0] == low
     assert cuts[-1][1] == low + length
     assert all(a[1] == b[0] for a, b in pairwise(cuts))
-    assert len(cuts) == (min(parts, -(-length // quantum)) if quantum else 1)
-    if quantum:
-        assert all((end - low) % quantum == 0 for _, end in cuts[:-1])
-        sizes = [-(-(b - a) // quantum) for a, b in cuts]
+    assert len(cuts) == (min(parts, -(-length // granule)) if granule else 1)
+    if granule:
+        assert all((end - low) % granule == 0 for _, end in cuts[:-1])
+        sizes = [-(-(b - a) // granule) for a, b in cuts]
         assert max(sizes) - min(sizes) <= 1
 
 
@@ -66,13 +66,13 @@ def test_one_core_gets_everything() -> None:
 
 
 def test_channels_are_cut_at_the_width_of_the_matrix_array() -> None:
-    builder = GraphBuilder("quanta")
+    builder = GraphBuilder("granularity")
     x = builder.input("x", 1, 8, 8, 96)
     names = (builder.conv(x, 256), builder.conv(x, 40), builder.conv(x, 96, groups=96), builder.conv(x, 96, groups=2))
     graph, _ = builder.build(*names)
     ctx = PlanContext(graph, {}, stcp920(), TARGET)
     layers, _ = group_layers(graph)
     boxes = [full_box(graph.by_name[layer.output].shape) for layer in layers]
-    quanta = [cut_quanta(ctx, layer, box)[3] for layer, box in zip(layers, boxes, strict=True)]
-    assert quanta == [32, 1, 32, 32]
+    granularity = [cut_granularity(ctx, layer, box)[3] for layer, box in zip(layers, boxes, strict=True)]
+    assert granularity == [32, 1, 32, 32]
     assert box_size(boxes[0]) == 8 * 8 * 256

@@ -76,11 +76,11 @@ class AsksForLink:
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         return TARGET.accepts(graph, op, constants, chip)
 
-    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
-        return TARGET.can_trail(graph, op, operand)
+    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
+        return TARGET.can_fuse_epilogue(graph, op, operand)
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
-        return TARGET.quanta(graph, layer)
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        return TARGET.granularity(graph, layer)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return TARGET.whole_axes(graph, layer)

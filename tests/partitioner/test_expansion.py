@@ -44,7 +44,7 @@ def said(events: Iterator[Event]) -> list[str]:
                 ]
             case Compute():
                 pieces = [f"{len(piece.tiles)} on core {piece.core}" for piece in event.pieces]
-                lines.append(f"  round {event.turn.number}: tiles {pieces}")
+                lines.append(f"  round {event.staged_round.number}: tiles {pieces}")
             case Barrier():
                 lines.append("  barrier" + (" (drains)" if event.drains else ""))
     return lines

@@ -19,10 +19,10 @@ from tests.partitioner.random_groups import Builder, chained_boxes, groups, need
 Group = tuple[Graph, tuple[Layer, ...]]
 
 
-def piece_boxes(group: Group, axis: int, count: int, quantum: int) -> list[dict[str, Box]]:
+def piece_boxes(group: Group, axis: int, count: int, granule: int) -> list[dict[str, Box]]:
     graph, layers = group
     shape = graph.by_name[layers[-1].output].shape
-    cuts = cut_axis(0, shape[axis], count, quantum)
+    cuts = cut_axis(0, shape[axis], count, granule)
     whole = full_box(shape)
     return [chained_boxes(graph, layers, (*whole[:axis], cut, *whole[axis + 1 :])) for cut in cuts]
 
@@ -33,10 +33,10 @@ def test_pieces_are_those_of_the_chained_boxes(group: Group, data: st.DataObject
     graph, layers = group
     axis = data.draw(st.integers(0, len(graph.by_name[layers[-1].output].shape) - 1))
     extent = graph.by_name[layers[-1].output].shape[axis]
-    count, quantum = data.draw(st.integers(1, extent)), data.draw(st.integers(1, 3))
+    count, granule = data.draw(st.integers(1, extent)), data.draw(st.integers(1, 3))
     footprint = Footprints(graph).along(layers, axis)
-    pieces = cut_pieces(extent, (count,), quantum)
-    exact = piece_boxes(group, axis, count, quantum)
+    pieces = cut_pieces(extent, (count,), granule)
+    exact = piece_boxes(group, axis, count, granule)
     for value in footprint.values:
         assert value.boxes(pieces) == tuple(boxes[value.tensor] for boxes in exact), value.tensor
 
@@ -63,12 +63,12 @@ def test_sums_over_pieces_are_those_of_the_boxes(group: Group, data: st.DataObje
 @given(groups(most_ops=4), st.data())
 def test_closed_forms_equal_the_numbers(group: Group, data: st.DataObject) -> None:
     graph, layers = group
-    axis, quantum = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 2))
+    axis, granule = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 2))
     extent = graph.by_name[layers[-1].output].shape[axis]
     footprint = Footprints(graph).along(layers, axis)
-    forms = closed_forms(footprint, quantum)
-    count = data.draw(st.integers(1, -(-extent // quantum)))
-    pieces = cut_pieces(extent, (count,), quantum)
+    forms = closed_forms(footprint, granule)
+    count = data.draw(st.integers(1, -(-extent // granule)))
+    pieces = cut_pieces(extent, (count,), granule)
     for form, value in zip(forms, footprint.values, strict=True):
         each = [value_at(form.piece_bytes, count, k) for k in range(count)]
         assert each == value.piece_bytes(pieces).tolist(), form
@@ -156,10 +156,10 @@ def test_values_needed_whole_stay_whole() -> None:
 
 def test_cuts_are_those_of_the_binding() -> None:
     for extent in range(1, 12):
-        for quantum in (1, 2, 5):
+        for granule in (1, 2, 5):
             for count in range(1, 9):
-                pieces = cut_pieces(extent, (count,), quantum)
-                assert list(zip(pieces.start, pieces.stop, strict=True)) == list(cut_axis(0, extent, count, quantum))
+                pieces = cut_pieces(extent, (count,), granule)
+                assert list(zip(pieces.start, pieces.stop, strict=True)) == list(cut_axis(0, extent, count, granule))
 
 
 def test_many_counts_at_once_are_each_count_alone() -> None:

@@ -46,7 +46,7 @@ def chain() -> Graph:
 
 
 def residual() -> Graph:
-    """conv0 is read by conv1 and by the addition that trails conv2."""
+    """conv0 is read by conv1 and by the addition in the epilogue of conv2."""
     builder = Builder("residual")
     entry = builder.conv(builder.input("x", 1, 4, 4, 2), 2)
     end = builder.conv(builder.conv(entry, 2), 2)

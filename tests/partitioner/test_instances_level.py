@@ -48,7 +48,7 @@ def test_resnet50_has_four_groups_whose_factors_fall_as_the_maps_shrink() -> Non
 
 
 def test_the_order_is_depth_first_as_in_the_worked_example() -> None:
-    """Some instances of a group, then what they make possible; a group may be worked off from either end."""
+    """Some instances of a group, then what they make possible; a group may be begun from either end."""
     names = dict(zip((group.name for group in plan_of("O3").groups), "abcd", strict=True))
     order = "".join(names[step.group] for step in plan_of("O3").steps)
     assert order == "aabaabcaabaabcd"

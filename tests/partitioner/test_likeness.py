@@ -42,6 +42,6 @@ def test_a_plan_binds_alike_layers_as_it_would_bind_each() -> None:
     graph, constants = b.build(b.pool("max_pool", x, (2, 2), 2))
     for step in make_plan(PlanContext(graph, constants, stcp920(), TARGET)).steps:
         assert isinstance(step, RunStep)
-        layer = next(layer for layer in group_layers(graph, TARGET.can_trail)[0] if layer.name == step.group)
+        layer = next(layer for layer in group_layers(graph, TARGET.can_fuse_epilogue)[0] if layer.name == step.group)
         box = full_box(graph.by_name[layer.output].shape)
         assert step.binding == bind(PlanContext(graph, {}, stcp920(), TARGET), layer, box)[0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from hw_models.errors import DoesNotFit, PlanError
-from partitioner.ordering.cost import InstanceGraph, Node, Room, evaluate
+from partitioner.ordering.cost import Capacity, InstanceGraph, Node, evaluate
 from partitioner.ordering.methods import breadth_first, depth_first
 from partitioner.ordering.scope_assignment import Lifetime, Scope, assign_scopes, scope_cost
 from tests.instance_graphs import cases, cheapest_by_hand, faults, pyramid
@@ -23,35 +23,35 @@ def chain(*sizes: tuple[int, int]) -> InstanceGraph:
 
 def test_work_output_and_inputs_must_fit_together() -> None:
     graph = chain((1, 4), (2, 3), (0, 9))
-    assert evaluate(graph, Room(9, 0), (0, 1, 2)).scopes == ("local", "local", "main")
-    assert evaluate(graph, Room(8, 0), (0, 1, 2)).scopes == ("local", "main", "main")
+    assert evaluate(graph, Capacity(9, 0), (0, 1, 2)).scopes == ("local", "local", "main")
+    assert evaluate(graph, Capacity(8, 0), (0, 1, 2)).scopes == ("local", "main", "main")
 
 
 def test_an_output_that_nothing_reads_neither_waits_nor_costs() -> None:
     graph = InstanceGraph((Node("a", 3, 100, 100), Node("b", 3, 100, 100)), ())
-    assert evaluate(graph, Room(3, 0), (0, 1)).cost == 0
+    assert evaluate(graph, Capacity(3, 0), (0, 1)).cost == 0
 
 
 def test_bytes_are_weighed_by_the_level_they_go_to() -> None:
     graph = chain((0, 4), (0, 3), (0, 9))
-    assert evaluate(graph, Room(5, 30, 2, 7), (0, 1, 2)).cost == 30 * 2
-    assert evaluate(graph, Room(5, 29, 2, 7), (0, 1, 2)).cost == 30 * 7
-    assert evaluate(graph, Room(2, 40, 2, 7), (0, 1, 2)).cost == 40 * 2 + 30 * 7
-    assert evaluate(graph, Room(5, 30, 7, 2), (0, 1, 2)).cost == 30 * 2
+    assert evaluate(graph, Capacity(5, 30, 2, 7), (0, 1, 2)).cost == 30 * 2
+    assert evaluate(graph, Capacity(5, 29, 2, 7), (0, 1, 2)).cost == 30 * 7
+    assert evaluate(graph, Capacity(2, 40, 2, 7), (0, 1, 2)).cost == 40 * 2 + 30 * 7
+    assert evaluate(graph, Capacity(5, 30, 7, 2), (0, 1, 2)).cost == 30 * 2
 
 
 def test_an_output_has_one_scope_for_its_life() -> None:
     """x waits over a short squeeze in the middle and must be out all the time."""
     nodes = (Node("x", 0, 5, 50), Node("squeeze", 8, 0, 0), Node("reads x", 0, 0, 0))
     graph = InstanceGraph(nodes, ((0, 2), (0, 1), (1, 2)))
-    assert evaluate(graph, Room(12, 50), (0, 1, 2)).scopes[0] == "staging"
-    assert evaluate(graph, Room(13, 50), (0, 1, 2)).scopes[0] == "local"
+    assert evaluate(graph, Capacity(12, 50), (0, 1, 2)).scopes[0] == "staging"
+    assert evaluate(graph, Capacity(13, 50), (0, 1, 2)).scopes[0] == "local"
 
 
 def test_depth_first_needs_less_room_than_breadth_first() -> None:
     graph = pyramid()
     need = {
-        order: min(b for b in range(20) if evaluate(graph, Room(b, 0), order).cost == 0)
+        order: min(b for b in range(20) if evaluate(graph, Capacity(b, 0), order).cost == 0)
         for order in (breadth_first(graph), depth_first(graph))
     }
     assert list(need.values()) == [9, 5]
@@ -59,12 +59,12 @@ def test_depth_first_needs_less_room_than_breadth_first() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(cases(most=7))
-def test_scopes_are_the_cheapest_there_are(drawn: tuple[InstanceGraph, Room]) -> None:
-    graph, room = drawn
+def test_scopes_are_the_cheapest_there_are(drawn: tuple[InstanceGraph, Capacity]) -> None:
+    graph, capacity = drawn
     order = depth_first(graph)
-    found = evaluate(graph, room, order)
-    assert faults(graph, room, found) == []
-    assert found.cost == cheapest_by_hand(graph, room, order)
+    found = evaluate(graph, capacity, order)
+    assert faults(graph, capacity, found) == []
+    assert found.cost == cheapest_by_hand(graph, capacity, order)
 
 
 def random_lives(random: Random, count: int, life: int) -> list[Lifetime]:
@@ -79,11 +79,11 @@ def random_lives(random: Random, count: int, life: int) -> list[Lifetime]:
 def overfull(lives: list[Lifetime], scopes: tuple[Scope, ...], free: list[int], staging_bytes: int) -> list[int]:
     """Steps at which more is held than there is room for."""
     steps = []
-    for step, room in enumerate(free):
+    for step, capacity in enumerate(free):
         alive = [(life, scope) for life, scope in zip(lives, scopes, strict=True) if life.first <= step <= life.last]
         local = sum(life.local_bytes for life, scope in alive if scope == "local")
         staged = sum(life.staging_bytes for life, scope in alive if scope == "staging")
-        if local > room or staged > staging_bytes:
+        if local > capacity or staged > staging_bytes:
             steps.append(step)
     return steps
 
@@ -128,16 +128,16 @@ def test_edges_that_are_none(edges: tuple[tuple[int, int], ...], said: str) -> N
 @pytest.mark.parametrize("order", [(0, 1), (0, 0, 1), (0, 1, 3), (1, 0, 2)])
 def test_orders_that_are_none(order: tuple[int, ...]) -> None:
     with pytest.raises(PlanError, match="order of instances: needs"):
-        evaluate(chain((0, 1), (0, 1), (0, 1)), Room(9, 9), order)
+        evaluate(chain((0, 1), (0, 1), (0, 1)), Capacity(9, 9), order)
 
 
 def test_sizes_below_zero() -> None:
     with pytest.raises(PlanError, match="instance a: needs sizes of 0 bytes or more"):
         Node("a", 0, -1, 0)
-    with pytest.raises(PlanError, match="room: needs sizes and weights of 0 or more"):
-        Room(0, -1)
+    with pytest.raises(PlanError, match="capacity: needs sizes and weights of 0 or more"):
+        Capacity(0, -1)
 
 
 def test_an_instance_that_can_never_run_is_refused() -> None:
     with pytest.raises(DoesNotFit, match="instance n1: needs 6 bytes of local memory on a core; has 5 bytes"):
-        evaluate(chain((0, 1), (6, 1)), Room(5, 9), (0, 1))
+        evaluate(chain((0, 1), (6, 1)), Capacity(5, 9), (0, 1))

@@ -124,7 +124,7 @@ def test_every_kind_of_step_and_exchange_is_read_back() -> None:
 
 def layers_of(builder: GraphBuilder, *outputs: str) -> list[tuple[str, ...]]:
     graph, _ = builder.build(*outputs)
-    return [layer.ops for layer in group_layers(graph, TARGET.can_trail)[0]]
+    return [layer.ops for layer in group_layers(graph, TARGET.can_fuse_epilogue)[0]]
 
 
 def test_an_operator_joins_the_layer_of_its_latest_operand() -> None:
@@ -151,7 +151,7 @@ def test_what_is_stored_anyway_is_not_fused() -> None:
     ]
 
 
-def test_a_broadcast_value_does_not_trail_its_producer() -> None:
+def test_a_broadcast_value_is_in_no_epilogue_of_its_producer() -> None:
     builder = GraphBuilder("gate")
     x = builder.input("x", 1, 6, 6, 8)
     gate = builder.elementwise("sigmoid", builder.pool("average_pool", x, (6, 6)))

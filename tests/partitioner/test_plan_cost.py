@@ -1,4 +1,4 @@
-"""The cost of a plan: barriers as lowering puts them, sums that bracket the clock, a launch a run."""
+"""The cost of a plan: barriers as lowering puts them, sums that bracket the cycle model, a launch a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_two_sums_bracket_the_clock(level: str) -> None:
-    """The serial sum is what decides: it must be near the clock, not only above it."""
+    """The serial sum is what decides: it must be near the cycle model, not only above it."""
     graph, constants = residual(8, 32)
     chip = stcp920()
     plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)

@@ -97,8 +97,8 @@ def test_two_axes_fit_what_neither_fits_alone() -> None:
     assert Splitter(Footprints(graph), 1, SplitOptions(most_axes=2)).best(layers) is None
 
 
-def test_quanta_say_where_an_axis_may_be_cut() -> None:
-    builder = Builder("quanta")
+def test_granularity_says_where_an_axis_may_be_cut() -> None:
+    builder = Builder("granularity")
     x = builder.input("x", 1, 12, 4, 2)
     y = builder.elementwise("relu", x)
     graph, _ = builder.build(y)
@@ -108,7 +108,7 @@ def test_quanta_say_where_an_axis_may_be_cut() -> None:
     free = Splitter(footprints, 3 * row_bytes).best(layers)
     by_five = Splitter(footprints, 5 * row_bytes, uneven, lambda _: (0, 5, 0, 0)).best(layers)
     too_small = Splitter(footprints, 4 * row_bytes, uneven, lambda _: (0, 5, 0, 0)).best(layers)
-    never = Splitter(footprints, 3 * row_bytes, quanta=lambda _: (0, 0, 0, 0)).best(layers)
+    never = Splitter(footprints, 3 * row_bytes, granularity=lambda _: (0, 0, 0, 0)).best(layers)
     assert free == Splitting(((1, 4),), 1, 3 * row_bytes)
     assert by_five == Splitting(((1, 3),), 1, 5 * row_bytes)  # of 5, 5 and 2 rows
     assert too_small is None

@@ -58,13 +58,13 @@ def test_every_tile_fits_and_together_they_are_the_piece(chip: Chip) -> None:
 def test_a_short_weights_buffer_cuts_channels_and_keeps_the_input() -> None:
     graph, layer = convolution()
     tiling = tiles(small_chip(1, 1024 * KIB, 40 * KIB), graph, layer)
-    assert (tiling.counts, tiling.quanta[3]) == ((1, 1, 1, 3), 32)
+    assert (tiling.counts, tiling.granularity[3]) == ((1, 1, 1, 3), 32)
 
 
 def test_channels_are_cut_finer_where_the_width_of_the_array_does_not_fit() -> None:
     graph, layer = convolution()
     tiling = tiles(small_chip(1, 1024 * KIB, 20 * KIB), graph, layer)
-    assert tiling.quanta[3] == 1
+    assert tiling.granularity[3] == 1
     assert tiling.counts[3] >= 6
 
 
@@ -136,13 +136,13 @@ def test_a_border_that_makes_another_tile_the_largest_does_not_refuse_the_piece(
     (layer,) = group_layers(graph)[0]
     chip = small_chip(cores=1)
     ctx = PlanContext(graph, {}, chip, TARGET)
-    room = {("L1", "data"): (0, 4352)}
+    free_regions = {("L1", "data"): (0, 4352)}
     piece = ((0, 1), (7, 15), (0, 10), (0, 24))
     kept = Residents({layer.output: piece, "x": ((0, 1), (6, 15), (0, 10), (0, 24))}, "data")
     for residents in (NOTHING, kept):
-        tiles = piece_tiles(ctx, layer, piece, residents, room)
+        tiles = piece_tiles(ctx, layer, piece, residents, free_regions)
         assert sum(box_size(tile) for tile in tiles.boxes) == box_size(piece)
-        assert all(overflow(chip, buffer_sizes((used.spare,)), room) is None for used in tiles.fits)
+        assert all(overflow(chip, buffer_sizes((used.spare,)), free_regions) is None for used in tiles.fits)
 
 
 def test_a_network_that_passes_its_input_on_needs_no_instruction() -> None:

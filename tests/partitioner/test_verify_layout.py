@@ -270,8 +270,11 @@ def round_staged(damage: Callable[[int], int]) -> Callable[[LayerLayout], LayerL
 
     def damaged(entry: LayerLayout) -> LayerLayout:
         rounds = tuple(
-            (turn, replace(stage, inputs=tuple(replace(i, offset_bytes=damage(i.offset_bytes)) for i in stage.inputs)))
-            for turn, stage in entry.rounds
+            (
+                this_round,
+                replace(stage, inputs=tuple(replace(i, offset_bytes=damage(i.offset_bytes)) for i in stage.inputs)),
+            )
+            for this_round, stage in entry.rounds
         )
         return replace(entry, rounds=rounds)
 
@@ -279,7 +282,9 @@ def round_staged(damage: Callable[[int], int]) -> Callable[[LayerLayout], LayerL
 
 
 def without_the_first_core(entry: LayerLayout) -> LayerLayout:
-    rounds = tuple((replace(turn, boxes=(((0, 0),) * 4, *turn.boxes[1:])), stage) for turn, stage in entry.rounds)
+    rounds = tuple(
+        (replace(this_round, boxes=(((0, 0),) * 4, *this_round.boxes[1:])), stage) for this_round, stage in entry.rounds
+    )
     return replace(entry, rounds=rounds)
 
 
@@ -289,7 +294,7 @@ def onto_sources(laid: MoveLayout) -> MoveLayout:
 
 
 def everywhere(entry: LayerLayout) -> LayerLayout:
-    return replace(entry, room=dict.fromkeys(entry.room, (0, 64 * KIB)))
+    return replace(entry, free_regions=dict.fromkeys(entry.free_regions, (0, 64 * KIB)))
 
 
 FAULTS: dict[str, tuple[str, Damage, str]] = {
@@ -300,7 +305,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     ),
     "an output over its own tile buffers": (
         "halos",
-        layer(lambda entry: output_at(next(iter(entry.room.values()))[0])(entry)),
+        layer(lambda entry: output_at(next(iter(entry.free_regions.values()))[0])(entry)),
         r"layout of layer conv0, core 0: needs bytes of its own at L1@.*; has tile buffers of layer conv0 at L1@",
     ),
     "tile buffers over a value that is read later": (
@@ -315,7 +320,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     ),
     "tile buffers behind their part": (
         "halos",
-        layer(lambda entry: replace(entry, room=dict.fromkeys(entry.room, (64 * KIB - 8, 16)))),
+        layer(lambda entry: replace(entry, free_regions=dict.fromkeys(entry.free_regions, (64 * KIB - 8, 16)))),
         r"layout of layer conv0: needs bytes 0 to 65536; has tile buffers at L1@65528\+16",
     ),
     "rounds behind the memory": (
@@ -345,7 +350,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     ),
     "a round without what it reads": (
         "halos",
-        layer(lambda e: replace(e, rounds=tuple((turn, replace(stage, inputs=())) for turn, stage in e.rounds))),
+        layer(lambda e: replace(e, rounds=tuple((own, replace(stage, inputs=())) for own, stage in e.rounds))),
         r"round 0 of layer conv0: needs \[.*\] of x staged; has none of it",
     ),
     "rounds that leave a gap": (

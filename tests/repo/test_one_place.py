@@ -178,10 +178,10 @@ class ToyTarget:
         shapes = {graph.by_name[name].shape for name in (*op.inputs, *op.outputs)}
         return None if op.kind in KERNELS and len(shapes) == 1 else f"{op.kind} is too much for a toy"
 
-    def can_trail(self, graph, op, operand):
+    def can_fuse_epilogue(self, graph, op, operand):
         return "a toy fuses nothing"
 
-    def quanta(self, graph, layer):
+    def granularity(self, graph, layer):
         return (1,) * len(graph.by_name[layer.output].shape)
 
     def whole_axes(self, graph, layer):

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from partitioner.ir.text import Fields, as_int, parse_lines
 from partitioner.memory.offset_assignment import Item
-from partitioner.ordering.cost import InstanceGraph, Node, Ordered, Room
+from partitioner.ordering.cost import Capacity, InstanceGraph, Node, Ordered
 from partitioner.ordering.methods import Choice
 
 __all__ = ["instance_graph", "items", "order_text"]
 
 
-def instance_graph(text: str) -> tuple[InstanceGraph, Room]:
-    """The graph of a section and the room for its outputs. Raises ValueError for a line of another sort, PlanError
+def instance_graph(text: str) -> tuple[InstanceGraph, Capacity]:
+    """The graph of a section and the capacity for its outputs. Raises ValueError for a line of another sort, PlanError
     for what is no graph."""
     nodes: dict[str, Node] = {}
     edges: list[tuple[str, str]] = []
-    room: Fields = {}
+    capacity: Fields = {}
     for _, tag, fields in parse_lines(text):
         match tag:
             case "node":
@@ -29,12 +29,12 @@ def instance_graph(text: str) -> tuple[InstanceGraph, Room]:
             case "edge":
                 edges.append((str(fields["producer"]), str(fields["consumer"])))
             case "room":
-                room = fields
+                capacity = fields
             case _:
                 raise ValueError(f"{tag} is not node, edge or room")
     index = {name: number for number, name in enumerate(nodes)}
     graph = InstanceGraph(tuple(nodes.values()), tuple((index[a], index[b]) for a, b in edges))
-    return graph, Room(**{key: as_int(value) for key, value in room.items()})
+    return graph, Capacity(**{key: as_int(value) for key, value in capacity.items()})
 
 
 def order_text(graph: InstanceGraph, choice: Choice) -> str:

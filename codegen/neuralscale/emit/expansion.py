@@ -114,7 +114,7 @@ class Body:
 
     def count(self, instr: Instr) -> int:
         """How many instructions `expand` gives for anything but a wait, and the same effect on what CSRs and registers
-        hold: the clock counts programs more often than they are emitted, and counting should not make them."""
+        hold: the cycle model counts programs more often than they are emitted, and counting should not make them."""
         if instr.opcode == "dma.start":
             return self._count_dma(dict(instr.operands))
         csrs, registers = self.csrs, self.registers

@@ -71,7 +71,7 @@ def emulate(graph: Graph, constants: Constants, layer: Layer, points: Points, re
     """The bits of `layer`'s output at `points`, an int array [S, rank] of positions along its device axes.
 
     `read(name)` gives the stored bits (uint16, device shape) of an input that is no constant. The anchor is computed
-    first, then the trailing operators in order, each rounded on its own. `device` decides the order of a depthwise
+    first, then the epilogue in order, each rounded on its own. `device` decides the order of a depthwise
     convolution.
     """
     if len(points) > SAMPLES_AT_A_TIME:

@@ -39,7 +39,7 @@ class Form(Enum):
 class BlockPart:
     """The outputs [low, high) of one block of `size` channels from `first`; low and high count from `first`.
 
-    `fresh` says that the matrix it is built in (two take turns) has no zeros of this layout yet.
+    `fresh` says that the matrix it is built in (two alternate) has no zeros of this layout yet.
     """
 
     first: int

@@ -20,7 +20,7 @@ __all__ = ["isa_page"]
 _INTRODUCTION = """\
 # NeuralScale NPU v1: instructions and registers
 
-Written from the tables in `codegen/neuralscale/isa_*.py`; do not edit. To renew it:
+Written from the tables in `codegen/neuralscale/isa/`; do not edit. To renew it:
 `python -m codegen.neuralscale.isa.page > docs/neuralscale-isa.md`.
 
 The matrices of NPU instructions lie in memory: integer registers hold byte addresses, CSRs hold shapes and strides, a

@@ -93,15 +93,15 @@ class NeuralScaleKernels:
             (kind, cleandoc(template.__doc__ or "").replace("\n", " ")) for kind, template in TEMPLATES.items()
         )
 
-    def can_trail(self, graph: Graph, op: Op, operand: str) -> str | None:
-        """Trailing operators run in place on the tile, so `operand` must be the one of full shape."""
+    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
+        """Epilogues run in place on the tile, so `operand` must be the one of full shape."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
         return None
 
-    def quanta(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
-        return template_of(graph, anchor).quanta(graph, anchor)
+        return template_of(graph, anchor).granularity(graph, anchor)
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)

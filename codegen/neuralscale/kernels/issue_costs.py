@@ -1,4 +1,4 @@
-"""How many scalar instructions a program becomes, for the clock: the same expansion as emission, only counted."""
+"""How many scalar instructions a program becomes, for the cycle model: the same expansion as emission, only counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["issue_costs"]
 
 def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
-    known: dict[int, Issue] = {}  # equal costs are one object, so that the clock looks at them once
+    known: dict[int, Issue] = {}  # equal costs are one object, so that the cycle model looks at them once
     costs = []
     for number, stream in enumerate(program.streams):
         body = Body(program.cluster)
@@ -22,7 +22,8 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
 
 
 def _issue_cost(instr: Instr, body: Body, known: dict[int, Issue]) -> Issue:
-    """A wait issues with its first load; what follows its loop and the rest of one turn belong to what comes next."""
+    """A wait issues with its first load; what follows its loop and the rest of one iteration belong to what comes
+    next."""
     if instr.opcode != "dma.wait":
         before = body.count(instr)
         if before not in known:

@@ -3,7 +3,7 @@
     Program + chip --recosted--> Program whose cycles are those of that chip
 
 What a plan, a tile size or an order would be on that chip is not asked: compile for it to know. Transfers are costed by
-the clock itself.
+the cycle model itself.
 """
 
 from __future__ import annotations

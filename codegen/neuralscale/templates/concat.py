@@ -31,7 +31,7 @@ class ConcatTemplate:
         del graph, op, chip
         return None
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         rank = len(graph.by_name[op.outputs[0]].shape)
         axis = int(op.number("axis")) % rank
         return tuple(0 if i == axis else 1 for i in range(rank))

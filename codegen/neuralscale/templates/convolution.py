@@ -1,6 +1,6 @@
 """Convolution: one `meconv` for each image of a tile, for each group where there are several.
 
-    input rows + weights in L1 --meconv--> IM --bias, trailing operators--> output in L1
+    input rows + weights in L1 --meconv--> IM --bias, epilogue--> output in L1
 
 `meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile.
 Where nothing lies between the pixels of one image and those of the next (1x1, stride 1) all of them are one image.
@@ -149,7 +149,7 @@ class ConvolutionTemplate:
             return "more than 32,767 channels: the pixel stride does not fit 16 bits"
         return None
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         del graph, op
         return (1, 1, 1, 1)
 

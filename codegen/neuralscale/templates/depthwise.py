@@ -4,7 +4,7 @@
     vector   weights [C, taps] --mov.m, a column a tap--> rows [taps, C];  output += input * row, a tap at a time
 
 The weights of a tap are a column of stride `taps` in the memory, and a diagonal is a column whose stride is one row and
-one element. Two block matrices take turns, so that one is built while the matrix engine reads the other. A tile that
+one element. Two block matrices alternate, so that one is built while the matrix engine reads the other. A tile that
 begins or ends inside a block reads the whole block's input: see `codegen.neuralscale.instructions.depthwise_forms` for
 why.
 """
@@ -48,8 +48,8 @@ class DepthwiseTemplate:
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         return self.each.accepts(graph, op, chip)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return self.each.quanta(graph, op)
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        return self.each.granularity(graph, op)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
@@ -101,7 +101,7 @@ def _input_load(graph: Graph, op: Op, box: Box, form: Form, chip: Chip) -> Load:
 
 
 def _built(form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int) -> tuple[Buffer, ...]:
-    """What is made in L1: the block matrices that take turns, or weight rows and one line of products."""
+    """What is made in L1: the block matrices that alternate, or weight rows and one line of products."""
     if form is Form.VECTOR:
         return Buffer("rows", "L1", DATA, 2 * taps * count), Buffer("product", "L1", DATA, 2 * columns * count)
     size_bytes = max(2 * taps * part.size * part.columns for part in parts)

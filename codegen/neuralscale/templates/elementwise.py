@@ -1,4 +1,4 @@
-"""Element-wise operators on the vector engine: as anchors of their own kernel and as trailing maps of another.
+"""Element-wise operators on the vector engine: as anchors of their own kernel and in the epilogue of another.
 
 Order of operations (`reference.py` follows it): binary operators compute `running value op other operand`; a
 subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal. The

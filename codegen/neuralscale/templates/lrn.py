@@ -62,7 +62,7 @@ class LrnTemplate:
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (len(graph.by_name[op.outputs[0]].shape) - 1,)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (*(1,) * (len(graph.by_name[op.outputs[0]].shape) - 1), 0)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
@@ -72,7 +72,7 @@ class LrnTemplate:
         loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         count = len(_shifts(op)) + 8 + int(_quarters(op))
         cycles = (("vector", vector_cycles(chip, box_size(box), count)),)
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:

@@ -1,4 +1,4 @@
-"""Matrix multiplication: `memul` from L1 into IM, then bias and trailing operators.
+"""Matrix multiplication: `memul` from L1 into IM, then bias and epilogue.
 
     a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
@@ -49,7 +49,7 @@ class MatmulTemplate:
             return "rows longer than 32,767 elements"
         return None
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:

@@ -27,7 +27,7 @@ class PointwiseTemplate:
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         return elementwise.accepts(graph, op, chip)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:

@@ -96,7 +96,7 @@ class PoolingTemplate:
         del graph, chip
         return window_problem(op)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         del graph, op
         return (1, 1, 1, 1)
 

@@ -137,7 +137,7 @@ class RearrangeTemplate:
                 return f"an index beyond the {extent} elements of its axis"
         return None
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
@@ -150,7 +150,7 @@ class RearrangeTemplate:
         if any(form.block for form in forms):
             buffers.append(Buffer("turned", "IM", "", max(form.block_bytes for form in forms)))
         cycles = sum(move_cycles(chip, form) for form in forms) + vector_cycles(chip, box_size(box), op.kind == "pad")
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         return Work(
             (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
         )

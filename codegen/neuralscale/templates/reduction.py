@@ -60,7 +60,7 @@ class ReductionTemplate:
         problems = (line_problem(run) for run in reduced_runs(graph.by_name[op.inputs[0]].shape, op.ints("axes")))
         return next((problem for problem in problems if problem), None)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
@@ -77,7 +77,7 @@ class ReductionTemplate:
         passes = 2 if op.kind == "reduce_mean" else 1
         cycles = sum(vector_cycles(chip, run.elements, passes) for run in runs)
         cycles += sum(_instructions(op.kind, run) for run in runs) * vector_cycles(chip, 1)
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
             (*buffers, *finish_buffers(graph, layer, box, runs[-1].inner == box_shape(box)[-1])),

@@ -200,7 +200,7 @@ class ResizeTemplate:
         del graph, chip
         return None if op.attribute("mode") in ("nearest", "linear") else f"mode {op.attribute('mode')}"
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
@@ -212,7 +212,7 @@ class ResizeTemplate:
         if op.attribute("mode") == "linear" and steps:
             buffers.append(Buffer("second", "L1", DATA, ITEM_BYTES * max(step.results for step in steps)))
         cycles = sum(_cycles(chip, step) for step in steps)
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) or not steps else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) or not steps else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
             (*buffers, *finish_buffers(graph, layer, box, strided)),

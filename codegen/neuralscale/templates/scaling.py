@@ -63,7 +63,7 @@ class ScalingTemplate(ReductionTemplate):
         cycles = sum(vector_cycles(chip, run.elements, 2) for run in runs)
         cycles += sum(2 * run.instructions for run in runs) * vector_cycles(chip, 1)
         cycles += PASSES * vector_cycles(chip, box_size(box))
-        after = finish_cycles(graph, layer, box, chip) if layer.trailing(graph) else ()
+        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         outputs = finish_buffers(graph, layer, box, strided=False)
         return Work((*buffers, *outputs), (Pass(loads),), "output", (("vector", cycles), *after))

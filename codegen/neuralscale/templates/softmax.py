@@ -36,7 +36,7 @@ class SoftmaxTemplate:
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (int(op.number("axis")) % len(graph.by_name[op.outputs[0]].shape),)
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]:
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         whole = self.whole_axes(graph, op)
         return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
 

@@ -1,8 +1,8 @@
-"""What every template works with: a tile's boxes as matrices, and the trailing element-wise operators of a layer.
+"""What every template works with: a tile's boxes as matrices, and the epilogue of a layer.
 
 A tile of the output is a matrix in L1: one row for each position of its outer axes, one column a channel. It and other
 buffers that a template declares strided may have a pitch; a tensor that stays in L1 is written and read in its place.
-Trailing operators run on it in place, on the vector engine; the first reads the anchor's result where it lies (IM).
+The epilogue runs on it in place, on the vector engine; its first operator reads the anchor's result where it lies (IM).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Template(Protocol):
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None: ...
 
-    def quanta(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work: ...
 
@@ -129,11 +129,11 @@ def window_region(graph: Graph, op: Op, box: Box) -> Box:
 
 
 def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
-    """The boxes that trailing operators read beside the tile."""
+    """The boxes that the epilogue reads beside the tile."""
     inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
     return tuple(
         load
-        for position, op in enumerate(layer.trailing(graph))
+        for position, op in enumerate(layer.epilogue(graph))
         for load in operand_loads(
             graph, op, tuple(name for name in op.inputs if name not in inside), box, f"operand{position}"
         )
@@ -146,7 +146,7 @@ def operand_buffer(load: Load, box: Box) -> Buffer:
 
 
 def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[Buffer, ...]:
-    """The output, one buffer for each operand of a trailing operator, scratch where one needs the tile twice.
+    """The output, one buffer for each operand of the epilogue, scratch where one needs the tile twice.
 
     `strided` says that the anchor, too, can write an output with a pitch."""
     buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box), strided=strided)]
@@ -157,21 +157,21 @@ def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -
 
 
 def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> tuple[tuple[str, float], ...]:
-    """Vector work of the trailing operators and of `before` passes that the anchor itself adds."""
-    count = before + sum(passes(op) for op in layer.trailing(graph))
+    """Vector work of the epilogue and of `before` passes that the anchor itself adds."""
+    count = before + sum(passes(op) for op in layer.epilogue(graph))
     return (("vector", vector_cycles(chip, box_size(box), max(1, count))),)
 
 
 def finish(tile: Tile, result: Matrix, bias: Matrix | None = None) -> Iterator[Instr]:
-    """From the anchor's result to the finished output: bias, trailing operators, or a plain move.
+    """From the anchor's result to the finished output: bias, epilogue, or a plain move.
 
-    Each trailing operator's instructions carry its own name, so that the source map leads to the node of the model.
+    Each operator's instructions carry its own name, so that the source map leads to the node of the model.
     """
     issue, output, current = tile.issue, tile.output, result
     if bias is not None:
         yield from issue.by_column("veadd", output, current, bias)
         current = output
-    for position, op in enumerate(tile.layer.trailing(tile.graph)):
+    for position, op in enumerate(tile.layer.epilogue(tile.graph)):
         yield from apply(tile, replace(issue, source=op.name), op, current, output, f"operand{position}")
         current = output
     if current is not output and (current.memory, current.offset_bytes) != (output.memory, output.offset_bytes):

@@ -3,7 +3,7 @@
     row of the instruction table, GPRs, CSRs --traced_instr--> Instr with regions and cycles
 
 The converse of `issue`, written apart from it: what the compiler says of an instruction and what its bits say are
-compared by the clock.
+compared by the cycle model.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def traced_instr(issued: Issued, chip: Chip) -> Instr:
     for prefix, make in _BY_FAMILY:
         if family.startswith(prefix):
             return make(issued, chip)
-    raise TargetError(f"instruction {issued.row.mnemonic}", needs="to be known to the clock", has="no rule for it")
+    raise TargetError(
+        f"instruction {issued.row.mnemonic}", needs="to be known to the cycle model", has="no rule for it"
+    )
 
 
 def _vector(issued: Issued, chip: Chip) -> Instr:

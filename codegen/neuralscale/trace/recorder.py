@@ -215,7 +215,7 @@ class Recorder(Cluster):
             hart.set_f32(word >> 7 & 31, 0)
 
     def _op(self, hart: Hart, row: Row, word: int) -> TimedOp:
-        """The instruction under the clock, with the name of its operator."""
+        """The instruction for the cycle model, with the name of its operator."""
         log, x = self.log, hart.x
         before, source = log.since(hart), log.source(hart)
         registers = (x.item(word >> 7 & 31), x.item(word >> 15 & 31), x.item(word >> 20 & 31))

@@ -1,10 +1,11 @@
-"""From machine code to what the clock needs: each core's instructions with work, regions and scalar instructions.
+"""From machine code to what the cycle model needs: each core's instructions with work, regions and scalar instructions.
 
     ELF bytes --scalar code runs, engines only note what they were asked--> TimedStream of each core
 
 Nothing but the executable is read. The scalar code runs on the simulator's machinery, so loops, calls and any way of
 building addresses are followed; engines compute nothing, so control flow may not depend on what they would compute.
-A loop that asks a DMA engine whether it is done is found by trying it: which channels let it end, how long a turn is.
+A loop that asks a DMA engine whether it is done is found by trying it: which channels let it end, how long an iteration
+is.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _SIDE_EFFECTS = frozenset({"sb", "sh", "sw", "fsw", "wfi"})
 def trace_elf(elf: bytes | memoryview, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
     """What each core of the cluster does, in program order.
 
-    Raises TargetError for a file that is no program for this chip, a program that faults or waits for ever, an
+    Raises TargetError for a file that is no program for this chip, a program that faults or deadlocks, an
     instruction whose way the chip file does not have.
     """
     try:
@@ -82,7 +83,7 @@ class _Tracer(Machine):
                 self._refuse(Fault("limit", f"no end after {self._executed} instructions"))
         if stuck := [hart for hart in self._harts if hart.waiting in (Waiting.SYNC, Waiting.PLD)]:
             reason = self._recorder.reason(stuck[0])
-            self._refuse(Fault("deadlock", f"core {stuck[0].hart_id} {reason} for ever"))
+            self._refuse(Fault("deadlock", f"deadlock: core {stuck[0].hart_id} {reason}"))
         return tuple(
             TimedStream(hart.index, tuple(stream.ops), hart.retired - stream.counted)
             for hart, stream in zip(self._harts, self._log.streams.values(), strict=True)
@@ -163,34 +164,34 @@ class _Tracer(Machine):
         """Find which transfers the loop around the next instruction waits for, and let them land."""
         pending = engine.pending()
         whole = frozenset(pending)
-        period = self._turn(hart, engine, frozenset())
+        period = self._iteration(hart, engine, frozenset())
         choices = [frozenset((channel,)) for channel in pending] + [whole]
-        landed = next((c for c in choices if not self._turn(hart, engine, c)), None) if period else whole
+        landed = next((c for c in choices if not self._iteration(hart, engine, c)), None) if period else whole
         if landed is None:
-            self._refuse(Fault("deadlock", f"core {hart.hart_id} asks for the end of a transfer for ever"))
+            self._refuse(Fault("deadlock", f"deadlock: core {hart.hart_id} polls for the end of a transfer"))
             return
         log = self._log
         tokens = tuple(log.open[engine.token(channel)] for channel in sorted(landed))
         log.add(hart, TimedOp("scalar", "dma.wait", log.issue(hart, period), awaits=tokens))
         engine.land(landed)
 
-    def _turn(self, hart: Hart, engine: Channels, hidden: frozenset[int]) -> int:
+    def _iteration(self, hart: Hart, engine: Channels, hidden: frozenset[int]) -> int:
         """Instructions until the same question is asked again when the `hidden` channels are done; 0 if never."""
         kept = (hart.x.copy(), hart.f.copy(), hart.counts.copy(), hart.state.copy(), hart.retired, self._executed)
-        start, engine.hidden, turn = hart.pc, hidden, 0
+        start, engine.hidden, iteration = hart.pc, hidden, 0
         for count in range(1, LONGEST_LOOP + 1):
             row = self._code.fetch(hart).row
             if row is None or row.engine is not Unit.SCALAR or row.mnemonic in _SIDE_EFFECTS:
                 break
             self._step(hart)
             if hart.pc == start:
-                turn = count
+                iteration = count
                 break
         engine.hidden = frozenset()
         x, f, counts, state, hart.retired, self._executed = kept
         for array, values in ((hart.x, x), (hart.f, f), (hart.counts, counts), (hart.state, state)):
             np.copyto(array, values)
-        return turn
+        return iteration
 
     def _step(self, hart: Hart) -> None:
         """One scalar instruction without side effects."""

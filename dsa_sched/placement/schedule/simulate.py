@@ -2,7 +2,7 @@
 
     Problem + Placement --simulate--> Schedule
 
-Streams work off their tasks in order; a task waits for the values that it reads, on its machine. A value leaves for
+Streams run their tasks in order; a task waits for the values that it reads, on its machine. A value leaves for
 another machine when it is made, once for all its readers there, and wires carry one value at a time. Tasks on several
 streams of a machine whose shares of a resource add up to more than one slow each other down by that sum (`CostTable`).
 A stage ends with a barrier over its streams, which costs each machine on which several worked its `stage_ns`; a single

@@ -24,7 +24,7 @@ IMAGES = 5
 
 @cache
 def network() -> tuple[Graph, Constants, tuple[Layer, ...]]:
-    """Layers of every template, with trailing operators and operands of several shapes; the first axis is of images in
+    """Layers of every template, with epilogues and operands of several shapes; the first axis is of images in
     most, of something else in some."""
     b = MovementBuilder("images")
     x = b.input("x", IMAGES, 9, 9, 16)
@@ -41,7 +41,7 @@ def network() -> tuple[Graph, Constants, tuple[Layer, ...]]:
     wide = b.resize(b.lrn(y, 3), (IMAGES, 18, 18, 16))
     flat = b.softmax(b.matmul(b.view(z, IMAGES, 5 * 5 * 32), b.normal(5 * 5 * 32, 10)))
     graph, constants = b.build(moved, turned, taken, both, wide, flat)
-    layers = group_layers(graph, TARGET.can_trail)[0]
+    layers = group_layers(graph, TARGET.can_fuse_epilogue)[0]
     return graph, constants, tuple(layer for layer in layers if not layer.is_view(graph))
 
 
@@ -57,12 +57,12 @@ def test_the_same_for_all_images(data: st.DataObject) -> None:
     graph, constants, layers = network()
     layer = data.draw(st.sampled_from(layers))
     template = template_of(graph, layer.anchor(graph))
-    quanta = template.quanta(graph, layer.anchor(graph))
+    granularity = template.granularity(graph, layer.anchor(graph))
     box = []
-    for extent, quantum in zip(graph.by_name[layer.output].shape, quanta, strict=True):
-        points = st.integers(0, -(-extent // quantum) if quantum else 1)
+    for extent, granule in zip(graph.by_name[layer.output].shape, granularity, strict=True):
+        points = st.integers(0, -(-extent // granule) if granule else 1)
         low, high = sorted(data.draw(st.tuples(points, points).filter(lambda ends: ends[0] != ends[1])))
-        box.append((low * quantum, min(extent, high * quantum)) if quantum else (0, extent))
+        box.append((low * granule, min(extent, high * granule)) if granule else (0, extent))
     place = tuple(box)
     ctx = context()
     work = TARGET.work(graph, layer, place, CHIP)

@@ -65,7 +65,7 @@ def test_convolution(case: Case) -> None:
     assert relative_error(stored[y].view("float16"), values[y]) < case.tolerance
 
 
-def test_trailing_operators_and_two_readers() -> None:
+def test_epilogues_and_two_readers() -> None:
     """conv + relu, then residual adds with the running value as first and as second operand."""
     builder = GraphBuilder("residual")
     x = builder.input("x", 1, 28, 28, 16)

@@ -42,16 +42,16 @@ UNARY: list[tuple[str, tuple[tuple[str, Attribute], ...], float]] = [
 
 @pytest.mark.parametrize(("kind", "attributes", "tolerance"), UNARY, ids=[kind for kind, _, _ in UNARY])
 def test_unary(kind: str, attributes: tuple[tuple[str, Attribute], ...], tolerance: float) -> None:
-    """As a kernel of its own, and trailing another operator."""
+    """As a kernel of its own, and in the epilogue of another operator."""
     builder = GraphBuilder("unary")
     x = builder.input("x", *FULL)
     alone = builder.elementwise(kind, x, attributes=attributes)
-    trailing = builder.elementwise(kind, builder.elementwise("add", x, x), attributes=attributes)
-    compiled = compile_graph(*builder.build(alone, trailing))
+    fused = builder.elementwise(kind, builder.elementwise("add", x, x), attributes=attributes)
+    compiled = compile_graph(*builder.build(alone, fused))
     assert len(compiled.plan.groups) == 2
     stored = compiled.check()
     values = evaluate(compiled.graph, compiled.constants, compiled.inputs())
-    for name in (alone, trailing):
+    for name in (alone, fused):
         assert relative_error(stored[name].view("float16"), values[name]) < tolerance
 
 
@@ -109,7 +109,7 @@ def test_maximum_of_zeros_of_both_signs() -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_scale_shift_alone_and_trailing() -> None:
+def test_scale_shift_alone_and_in_an_epilogue() -> None:
     builder = GraphBuilder("scale")
     x = builder.input("x", 1, 6, 6, 8)
     y = builder.elementwise("relu", builder.scale_shift(x))

@@ -310,9 +310,9 @@ def test_roundings_of_the_nearest(rounding: str) -> None:
     np.testing.assert_array_equal(got.astype(np.float64), x[:, :, nearest])
 
 
-def test_trailing_operators_work_on_moved_data() -> None:
+def test_epilogues_work_on_moved_data() -> None:
     """An element-wise operator behind each template runs in place on its tile."""
-    builder = MovementBuilder("trailing")
+    builder = MovementBuilder("epilogue")
     x = builder.input("x", 1, 8, 9, 12)
     moved = builder.elementwise("relu", builder.transpose(x, 0, 2, 1, 3))
     small = builder.elementwise("hard_swish", builder.reduce("reduce_mean", moved, 1, 2))

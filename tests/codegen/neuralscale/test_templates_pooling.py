@@ -71,8 +71,8 @@ def test_a_mean_of_large_values_does_not_overflow() -> None:
         np.testing.assert_allclose(stored[name].view(np.float16).astype(float), 60_000.0, rtol=5e-3)
 
 
-def test_operators_trail_a_pool() -> None:
-    builder = GraphBuilder("trailing")
+def test_a_pool_has_an_epilogue() -> None:
+    builder = GraphBuilder("epilogue")
     x = builder.input("x", 2, 9, 9, 8)
     y = builder.elementwise("mul", builder.pool("average_pool", x, (3, 3), 2), builder.normal(8))
     z = builder.elementwise("relu", builder.pool("average_pool", x, (9, 9)))

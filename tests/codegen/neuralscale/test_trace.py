@@ -310,9 +310,9 @@ def test_the_corpus_is_timed() -> None:
 def test_a_loop_over_instructions_is_followed() -> None:
     streams = _timed(by_name("mc_counter_8"))
     assert [len(stream.ops) for stream in streams] == [49] * 8
-    meetings = [[op.rendezvous for op in stream.ops if op.rendezvous] for stream in streams]
-    assert meetings[0]
-    assert all(mine == meetings[0] for mine in meetings)
+    rendezvous = [[op.rendezvous for op in stream.ops if op.rendezvous] for stream in streams]
+    assert rendezvous[0]
+    assert all(mine == rendezvous[0] for mine in rendezvous)
 
 
 def test_moves_between_cores_and_broadcasts_are_traced() -> None:

@@ -239,7 +239,7 @@ def test_a_transfer_is_read_from_its_descriptors() -> None:
 
 
 def test_a_loop_that_no_transfer_ends_is_an_error() -> None:
-    with pytest.raises(TargetError, match="core 0 asks for the end of a transfer for ever"):
+    with pytest.raises(TargetError, match="deadlock: core 0 polls for the end of a transfer"):
         traced(started(0, 2700), SECOND_BIT.replace("bne", "beq"))
 
 

@@ -109,7 +109,7 @@ def _decode(
                 if rd == 0 and to_fpr[row] == 0:
                     rd = np.int64(32)
                 op = np.int64(operation[row])
-                if word == 0x6F:  # a jump to itself: the core waits for ever, which Python should know
+                if word == 0x6F:  # a jump to itself: the core stops there, which Python should know
                     op = np.int64(0)
                 packed[place] = (
                     op

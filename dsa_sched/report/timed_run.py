@@ -33,6 +33,9 @@ STALLS = {
 }
 """Reason -> what the scalar core waits for."""
 
+CAUSES = {"asking": "polling"}
+"""Names of causes for a reader, where they are not those of the JSON form."""
+
 
 def print_times(run: RunTime) -> None:
     """Print the whole run, then each program."""
@@ -72,8 +75,8 @@ def print_times(run: RunTime) -> None:
         both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
         say(f"at work together, of the time that any engine of a core works: {both}")
         whole = max(1.0, timeline.cycles - timeline.launch_cycles)
-        chain = ", ".join(f"{cause} {cycles / whole:.1%}" for cause, cycles in critical.items())
-        say(f"the chain of causes from the launch to the end: {chain or 'nothing'}")
+        chain = ", ".join(f"{CAUSES.get(cause, cause)} {cycles / whole:.1%}" for cause, cycles in critical.items())
+        say(f"the critical path from the launch to the end: {chain or 'nothing'}")
         if program.bounds is not None:
             print_listing(
                 ("no order takes less than", "cycles", "this run takes more"), _bounds(timeline, program.bounds), (1, 2)

@@ -1,0 +1,77 @@
+"""The pages name files and folders that exist, and the pictures of docs/architecture.md are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.repo.test_layers import folder_imports
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+HOMES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched", "tests", "benchmarks", "samples", "docs")
+PICTURES = ("partitioner", "isched", "codegen", "codegen/neuralscale", "dsa_sched", "dsa_sched/placement")
+ORDERED = ("partitioner", "isched", "dsa_sched", "dsa_sched/placement")
+"""Those whose folders stand in the order of their imports."""
+
+
+def named_paths(page: str) -> set[str]:
+    """Python files, and files and folders of the packages, that a page names in code font."""
+    words = set(re.findall(r"`([\w./-]+)`", page))
+    in_homes = {word for word in words if word.split("/")[0] in HOMES and re.fullmatch(r"[\w-]+(/[\w.-]+)*/?", word)}
+    return {word for word in words if word.endswith(".py")} | {word for word in in_homes if "/" in word}
+
+
+def named_modules(page: str) -> set[str]:
+    """Dotted names of the packages, as `isched.timing.cycle_model` or something in it."""
+    return set(re.findall(rf"`((?:{'|'.join(HOMES[:5])})(?:\.\w+)+)`", page))
+
+
+def picture(package: str) -> list[str]:
+    """The folders that the picture of a package names, in its order."""
+    (lines,) = re.findall(rf"^\*\*{package}\*\*: .*\n(?:.+\n)*\n((?:    .*\n)+)", PAGE, re.MULTILINE)
+    return re.findall(r"(?:^    |,? {1,8})(\w+)/(?=[ ,]|$)", lines, re.MULTILINE)
+
+
+def folders(package: str) -> set[str]:
+    return {file.parent.name for file in (ROOT / package).glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_and_folder_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [path for path in sorted(named_paths(text)) if not (ROOT / path).exists()] == []
+    for name in named_modules(text):
+        path = ROOT / name.replace(".", "/")
+        assert any(place.is_dir() or place.with_suffix(".py").exists() for place in (path, path.parent)), name
+
+
+def test_a_path_that_is_none_is_found() -> None:
+    named = named_paths(
+        "`evidence.py` of `isched/timing/`, `hw_models/chips/a.yaml`, not `mine.out` nor `a/b` nor `tests`"
+    )
+    assert named == {"evidence.py", "isched/timing/", "hw_models/chips/a.yaml"}
+    assert len(named_paths(PAGE)) >= 70
+
+
+@pytest.mark.parametrize("package", PICTURES)
+def test_the_picture_of_a_package_has_all_its_folders(package: str) -> None:
+    assert len(picture(package)) == len(set(picture(package)))
+    assert set(picture(package)) == folders(package)
+
+
+@pytest.mark.parametrize("package", ORDERED)
+def test_folders_stand_in_the_order_of_their_imports(package: str) -> None:
+    names = picture(package)
+    dotted = package.replace("/", ".")
+    for folder, imported in folder_imports().items():
+        if folder.startswith(f"{dotted}."):
+            own = folder.removeprefix(f"{dotted}.").split(".")[0]
+            inside = {
+                name.removeprefix(f"{dotted}.").split(".")[0] for name in imported if name.startswith(f"{dotted}.")
+            }
+            later = names[names.index(own) + 1 :]
+            assert not inside & {*later}, f"{folder} imports {sorted(inside & {*later})}, which stand after it"
