@@ -177,7 +177,7 @@ class WideTarget:
             return f"{others[0]} is {graph.by_name[others[0]].dtype}, not float32"
         return None if op.kind in KINDS else f"{op.kind} is too much for a toy"
 
-    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         del graph, op, operand
         return "a toy fuses nothing"
 

@@ -27,7 +27,7 @@ from dsa_sched.frontend.operators import operations_of
 from dsa_sched.frontend.terms import Term
 from hw_models.errors import ModelError
 from partitioner.ir.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
-from partitioner.ir.wants import Wants
+from partitioner.ir.wants import Wants, WeightOrder
 
 __all__ = ["Built", "build_graph"]
 
@@ -234,10 +234,10 @@ class _Builder:
     def _conv(self, op: Operation) -> None:
         x, y = self.placed(op.inputs[0]), self.declare(op.outputs[0])
         weights, groups = self.source.constants[op.inputs[1]], op.integer("groups")
-        axes = weight_axes(weights.ndim) if groups == 1 else ()
-        said = partial(_weights_term, weights.shape, groups)
-        arrange = partial(device_weights, groups=groups)
-        name = self.constant(op.inputs[1], op.name, arrange, axes, said, self.dtype(op))
+        axes = weight_axes(weights.ndim, self.wants.weights)
+        said = partial(_weights_term, weights.shape, groups, axes)
+        arrange = partial(device_weights, groups=groups, axes=axes)
+        name = self.constant(op.inputs[1], op.name, arrange, axes if groups == 1 else (), said, self.dtype(op))
         operands = [x, Placed(name, weights.shape, axes)]
         operands += self._vectors(op, weights.shape[0])
         macs = prod(y.shape) * prod(weights.shape[1:])
@@ -365,27 +365,26 @@ def _spread_term(shape: tuple[int, ...], axes: Axes, term: Term) -> Term:
     return term.reshape(*shape).transpose(*axes)
 
 
-def _weights_term(shape: tuple[int, ...], groups: int, term: Term) -> Term:
-    """The groups first where there are several; then kernel positions, inputs, outputs."""
-    outputs, inside, *kernel = shape
-    positions = range(2, 2 + len(kernel))
+def _weights_term(shape: tuple[int, ...], groups: int, axes: Axes, term: Term) -> Term:
+    """As `device_weights` arranges them."""
     if groups == 1:
-        return term.transpose(*positions, 1, 0)
-    split = term.reshape(groups, outputs // groups, inside, *kernel)
-    return split.transpose(0, *(position + 1 for position in positions), 2, 1)
+        return term.transpose(*axes)
+    return term.reshape(groups, shape[0] // groups, *shape[1:]).transpose(0, *(axis + 1 for axis in axes))
 
 
-def weight_axes(rank: int) -> Axes:
-    """ONNX (Cout, Cin, kernel...) -> (kernel..., Cin, Cout)."""
-    return (*range(2, rank), 1, 0)
+def weight_axes(rank: int, order: WeightOrder) -> Axes:
+    """ONNX (Cout, Cin, kernel...) -> (kernel..., Cin, Cout) or (Cout, kernel..., Cin)."""
+    kernel = range(2, rank)
+    return (*kernel, 1, 0) if order == "outputs_last" else (0, *kernel, 1)
 
 
-def device_weights(weights: Array, groups: int) -> Array:
-    """ONNX (Cout, Cin/groups, kernel...) -> (kernel..., Cin, Cout), or (groups, kernel..., Cin/groups, Cout/groups)."""
+def device_weights(weights: Array, groups: int, axes: Axes) -> Array:
+    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; of several groups each by itself, one after the
+    other."""
     if groups == 1:
-        return weights.transpose(weight_axes(weights.ndim))
+        return weights.transpose(axes)
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
-    return split.transpose((0, *(axis + 1 for axis in weight_axes(weights.ndim))))
+    return split.transpose((0, *(axis + 1 for axis in axes)))
 
 
 def _device_attribute(item: tuple[str, Attribute], axes: Axes) -> tuple[str, Attribute]:

@@ -193,7 +193,7 @@ def _placed(
         axes = output_axes if len(indices) == len(output_axes) else row_major(len(indices))
         return Access(inner[access.tensor], tuple(indices[axis] for axis in axes))
     if op.kind == "conv" and access.tensor == "1":
-        return Access(operand.name, _weight_indices(indices, op.integer("groups"), operand.shape))
+        return Access(operand.name, _weight_indices(indices, op.integer("groups"), operand))
     if op.kind == "scale_shift" and access.tensor == "1":
         return Access(operand.name, indices[:1])
     return Access(operand.name, tuple(indices[axis] for axis in operand.axes))
@@ -210,20 +210,20 @@ def _renamed(index: Index, names: Mapping[str, str]) -> Index:
     return index
 
 
-def _weight_indices(indices: tuple[Index, ...], groups: int, shape: tuple[int, ...]) -> tuple[Index, ...]:
-    """[f, rc, ry, rx] -> [ry, rx, rc, f], or [group, ry, rx, rc, f inside the group] where there are several groups.
+def _weight_indices(indices: tuple[Index, ...], groups: int, weights: Placed) -> tuple[Index, ...]:
+    """[f, rc, ry, rx] in the order of the weights' axes; of several groups the group first, then f inside it.
 
-    The last one is the whole axis when a group has several outputs: a box that cuts a group reads all its weights.
+    That is the whole axis when a group has several outputs: a box that cuts a group reads all its weights.
     """
-    output, channel, *kernel = indices
+    output, *others = indices
     if groups == 1:
-        return (*kernel, channel, output)
+        return tuple(indices[axis] for axis in weights.axes)
     if not isinstance(output, Linear) or not output.terms:
         raise ValueError(f"weights of a grouped convolution indexed by {output}")
-    per_group = shape[0] // groups
-    if per_group == 1:
-        return (output, *kernel, channel, Linear())
-    return (Grouped(output.terms[0][0], per_group, 1), *kernel, channel, Full())
+    per_group = weights.shape[0] // groups
+    group, inside = (output, Linear()) if per_group == 1 else (Grouped(output.terms[0][0], per_group, 1), Full())
+    by_axis = (inside, *others)
+    return (group, *(by_axis[axis] for axis in weights.axes))
 
 
 def _with_vectors(op: Operation, stages: tuple[Stage, ...], inputs: Sequence[Placed], axes: Axes) -> tuple[Stage, ...]:

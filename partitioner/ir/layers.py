@@ -50,6 +50,9 @@ ELEMENTWISE_KINDS = frozenset(
 )
 
 
+CanFuse = Callable[[Graph, tuple[Op, ...], Op, str], str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Operators by name, anchor first, then its epilogue in order; `output` is the only value that leaves it."""
@@ -87,18 +90,18 @@ def layer_boxes(graph: Graph, layer: Layer, box: Box) -> dict[str, Box]:
 
 
 def group_layers(
-    graph: Graph, can_fuse_epilogue: Callable[[Graph, Op, str], str | None] = lambda _graph, _op, _operand: None
+    graph: Graph, can_fuse_epilogue: CanFuse = lambda _graph, _layer, _op, _operand: None
 ) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
     """Layers in execution order, and why each element-wise operator was or was not fused.
 
-    `can_fuse_epilogue(graph, op, operand)` is the target's word: None when `op` can be computed on the tile of
-    `operand` that a layer has just produced, else the reason why not.
+    `can_fuse_epilogue(graph, layer, op, operand)` is the target's word: None when `op` can be computed on the tile of
+    `operand` that the operators of `layer` have just produced, else the reason why not.
     """
     layers: dict[str, list[Op]] = {}
     owner: dict[str, str] = {}
     decisions: list[Decision] = []
     for op in graph.ops:
-        host, reason = _host(graph, op, owner, can_fuse_epilogue)
+        host, reason = _host(graph, op, owner, layers, can_fuse_epilogue)
         if host:
             layers[host].append(op)
             layers[host] = layers.pop(host)  # runs at the place of its last operator, where every operand exists
@@ -114,7 +117,7 @@ def group_layers(
 
 
 def _host(
-    graph: Graph, op: Op, owner: dict[str, str], can_fuse_epilogue: Callable[[Graph, Op, str], str | None]
+    graph: Graph, op: Op, owner: dict[str, str], layers: dict[str, list[Op]], can_fuse_epilogue: CanFuse
 ) -> tuple[str, str]:
     """Name of the layer that `op` joins ("" for none) and the reason."""
     if op.kind not in ELEMENTWISE_KINDS:
@@ -134,6 +137,6 @@ def _host(
         return "", f"{operand} is one of several outputs of {graph.producer[operand].name}"
     if graph.by_name[op.outputs[0]].shape != graph.by_name[operand].shape:
         return "", f"the shape grows from {graph.by_name[operand].shape} to {graph.by_name[op.outputs[0]].shape}"
-    if refusal := can_fuse_epilogue(graph, op, operand):
+    if refusal := can_fuse_epilogue(graph, tuple(layers[host]), op, operand):
         return "", refusal
     return host, f"reads {operand} of {host}, which nothing else reads"

@@ -83,8 +83,9 @@ class AcceptingTarget(Protocol):
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None when the target can compute `op`, else the sentence that the user reads."""
 
-    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
-        """None when `op` can be applied to a tile of `operand` in place, else why not."""
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
+        """None when `op` can be applied to a tile of `operand`, which the operators of `layer` have just made, else why
+        not."""
 
 
 @runtime_checkable

@@ -14,9 +14,12 @@ from typing import Literal
 from hw_models.errors import TargetError
 from partitioner.ir.graph import DTYPE_BYTES
 
-__all__ = ["FLOATS", "AxisOrder", "Wants", "floats_as"]
+__all__ = ["FLOATS", "AxisOrder", "Wants", "WeightOrder", "floats_as"]
 
 AxisOrder = Literal["channels_last", "channels_first"]
+WeightOrder = Literal["outputs_last", "outputs_first"]
+"""Of a convolution's weights: (kernel..., Cin, Cout) or (Cout, kernel..., Cin); those of several groups lie one after
+the other."""
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 """Floating-point types that a file may have."""
@@ -30,7 +33,8 @@ def floats_as(dtype: str) -> tuple[tuple[str, str], ...]:
 @dataclass(frozen=True, slots=True)
 class Wants:
     """`stored` has, for each floating-point type of a file, the type in which its values lie on the device;
-    `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart.
+    `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights` is the
+    order of the axes of convolutions' weights.
 
     Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
     nothing is said.
@@ -39,6 +43,7 @@ class Wants:
     stored: tuple[tuple[str, str], ...]
     feature_maps: AxisOrder
     whole: frozenset[str] = frozenset()
+    weights: WeightOrder = "outputs_last"
 
     def __post_init__(self) -> None:
         for source in FLOATS:

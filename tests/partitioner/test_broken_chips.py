@@ -76,8 +76,8 @@ class AsksForLink:
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         return TARGET.accepts(graph, op, constants, chip)
 
-    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
-        return TARGET.can_fuse_epilogue(graph, op, operand)
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
+        return TARGET.can_fuse_epilogue(graph, layer, op, operand)
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return TARGET.granularity(graph, layer)

@@ -50,7 +50,7 @@ class Offers:
         del graph, op, constants, chip
         return None
 
-    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         del graph, op, operand
         return "layers are single operators here"
 

@@ -89,7 +89,7 @@ class ToyGroups:
     def accepts(self, graph, op, constants, chip):
         return None if op.kind in KERNELS or op.is_view else f"{op.kind} is too much for a toy"
 
-    def can_fuse_epilogue(self, graph, op, operand):
+    def can_fuse_epilogue(self, graph, layer, op, operand):
         return "a toy fuses layers, not operators"
 
     def kernels(self, graph, layers, chip):

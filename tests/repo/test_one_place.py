@@ -178,7 +178,7 @@ class ToyTarget:
         shapes = {graph.by_name[name].shape for name in (*op.inputs, *op.outputs)}
         return None if op.kind in KERNELS and len(shapes) == 1 else f"{op.kind} is too much for a toy"
 
-    def can_fuse_epilogue(self, graph, op, operand):
+    def can_fuse_epilogue(self, graph, layer, op, operand):
         return "a toy fuses nothing"
 
     def granularity(self, graph, layer):

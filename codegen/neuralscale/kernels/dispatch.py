@@ -93,7 +93,7 @@ class NeuralScaleKernels:
             (kind, cleandoc(template.__doc__ or "").replace("\n", " ")) for kind, template in TEMPLATES.items()
         )
 
-    def can_fuse_epilogue(self, graph: Graph, op: Op, operand: str) -> str | None:
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         """Epilogues run in place on the tile, so `operand` must be the one of full shape."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
