@@ -57,6 +57,15 @@ class TopologyBuilder:
     def relu(self, name: str, x: str) -> str:
         return self._node("Relu", name, [x], self.shapes[x])
 
+    def relu6(self, name: str, x: str) -> str:
+        """A Clip between 0 and 6; all of a network share the two bounds."""
+        bounds = [self._shared(f"relu6.{part}", value) for part, value in (("least", 0.0), ("most", 6.0))]
+        return self._node("Clip", name, [x, *bounds], self.shapes[x])
+
+    def add(self, name: str, x: str, y: str) -> str:
+        """The same shape on both sides."""
+        return self._node("Add", name, [x, y], self.shapes[x])
+
     def sum(self, name: str, x: str, y: str) -> str:
         return self._node("Sum", name, [x, y], self.shapes[x])
 
@@ -109,6 +118,11 @@ class TopologyBuilder:
         assert prod(value.shape) > 0, name
         self.constants.append(numpy_helper.from_array(value, name))
         return name
+
+    def _shared(self, name: str, value: float) -> str:
+        """A constant that several nodes read."""
+        known = any(tensor.name == name for tensor in self.constants)
+        return name if known else self._constant(name, np.array(value, np.float32))
 
     def _node(
         self,
