@@ -21,7 +21,7 @@ PAIRS = 4
 
 
 def resnet18_tailor_topology() -> onnx.ModelProto:
-    """64 to 512 channels, 56 to 7 pixels: eight convolutions, 0.33 thousand million MACs."""
+    """64 to 512 channels, 56 to 7 pixels: eight convolutions, 340 million MACs, 1.9 million parameters."""
     return _topology("resnet18_tailor", channels=64, extent=56)
 
 

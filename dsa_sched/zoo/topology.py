@@ -112,7 +112,10 @@ class TopologyBuilder:
         return (n, channels, *((extent + around - kernel) // stride + 1 for extent in extents))
 
     def _weight(self, name: str, *shape: int) -> str:
-        return self._constant(name, np.zeros(shape, np.float32))
+        """Its shape alone, as in the wheel's files: hundreds of megabytes of zeros would be made for nothing."""
+        extents = self._constant(f"{name}.shape", np.array(shape, np.int64))
+        self.nodes.append(helper.make_node("ConstantOfShape", [extents], [name], name=name))
+        return name
 
     def _constant(self, name: str, value: np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.int64]]) -> str:
         assert prod(value.shape) > 0, name
