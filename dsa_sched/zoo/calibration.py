@@ -33,7 +33,8 @@ class Aims:
     """Where values should lie.
 
     `shift`: mean before a ReLU, in deviations. `residual`: deviation of a branch that is added to its block's input.
-    `bounded`: deviation after a batch norm before a Clip, so that a ReLU6 with its mean at `shift` meets both its bounds.
+    `bounded`: deviation after a batch norm before a Clip; the mean is then `bounded` times `shift`, so that a ReLU6 has
+    values at both bounds.
     `classifier_shift`: the same for the last weighted layer, where a ReLU follows it. `logits`: its deviation.
 
     A random network with zero shifts and full branches is chaotic: what a rounding error changes grows from layer to

@@ -2,11 +2,11 @@
 
     64 x 56 x 56 --3x3, 1x1--> 64 x 56 x 56 --3x3/2, 1x1--> 128 x 28 x 28 --> 256 x 14 x 14 --> 512 x 7 x 7
 
-After GraphTurbo, section 5.6, which takes ResNet-18 without its first convolution and max pool and without the last
-average pool and softmax, and counts eight layers of convolution and ReLU. It does not list them. Read here as four pairs,
-a 3x3 and a 1x1 convolution, one pair for each extent: pairs are what CUTLASS's back-to-back convolutions fuse (a 3x3
-followed by a 1x1; no 3x3 followed by a 3x3). Every 3x3 but the first has stride 2 and doubles the channels; there are no
-sums. Batch norms are folded, as the published count of layers has them.
+After the GPU case study of GraphTurbo (section 5.6): ResNet-18 without its first convolution and max pool and without
+its last average pool and softmax, eight layers of convolution and ReLU, fused in pairs by CUTLASS. Which convolutions
+the eight are is our reading: four pairs of a 3x3 and a 1x1 convolution, one for each extent of ResNet-18, because
+CUTLASS's back-to-back convolutions fuse a 3x3 with the 1x1 behind it, and no 3x3 with another 3x3. Every 3x3 but the
+first has stride 2 and doubles the channels. There are no sums, and biases in place of batch norms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How large the networks of the zoo are, from their topology alone: no weights are drawn, nothing is calibrated.
 
-    topology --shape inference--> extents of every value --> parameters, multiply-adds, bytes of activations
+topology --shape inference--> extents of every value --> parameters, multiply-adds, bytes of activations
 """
 
 from __future__ import annotations
