@@ -54,6 +54,7 @@ class GenericTarget:
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         """Only an operand of the result's own shape can be worked on in place."""
+        del layer
         if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
             return f"{operand} is broadcast by {op.name}"
         return None

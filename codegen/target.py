@@ -179,10 +179,16 @@ class GroupTarget(KernelTarget, AnyTarget, Protocol):
         `launches`; not `elf`."""
 
     def emit_plan(
-        self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip
+        self,
+        plan: Plan,
+        graph: Graph,
+        constants: Constants,
+        places: TensorPlaces,
+        chip: Chip,
+        progress: Callable[[str], None],
     ) -> ClusterFiles:
         """The files that execute a plan on one cluster: code, constants, and what to start when on which addresses.
-        Views own no kernel. Raises DoesNotFit or TargetError."""
+        Views own no kernel. `progress` is told what is done where that takes long. Raises DoesNotFit or TargetError."""
 
 
 Target: TypeAlias = TileTarget | GroupTarget

@@ -178,7 +178,7 @@ class WideTarget:
         return None if op.kind in KINDS else f"{op.kind} is too much for a toy"
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        del graph, op, operand
+        del graph, layer, op, operand
         return "a toy fuses nothing"
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Sources of a network compiled, and the launches of CUTLASS's kernels printed by their programs of the host.
 
-    sources --nvcc, some at a time--> PTX and machine code, by source      HostLaunch --program--> grid, parameters
+sources --nvcc, some at a time--> PTX and machine code, by source      HostLaunch --program--> grid, parameters
 """
 
 from __future__ import annotations

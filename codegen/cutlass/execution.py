@@ -80,7 +80,9 @@ def _run(listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, s
 
 def _put(arena: Bytes, offset: int, data: bytes, what: str) -> None:
     if offset < 0 or offset + len(data) > arena.size:
-        raise TargetError(what, needs=f"room in an arena of {arena.size} bytes", has=f"{len(data)} bytes at {offset:#x}")
+        raise TargetError(
+            what, needs=f"room in an arena of {arena.size} bytes", has=f"{len(data)} bytes at {offset:#x}"
+        )
     arena[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
 

@@ -49,7 +49,9 @@ def cache_floor(chip: Chip, read_bytes: int) -> KernelFloor:
     return KernelFloor(name, read_bytes / _bandwidth(chip, name), f"{read_bytes} bytes read by blocks")
 
 
-def arithmetic_floor(chip: Chip, name: str, macs_per_block: float, grid: Iterable[int], macs_per_cycle: int) -> KernelFloor:
+def arithmetic_floor(
+    chip: Chip, name: str, macs_per_block: float, grid: Iterable[int], macs_per_cycle: int
+) -> KernelFloor:
     """Whole waves: the core that gets most blocks takes as long as all."""
     blocks = prod(grid)
     most = -(-blocks // chip.cores_per_cluster)

@@ -87,8 +87,8 @@ class Launch:
 class HostLaunch:
     """One start of a kernel whose parameter block only C++ knows how to make.
 
-    Compiled with PARAMETERS, `source` is a program whose `main` is given `numbers` and prints shared bytes, the grid, the
-    threads of a block and the block of parameters in hexadecimal, in which `mark(i)` stands for `places[i]`."""
+    Compiled with PARAMETERS, `source` is a program whose `main` is given `numbers` and prints shared bytes, the grid,
+    the threads of a block and the block of parameters in hexadecimal, in which `mark(i)` stands for `places[i]`."""
 
     source: Source
     kernel: str

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as a target: CUTLASS for convolutions and products, kernels of our own for the rest, a plan as launches."""
+"""NVIDIA GPUs as a target: CUTLASS for convolutions and products, kernels of our own for the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
-from codegen.judgement import Array, Judgement, Points
 from codegen.target import ClusterFiles, Execution, TensorPlaces
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
@@ -21,9 +20,10 @@ from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["SM80", "SM90A", "CutlassTarget"]
 
-WHOLE = frozenset(
-    ["Gelu", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"]
-)
+WHOLE = frozenset(["Gelu", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"])
+
+
+WANTS = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CutlassTarget:
     name: str
     execution: str = "launches"
     data_base_bytes: int = 0
-    wants: Wants = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
+    wants: Wants = WANTS
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """A chip file of another kind cannot say what kernels need."""
@@ -60,9 +60,15 @@ class CutlassTarget:
         return offset_bytes
 
     def emit_plan(
-        self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip
+        self,
+        plan: Plan,
+        graph: Graph,
+        constants: Constants,
+        places: TensorPlaces,
+        chip: Chip,
+        progress: Callable[[str], None],
     ) -> ClusterFiles:
-        return emit_launches(plan, graph, constants, places, chip, lambda _step: None)
+        return emit_launches(plan, graph, constants, places, chip, progress)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsa_sched.io.atomic_write import write_whole
-from hw_models.user_cache import cache_directory
 from hw_models.errors import UserError
+from hw_models.user_cache import cache_directory
 
 __all__ = ["CostCache"]
 

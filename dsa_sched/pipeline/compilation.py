@@ -9,7 +9,8 @@ need, whether there is a program of instructions to look at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 
@@ -107,6 +108,7 @@ class Placed:
     target: GroupTarget
     places: TensorPlaces
     cluster: int = 0
+    progress: Callable[[str], None] = field(default=lambda _step: None, compare=False)
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -137,7 +139,7 @@ class Placed:
 
     def emit(self, plan: Plan, model: Model, chip: Chip) -> ClusterFiles:
         """Raises what the target does of kernels that cannot be made."""
-        files = self.target.emit_plan(plan, model.graph, model.constants, self.places, chip)
+        files = self.target.emit_plan(plan, model.graph, model.constants, self.places, chip, self.progress)
         return replace(files, cluster=self.cluster)
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from hw_models.user_cache import cache_directory
 from dsa_sched.zoo.networks import built_model, topology_bytes
 from hw_models.scratch import replace_file
+from hw_models.user_cache import cache_directory
 
 __all__ = ["cached_file", "zoo_model"]
 

@@ -51,7 +51,7 @@ class Offers:
         return None
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        del graph, op, operand
+        del graph, layer, op, operand
         return "layers are single operators here"
 
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:

@@ -109,7 +109,7 @@ class ToyGroups:
     def address(self, memory, offset_bytes):
         return offset_bytes
 
-    def emit_plan(self, plan, graph, constants, places, chip):
+    def emit_plan(self, plan, graph, constants, places, chip, progress):
         launches = []
         for step in plan.steps:
             group = plan.group_by_name[step.group]

@@ -93,7 +93,9 @@ class _Tile:
         """Of `Shared`, halves; each array's size is a multiple of 16 bytes but the last three."""
         image, weights = self.halo * (self.depth + 8), self.channels * (self.depth + 8)
         pitch = self.channels + 8
-        return 2 * (image + weights + (self.block.result[3] + self.halo + self.pixels) * pitch + self.channels * (TAPS + 2))
+        return 2 * (
+            image + weights + (self.block.result[3] + self.halo + self.pixels) * pitch + self.channels * (TAPS + 2)
+        )
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -121,7 +123,9 @@ class InvertedResidualFamily:
         block = _block_of(work)
         sizes = [parameters.get(name) for name in ("rows", "columns", "channels")]
         if block is None or (sizes[0], sizes[1]) not in TILES or sizes[2] != block.at_once:
-            raise TargetError(f"kernel {self.name}", needs="the parameters that it was offered with", has=str(parameters))
+            raise TargetError(
+                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(parameters)
+            )
         tile = _Tile(block, *(int(size) for size in sizes if size is not None))
         _, height, width, _ = work.shape(block.expand.inputs[0])
         arguments = (
@@ -141,7 +145,7 @@ def _block_of(work: Work) -> _Block | None:
         return None
     graph = work.graph
     expand, depthwise, project = (layer.anchor(graph) for layer in work.layers)
-    first, second, third = work.layers
+    first, second, _ = work.layers
     chained = depthwise.inputs[0] == first.output and project.inputs[0] == second.output
     inside = all(_stays(graph, layer, reader) for layer, reader in ((first, depthwise), (second, project)))
     if not (chained and inside and _pointwise(expand) and _pointwise(project) and _is_depthwise(graph, depthwise)):
@@ -227,19 +231,23 @@ def _operands(graph: Graph, op: Op) -> tuple[Place, Place]:
 
 def _source(block: _Block, tile: _Tile) -> Source:
     expand, depthwise, project = block.epilogues
-    text = source_text("common.cuh") + source_text("primitives.cuh") + filled(
-        "inverted_residual.cu",
-        IN=block.channels,
-        OUT=block.result[3],
-        BLOCK=tile.channels,
-        STRIDE=block.stride,
-        TILE_H=tile.height,
-        TILE_W=tile.width,
-        AFTER_EXPAND=statements(expand.before),
-        AFTER_DEPTHWISE=statements(depthwise.before),
-        BEFORE_SUM=statements(project.before),
-        AFTER_SUM=statements(project.after),
-        SOURCE="true" if project.source else "false",
+    text = (
+        source_text("common.cuh")
+        + source_text("primitives.cuh")
+        + filled(
+            "inverted_residual.cu",
+            IN=block.channels,
+            OUT=block.result[3],
+            BLOCK=tile.channels,
+            STRIDE=block.stride,
+            TILE_H=tile.height,
+            TILE_W=tile.width,
+            AFTER_EXPAND=statements(expand.before),
+            AFTER_DEPTHWISE=statements(depthwise.before),
+            BEFORE_SUM=statements(project.before),
+            AFTER_SUM=statements(project.after),
+            SOURCE="true" if project.source else "false",
+        )
     )
     return Source("inverted_residual", text)
 

@@ -1,6 +1,6 @@
-"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor a kind of operator.
+"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor for each kind.
 
-    max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
+max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
 """
 
 from __future__ import annotations
@@ -76,13 +76,18 @@ class MapFamily:
         ops = [graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(graph, ops if self.elementwise else ops[1:], "" if self.elementwise else ops[0].outputs[0])
         name = "_".join(dict.fromkeys(op.kind for op in ops))[:100]
-        head = f"constexpr int RANK = {len(shape)}, V = {width};\n#define EACH _Pragma(\"unroll\") for (int k = 0; k < V; ++k)\n"
-        text = source_text("common.cuh") + head + anchor.includes + filled(
-            "map.cu",
-            NAME=name,
-            PARAMETERS=anchor.declarations + chain.declarations,
-            ANCHOR=anchor.statements,
-            EPILOGUE=chain.statements,
+        head = f"constexpr int RANK = {len(shape)}, V = {width};\n"
+        text = (
+            source_text("common.cuh")
+            + head
+            + anchor.includes
+            + filled(
+                "map.cu",
+                NAME=name,
+                PARAMETERS=anchor.declarations + chain.declarations,
+                ANCHOR=anchor.statements,
+                EPILOGUE=chain.statements,
+            )
         )
         vectors = prod(shape) // int(width)
         arguments = (Address(work.output, written=True), vectors, dims(shape), *anchor.arguments, *chain.arguments)

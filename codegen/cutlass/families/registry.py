@@ -1,6 +1,6 @@
 """All families of kernels, and which of them computes what.
 
-    layers --every family--> candidates     a plan's kernel --its template--> family --> launches
+layers --every family--> candidates     a plan's kernel --its template--> family --> launches
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tiles of matrix kernels: what a block and a warp compute at once, what that occupies, and how long it takes at least.
 
-    rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
+rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def tile_named(name: object) -> Tile | None:
     return next((tile for tile in TILES if tile.name == name), None)
 
 
-def tile_floors(chip: Chip, tile: Tile, rows: int, columns: int, depth: int, batches: int = 1) -> tuple[KernelFloor, ...]:
+def tile_floors(
+    chip: Chip, tile: Tile, rows: int, columns: int, depth: int, batches: int = 1
+) -> tuple[KernelFloor, ...]:
     """Of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, whole tiles
     and whole waves of blocks."""
     grid = (-(-rows // tile.rows), -(-columns // tile.columns), batches)

@@ -1,6 +1,6 @@
 """Anchors that read a window of a feature map: pools.
 
-    n y x c  -->  max or mean over in[n, y * stride - pad + r * dilation, x * ..., c]
+n y x c  -->  max or mean over in[n, y * stride - pad + r * dilation, x * ..., c]
 """
 
 from __future__ import annotations

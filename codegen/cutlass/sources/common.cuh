@@ -2,6 +2,9 @@
 #include <cuda_fp16.h>
 #include <cstdint>
 
+// For each of V neighbours, k.
+#define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)
+
 struct Dims {
   int v[6];
 };

@@ -95,6 +95,7 @@ class NeuralScaleKernels:
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         """Epilogues run in place on the tile, so `operand` must be the one of full shape."""
+        del layer
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
         return None
