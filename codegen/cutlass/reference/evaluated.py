@@ -119,7 +119,7 @@ def monotone(function: Callable[..., Doubles], *operands: Evaluated) -> Evaluate
 def rounded(exact: Evaluated, units: float | Doubles = 1.0) -> Evaluated:
     """After one more rounding, by `units` of the size of the result, or flushed to zero, or beyond the range."""
     numbers, sizes = exact.numbers, exact.sizes
-    rounding = np.where(sizes > 0, UNIT * units * sizes + LEAST, 0.0)
+    rounding = np.where((sizes > 0) & (np.asarray(units) > 0), UNIT * units * sizes + LEAST, 0.0)
     error = np.where(np.isfinite(numbers), exact.error + rounding, exact.error)
     beyond = np.isfinite(numbers) & (sizes + rounding > LARGEST)
     if beyond.any():

@@ -77,10 +77,8 @@ class Reference:
         """How far a stored half may be from the number: the error before it is stored, and half a step for storing
         what may be that much larger. Infinities and NaN are to be stored as such, where they are certain."""
         found = self.evaluate(sampled)
-        finite = np.isfinite(found.numbers)
-        with np.errstate(invalid="ignore"):
-            stored = rounded_sum_error(found.sizes, found.error, 0, stored="float16", summed="float32")
-        return np.where(finite, stored + found.error, found.error)
+        stored = rounded_sum_error(found.sizes, np.zeros(len(found.sizes)), 0, stored="float16", summed="float32")
+        return np.where(np.isfinite(found.numbers), stored + found.error, found.error)
 
     @property
     def judgement(self) -> Bound:

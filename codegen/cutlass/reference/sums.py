@@ -47,9 +47,9 @@ def sums_of_products(
 
 
 def _bounded(numbers: Doubles, errors: Doubles, sizes: Doubles, terms: int) -> Evaluated:
-    """Infinite and NaN sums are certain where nothing is off."""
+    """Infinite and NaN sums are certain unless an infinite term is not."""
     finite = np.isfinite(numbers)
-    error = np.where(finite, errors + terms * UNIT * sizes, np.where(errors == 0, 0.0, np.inf))
+    error = np.where(finite, errors + terms * UNIT * sizes, np.where(np.isfinite(errors), 0.0, np.inf))
     return Evaluated(numbers, np.where(np.isnan(error), np.inf, error))
 
 

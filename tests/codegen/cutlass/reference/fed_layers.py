@@ -19,6 +19,7 @@ from onnx import TensorProto, numpy_helper
 from codegen.cutlass.reference import Evaluated, Reference
 from codegen.judgement import Array, Doubles, Sampled
 from dsa_sched.frontend import load_model
+from dsa_sched.frontend.layout import channels_last
 from dsa_sched.frontend.refusals import Judge
 from dsa_sched.verification.tolerances import sample_points
 from hw_models.chip import Chip
@@ -26,7 +27,7 @@ from hw_models.loading import load_chip
 from partitioner.ir.graph import Attribute, Constants, Graph, Op, Tensor, content_hash
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.wants import Wants, floats_as
-from tests.dsa_sched.frontend.numpy_graph import reference_values, to_device
+from tests.dsa_sched.frontend.numpy_graph import BY_CHANNEL, reference_values, to_device
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Build = Callable[[ModelBuilder], str]
@@ -63,9 +64,10 @@ class Fed:
 
         return Sampled(self.graph, self.constants, layer, points, self.values.__getitem__, errors, CHIP)
 
-    def operands(self, op: Op) -> list[Array]:
-        tensors = (self.graph.by_name[name] for name in op.inputs)
-        return [self.constants[t.constant] if t.constant else self.values[t.name] for t in tensors]
+    def value(self, name: str) -> Array:
+        """What is read of a tensor, a constant or not."""
+        key = self.graph.by_name[name].constant
+        return self.constants[key] if key else self.values[name]
 
 
 def fed(build: Build, folder: Path, opset: int = 18, halves: bool = False) -> Fed:
@@ -139,7 +141,8 @@ def one_operator(
     """y = kind(inputs..., constants...)"""
     tensors = [_tensor(name, array) for name, array in inputs.items()]
     stored = [replace(_tensor(name, array), constant=content_hash(array)) for name, array in fixed.items()]
-    result = Tensor("y", shape, "float16", tuple(range(len(shape))), "float32")
+    axes = channels_last(len(shape)) if kind in BY_CHANNEL else tuple(range(len(shape)))
+    result = Tensor("y", shape, "float16", axes, "float32")
     op = Op(kind, kind, (*inputs, *fixed), ("y",), tuple(attributes.items()))
     constants = {content_hash(array): array for array in fixed.values()}
     return Graph("one", tuple(inputs), ("y",), (op,), (*tensors, *stored, result)), constants

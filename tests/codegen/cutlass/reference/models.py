@@ -22,6 +22,11 @@ def fused(b: ModelBuilder) -> str:
     return b.node("HardSwish", b.node("Mul", y, b.weights(8, 1, 1)))
 
 
+def resized(mode: str, coordinates: str) -> Build:
+    settings = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    return lambda b: b.node("Resize", feature_map(b), "", "", b.integers(2, 4, 13, 3), attributes=settings)
+
+
 WHOLE_CASES: dict[str, Build] = {
     "LayerNormalization": norm("LayerNormalization", (3, 5, 24), -1, 2),
     "LayerNormalization of planes": norm("LayerNormalization", (3, 5, 8), 1, 2),
@@ -44,19 +49,9 @@ WHOLE_CASES: dict[str, Build] = {
     "Softmax of long lines": lambda b: b.node("Softmax", b.input(3, 300)),
     "LRN of few channels": lambda b: b.node("LRN", b.input(1, 3, 3, 4), size=5, alpha=0.5, beta=0.75, bias=1.0),
     **{
-        f"Resize {mode} {kind}": (
-            lambda b, mode=mode, kind=kind: b.node(
-                "Resize",
-                feature_map(b),
-                "",
-                "",
-                b.integers(2, 4, 13, 3),
-                mode=mode,
-                coordinate_transformation_mode=kind,
-            )
-        )
+        f"Resize {mode} {coordinates}": resized(mode, coordinates)
         for mode in ("nearest", "linear")
-        for kind in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+        for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
     },
     "Resize in one dimension": lambda b: b.node(
         "Resize", b.node("MaxPool", b.input(1, 4, 9), kernel_shape=[2]), "", b.constant([1, 1, 2.3]), mode="linear"
