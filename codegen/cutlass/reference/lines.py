@@ -28,7 +28,7 @@ from codegen.cutlass.reference.evaluated import (
     rounded,
 )
 from codegen.cutlass.reference.operands import Asked
-from codegen.cutlass.reference.sums import ELEMENTS_AT_A_TIME, plain_sum
+from codegen.cutlass.reference.sums import pieces, plain_sum
 from codegen.judgement import Points
 
 __all__ = ["along_lines", "as_column", "layer_norm", "mean_of", "rms_norm", "softmax"]
@@ -47,12 +47,12 @@ def along_lines(x: Stored, axes: tuple[int, ...], points: Points, rule: LineRule
     lines, line = np.unique(number, return_inverse=True)
     length = int(np.prod([shape[axis] for axis in axes]))
     numbers, errors = np.empty((2, len(points)))
-    for some in np.array_split(np.arange(len(lines)), max(1, -(-len(lines) * length // ELEMENTS_AT_A_TIME))):
-        index = np.unravel_index(lines[some], line_extents) if kept else ()
-        rows = moved.at(*index)
-        here = (line >= some[0]) & (line <= some[-1])
+    for piece in pieces(len(lines), length):
+        some = lines[piece]
+        rows = moved.at(*(np.unravel_index(some, line_extents) if kept else ()))
+        here = (line >= piece.start) & (line < piece.stop)
         found = rule(Evaluated(rows.numbers.reshape(len(some), length), rows.error.reshape(len(some), length)))
-        where = (line[here] - some[0], place[here] if found.numbers.shape[1] > 1 else 0)
+        where = (line[here] - piece.start, place[here] if found.numbers.shape[1] > 1 else 0)
         numbers[here], errors[here] = found.numbers[where], found.error[where]
     return Evaluated(numbers, errors)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.cutlass.reference.evaluated import Evaluated, divide, monotone
 from codegen.cutlass.reference.operands import Asked
-from codegen.cutlass.reference.sums import ELEMENTS_AT_A_TIME, plain_sum
+from codegen.cutlass.reference.sums import pieces, plain_sum
 from codegen.cutlass.reference.windows import Window, window_of
 from codegen.judgement import Doubles, Points
 
@@ -40,8 +40,10 @@ def average_pool(asked: Asked) -> Evaluated:
 def _windowed(asked: Asked, outside: float, reduce: Callable[[Evaluated, Window, Points], Evaluated]) -> Evaluated:
     """`reduce` of the taps [P, taps] of each point, some points at a time."""
     x, window = asked.tensor(0), window_of(asked.op)
-    parts = []
-    for points in np.array_split(asked.points, max(1, -(-len(asked.points) * window.taps // ELEMENTS_AT_A_TIME))):
+    numbers, errors = np.empty((2, len(asked.points)))
+    for piece in pieces(len(asked.points), window.taps):
+        points = asked.points[piece]
         taps = window.gather(x, points, points[:, -1:], outside).at(..., 0)
-        parts.append(reduce(taps, window, points))
-    return Evaluated(np.concatenate([p.numbers for p in parts]), np.concatenate([p.error for p in parts]))
+        found = reduce(taps, window, points)
+        numbers[piece], errors[piece] = found.numbers, found.error
+    return Evaluated(numbers, errors)

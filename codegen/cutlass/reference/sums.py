@@ -15,7 +15,7 @@ import numpy as np
 from codegen.cutlass.reference.evaluated import UNIT, Evaluated
 from codegen.judgement import Doubles, Points
 
-__all__ = ["ELEMENTS_AT_A_TIME", "plain_sum", "sums_of_products"]
+__all__ = ["pieces", "plain_sum", "sums_of_products"]
 
 ELEMENTS_AT_A_TIME = 1 << 21
 """Of gathered operands, so that memory stays small."""
@@ -26,6 +26,12 @@ does more in a second than pairs that are gathered."""
 
 Gather = Callable[[Points], Evaluated]
 """Rows or columns [N, K] by their numbers."""
+
+
+def pieces(count: int, length: int) -> Iterator[slice]:
+    """Of `count` things of `length` elements each as many at a time as memory should hold, one at least."""
+    step = max(1, ELEMENTS_AT_A_TIME // length)
+    return (slice(first, first + step) for first in range(0, count, step))
 
 
 def plain_sum(terms: Evaluated) -> Evaluated:
@@ -39,7 +45,9 @@ def sums_of_products(
 ) -> Evaluated:
     """Of row `of_row[s]` with column `of_column[s]` for each sample s, `length` long; `bias` [S] is one term more."""
     numbers, errors, sizes = np.empty((3, len(of_row)))
-    for some in _pieces(of_row, length):
+    order = np.argsort(of_row, kind="stable")  # samples that share a row stay together
+    for piece in pieces(len(order), length):
+        some = order[piece]
         numbers[some], errors[some], sizes[some] = _products(rows, columns, of_row[some], of_column[some])
     if bias is None:
         return _bounded(numbers, errors, sizes, length)
@@ -51,12 +59,6 @@ def _bounded(numbers: Doubles, errors: Doubles, sizes: Doubles, terms: int) -> E
     finite = np.isfinite(numbers)
     error = np.where(finite, errors + terms * UNIT * sizes, np.where(np.isfinite(errors), 0.0, np.inf))
     return Evaluated(numbers, np.where(np.isnan(error), np.inf, error))
-
-
-def _pieces(of_row: Points, length: int) -> Iterator[Points]:
-    """Samples that share rows together, few enough at a time."""
-    order = np.argsort(of_row, kind="stable")
-    yield from np.array_split(order, max(1, -(-len(order) * length // ELEMENTS_AT_A_TIME)))
 
 
 def _products(rows: Gather, columns: Gather, of_row: Points, of_column: Points) -> tuple[Doubles, Doubles, Doubles]:

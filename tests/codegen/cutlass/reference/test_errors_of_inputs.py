@@ -27,56 +27,49 @@ def results(found: Fed, values: dict[str, Doubles]) -> Doubles:
     for name in layer.ops:
         op = found.graph.op_by_name[name]
         operands = [np.asarray(known[x] if x in known else found.value(x), np.float64) for x in op.inputs]
-        known[op.outputs[0]] = evaluate(found.graph, op, operands)[0]
+        with np.errstate(invalid="ignore"):  # roots and logarithms of what may be negative
+            known[op.outputs[0]] = evaluate(found.graph, op, operands)[0]
     return known[layer.output].reshape(-1)
 
 
-def judged(found: Fed, size: float, seed: int) -> tuple[float, float]:
-    """How far results of inputs within their errors are from the numbers at most, in terms of the error that is said;
-    and how large that is beside the errors of the inputs, in the middle."""
+def judged(found: Fed, size: float, seed: int) -> tuple[int, float]:
+    """How many results of inputs within their errors are farther from the numbers than is said; and how large what is
+    said is beside the errors of the inputs, in the middle."""
     random = np.random.default_rng(seed)
     (layer,) = found.layers
     read = [name for name in layer.inputs(found.graph) if name in found.values]
     errors = {name: size * random.uniform(0, 1, found.values[name].shape) for name in read}
     said = FRONTEND.evaluate(replace(found, errors=errors).sampled(layer))
-    worst = 0.0
-    for draw in range(6):
-        signs = {
-            name: random.choice([-1.0, 1.0] if draw % 2 else np.linspace(-1, 1, 9), errors[name].shape) for name in read
+    beyond = 0
+    for signs in (np.linspace(-1, 1, 9), np.array([-1.0, 1.0])) * 3:
+        moved = {
+            name: found.values[name].astype(np.float64) + random.choice(signs, error.shape) * error
+            for name, error in errors.items()
         }
-        moved = {name: found.values[name].astype(np.float64) + signs[name] * errors[name] for name in read}
         apart = np.abs(results(found, moved) - said.numbers)
-        worst = max(
-            worst, float(np.nanmax(np.where(said.error > 0, apart / np.maximum(said.error, 1e-300), apart > 0)))
-        )
-    return worst, float(np.median(said.error)) / size
+        within = (apart <= said.error * (1 + SLACK)) | np.isinf(said.error)
+        beyond += int(np.count_nonzero(~within))
+    return beyond, float(np.median(said.error)) / size
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.3])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_results_of_inputs_within_their_errors(name: str, size: float, tmp_path: Path) -> None:
+    """Small errors grow by no more than what is summed: none of the models has more than 150 products."""
     build, opset = MODELS[name]
     whole = fed(build, tmp_path, opset)
     for layer in whole.layers:
-        worst, _ = judged(replace(whole, layers=(layer,)), size, seed=0)
-        assert worst <= 1 + SLACK, layer.name
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_small_errors_stay_small(name: str, tmp_path: Path) -> None:
-    """They grow by no more than what is summed, in any of the models: none of them has more than 150 products."""
-    build, opset = MODELS[name]
-    whole = fed(build, tmp_path, opset)
-    for layer in whole.layers:
-        _, growth = judged(replace(whole, layers=(layer,)), 1e-3, seed=0)
-        assert growth < 100, layer.name
+        beyond, growth = judged(replace(whole, layers=(layer,)), size, seed=0)
+        assert beyond == 0, layer.name
+        assert growth < 100 or size > 0.01, layer.name
 
 
 def test_a_product_with_errors_in_both_factors() -> None:
     random = np.random.default_rng(0)
     a, b = random.standard_normal((2, 30, 30))
-    worst, _ = judged(by_hand("matmul", [a, b], (30, 30)), 0.5, seed=1)
-    assert 0 < worst <= 1 + SLACK
+    beyond, growth = judged(by_hand("matmul", [a, b], (30, 30)), 0.5, seed=1)
+    assert beyond == 0
+    assert growth < 60
 
 
 def test_what_may_be_anything_is_not_judged() -> None:
