@@ -9,7 +9,9 @@ from codegen.cutlass.emission import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
+from codegen.judgement import Array, Judgement, Points
 from codegen.target import ClusterFiles, Execution, TensorPlaces
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
@@ -33,6 +35,7 @@ class CutlassTarget:
     name: str
     execution: str = "launches"
     data_base_bytes: int = 0
+    judgement: Judgement = JUDGEMENT
     wants: Wants = WANTS
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
@@ -69,6 +72,17 @@ class CutlassTarget:
         progress: Callable[[str], None],
     ) -> ClusterFiles:
         return emit_launches(plan, graph, constants, places, chip, progress)
+
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: Points,
+        read: Callable[[str], Array],
+        chip: Chip,
+    ) -> Array:
+        return emulate(graph, constants, layer, points, read, chip)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

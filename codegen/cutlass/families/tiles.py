@@ -70,7 +70,7 @@ def tile_named(name: object) -> Tile | None:
 def tile_floors(
     chip: Chip, tile: Tile, rows: int, columns: int, depth: int, batches: int = 1
 ) -> tuple[KernelFloor, ...]:
-    """Of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, whole tiles
+    """Of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2; whole tiles,
     and whole waves of blocks."""
     grid = (-(-rows // tile.rows), -(-columns // tile.columns), batches)
     deep = -(-depth // DEPTH) * DEPTH
