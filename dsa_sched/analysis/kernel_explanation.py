@@ -20,7 +20,7 @@ __all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One group and its kernel: `operators` are the kinds of its operators in order, `grid` the blocks along each axis
-    of its output, `resources` what a block occupies. `seconds` are those of its floors and launches: at least."""
+    of its output, or as they are launched where a block's part is no box, `resources` what a block occupies. `seconds` are those of its floors and launches: at least."""
 
     name: str
     layers: tuple[str, ...]
@@ -78,7 +78,7 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
             layers=tuple(layer.name for layer in group.layers),
             operators=tuple(graph.op_by_name[op].kind for layer in group.layers for op in layer.ops),
             kernel=kernel.text,
-            grid=runs[group.name].binding.pieces,
+            grid=kernel.blocks or runs[group.name].binding.pieces,
             resources=kernel.resources,
             launches=kernel.launches,
             seconds=kernel.seconds,

@@ -108,11 +108,12 @@ class ConvolutionFamily:
         return Kernel(
             self.name,
             (("tile", tile.name), ("aligned", problem.alignment)),
-            (1, 1, 1, tile.columns),
+            (),
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
             problem.groups + pads,
             launch_seconds(chip),
             (main_floor(chip, moved), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
+            (-(-rows // tile.rows), -(-problem.filters // tile.columns)),
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | HostLaunch, ...]:

@@ -58,12 +58,14 @@ class MapFamily:
         if len(work.layers) > 1 or work.anchor.kind not in self.anchors:
             return ()
         chip, shape = work.chip, work.shape(work.output)
+        width = vector_width(shape)
         return (
             Kernel(
                 self.name,
-                (("vector", vector_width(shape)),),
+                (("vector", width),),
                 launch_seconds=launch_seconds(chip),
                 floors=(main_floor(chip, stored_bytes(work)),),
+                blocks=(-(-prod(shape) // (width * THREADS)),),
             ),
         )
 
