@@ -1,0 +1,54 @@
+"""Convolutions by CUTLASS: strides, dilations, one-sided padding, groups, every alignment, what follows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import plan_model
+from partitioner.ir.kernels import read_kernel
+from tests.codegen.cutlass.families.networks import Network, judged
+from tests.small_models import save
+
+
+def test_windows_and_groups(tmp_path: Path) -> None:
+    """Eight channels at a time, each followed by a ReLU, so that one kernel serves all."""
+    net = Network([("x", (2, 16, 11, 9))])
+    strided = net.add("Relu", net.conv("x", 24, 3, pads=[1, 1, 1, 1], strides=[2, 2]))
+    dilated = net.add("Relu", net.conv("x", 40, 3, dilations=[2, 2], pads=[2, 1, 2, 3]))
+    one_sided = net.add("Relu", net.conv("x", 8, (1, 5), pads=[0, 0, 0, 4], bias=False))
+    tall = net.add("Relu", net.conv("x", 72, (3, 1), strides=[1, 3]))
+    grouped = net.add("Relu", net.conv("x", 32, 3, pads=[1, 1, 1, 1], group=2))
+    report = judged(net.model(strided, dilated, one_sided, tall, grouped), tmp_path)
+    assert report.failures == ()
+    assert len(report.layers) == 5
+
+
+def test_channels_that_are_no_multiple_of_eight(tmp_path: Path) -> None:
+    """3 are padded, 4 and 2 are read as they are; a sum with a map and what follows it are taken in."""
+    net = Network([("x", (1, 3, 10, 7)), ("r", (1, 12, 10, 7))])
+    first = net.add("Relu", net.conv("x", 12, 3, pads=[1, 1, 1, 1]))
+    second = net.conv(first, 12, 3, pads=[1, 1, 1, 1])
+    summed = net.add("Relu", net.add("Add", net.add("Tanh", second), "r"))
+    last = net.conv(net.conv(summed, 10, 1), 6, 3, bias=False)
+    model = net.model(last)
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions())
+    kernels = [read_kernel(group.kernel) for group in planned.plan.groups]
+    assert [parameters["aligned"] for _, parameters in kernels] == [8, 4, 4, 2]
+    assert [len(layer.ops) for group in planned.plan.groups for layer in group.layers] == [2, 4, 1, 1]
+    assert judged(model, tmp_path).failures == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["a100", "h200"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_large_maps_take_large_tiles(tmp_path: Path, chip: str, batch: int) -> None:
+    net = Network([("x", (batch, 64, 60, 60))])
+    net.add("Relu", net.conv("x", 256, 3, pads=[1, 1, 1, 1]))
+    model = net.model()
+    planned = plan_model(save(model, tmp_path / "net.onnx"), chip, CompileOptions())
+    (group,) = planned.plan.groups
+    assert read_kernel(group.kernel)[1]["tile"] != "64x64"
+    assert judged(model, tmp_path, chip).failures == ()
