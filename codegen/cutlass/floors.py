@@ -12,10 +12,12 @@ from math import prod
 
 from codegen.cutlass.families.family import Work
 from hw_models.chip import Chip
+from hw_models.errors import ChipError
+from hw_models.parts import SimtEngine
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["arithmetic_floor", "cache_floor", "launch_seconds", "main_floor", "stored_bytes"]
+__all__ = ["arithmetic_floor", "cache_floor", "lanes_floor", "launch_seconds", "main_floor", "stored_bytes"]
 
 
 def launch_seconds(chip: Chip) -> float:
@@ -55,6 +57,17 @@ def arithmetic_floor(chip: Chip, name: str, macs_per_block: float, grid: Iterabl
     most = -(-blocks // chip.cores_per_cluster)
     seconds = most * macs_per_block / macs_per_cycle / chip.clock_hz
     return KernelFloor(name, seconds, f"{macs_per_block:.0f} MACs in each of {blocks} blocks")
+
+
+def lanes_floor(chip: Chip, operations_per_block: int, blocks: int) -> KernelFloor:
+    """Operations on floats that are not the tensor cores', whole waves as in `arithmetic_floor`: few blocks leave most
+    cores without work. Raises ChipError for a chip without CUDA cores."""
+    engine = next((engine for engine in chip.engines if isinstance(engine, SimtEngine)), None)
+    if engine is None:
+        raise ChipError(f"chip {chip.name}", needs="an engine of kind simt", has="none")
+    most = -(-blocks // chip.cores_per_cluster)
+    seconds = most * operations_per_block / engine.elements_per_cycle("float32") / chip.clock_hz
+    return KernelFloor(engine.name, seconds, f"{operations_per_block} operations in each of {blocks} blocks")
 
 
 def _bandwidth(chip: Chip, memory: str) -> float:

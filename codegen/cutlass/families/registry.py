@@ -11,8 +11,9 @@ from types import MappingProxyType
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
 from codegen.cutlass.families.family import Family
+from codegen.cutlass.families.lines import LINE_FAMILY
 from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
-from codegen.cutlass.families.windows import WINDOWS
+from codegen.cutlass.families.windows import WINDOWS, taps
 
 __all__ = ["FAMILIES"]
 
@@ -23,8 +24,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
-            MapFamily("window", WINDOWS),
+            MapFamily("window", WINDOWS, operations=taps),
         )
     }
 )
