@@ -59,15 +59,17 @@ def arithmetic_floor(chip: Chip, name: str, macs_per_block: float, grid: Iterabl
     return KernelFloor(name, seconds, f"{macs_per_block:.0f} MACs in each of {blocks} blocks")
 
 
-def lanes_floor(chip: Chip, operations_per_block: int, blocks: int) -> KernelFloor:
-    """Operations on floats that are not the tensor cores', whole waves as in `arithmetic_floor`: few blocks leave most
-    cores without work. Raises ChipError for a chip without CUDA cores."""
+def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks: int) -> KernelFloor:
+    """Operations on floats that are not the tensor cores': `warp_operations` of all warps of a block together, each one
+    for all threads of its warp, idle ones too, and `thread_operations` of the thread that has most, which does no more
+    than one in a cycle. Whole waves as in `arithmetic_floor`. Raises ChipError for a chip without CUDA cores."""
     engine = next((engine for engine in chip.engines if isinstance(engine, SimtEngine)), None)
     if engine is None:
         raise ChipError(f"chip {chip.name}", needs="an engine of kind simt", has="none")
+    in_block = warp_operations * chip.simt.warp_threads
     most = -(-blocks // chip.cores_per_cluster)
-    seconds = most * operations_per_block / engine.elements_per_cycle("float32") / chip.clock_hz
-    return KernelFloor(engine.name, seconds, f"{operations_per_block} operations in each of {blocks} blocks")
+    cycles = max(most * in_block / engine.elements_per_cycle("float32"), thread_operations)
+    return KernelFloor(engine.name, cycles / chip.clock_hz, f"{in_block} operations in each of {blocks} blocks")
 
 
 def _bandwidth(chip: Chip, memory: str) -> float:

@@ -24,11 +24,11 @@ from partitioner.ir.kernels import Kernel
 
 __all__ = ["LINE_FAMILY", "LineFamily"]
 
-BLOCK = 256
+BLOCK, WARP = 256, 32
 ROW_TEAMS: tuple[int, ...] = (32, 8, 256, 1024)
 COLUMN_TEAMS: tuple[int, ...] = (8, 32, 1)
 """Threads for a line, the one that is taken where the floors are equal first. Columns are read 32, 8 or 256 sets of
-neighbours at a time: the first is a warp's width, the others are for few and for short lines."""
+neighbours at a time: the first is a warp's width, the others are for few lines and for short ones."""
 MOST_HELD = 32
 """Elements that a thread holds."""
 
@@ -69,6 +69,13 @@ class _Problem:
         steps, _ = self.shape.counts(self.vector)
         return -(-steps // team)
 
+    def warp_steps(self, team: int) -> int:
+        """Of all warps of a block that have something to do."""
+        steps, count = self.shape.counts(self.vector)
+        here = min(count, threads(team) // team)
+        together = min(team, WARP) if self.shape.rows else max(1, WARP * team // threads(team))
+        return -(-steps // together) * -(-here // (WARP // together))
+
     def held(self, team: int) -> int:
         """Steps of a line that a thread holds, a power of two; 0 where it reads them again for each pass."""
         steps = self.steps(team)
@@ -106,9 +113,9 @@ class LineFamily:
         return _Problem(work, line_shape(work.shape(work.anchor.inputs[0]), axes), self.operators[work.anchor.kind])
 
     def _candidate(self, problem: _Problem, team: int) -> Kernel:
-        """All threads of a block are counted, those that have nothing to do too: they hold its place."""
+        """An operation an element and pass, at least."""
         chip, work = problem.work.chip, problem.work
-        operations = threads(team) * problem.steps(team) * problem.vector * problem.operator.passes
+        each = problem.vector * problem.operator.passes
         return Kernel(
             self.name,
             (("threads", team), ("vector", problem.vector)),
@@ -116,7 +123,7 @@ class LineFamily:
             launch_seconds=launch_seconds(chip),
             floors=(
                 main_floor(chip, stored_bytes(work)),
-                lanes_floor(chip, operations, problem.blocks(team)),
+                lanes_floor(chip, problem.warp_steps(team) * each, problem.steps(team) * each, problem.blocks(team)),
             ),
         )
 

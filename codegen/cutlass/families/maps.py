@@ -61,7 +61,8 @@ class MapFamily:
             return ()
         chip, shape = work.chip, work.shape(work.output)
         width = vector_width(shape)
-        blocks = -(-prod(shape) // (width * THREADS))
+        vectors, operations = prod(shape) // width, width * self.operations(work)
+        warps = -(-min(vectors, THREADS) // chip.simt.warp_threads)
         return (
             Kernel(
                 self.name,
@@ -69,7 +70,7 @@ class MapFamily:
                 launch_seconds=launch_seconds(chip),
                 floors=(
                     main_floor(chip, stored_bytes(work)),
-                    lanes_floor(chip, THREADS * width * self.operations(work), blocks),
+                    lanes_floor(chip, warps * operations, operations, -(-vectors // THREADS)),
                 ),
             ),
         )
