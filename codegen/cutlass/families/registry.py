@@ -12,8 +12,9 @@ from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
 from codegen.cutlass.families.family import Family
 from codegen.cutlass.families.inverted_residual import INVERTED_RESIDUAL
+from codegen.cutlass.families.lines import LINE_FAMILY
 from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
-from codegen.cutlass.families.windows import WINDOWS
+from codegen.cutlass.families.windows import WINDOWS, taps
 
 __all__ = ["FAMILIES"]
 
@@ -25,8 +26,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         for family in (
             CONVOLUTION,
             INVERTED_RESIDUAL,
+            LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
-            MapFamily("window", WINDOWS),
+            MapFamily("window", WINDOWS, operations=taps),
         )
     }
 )
