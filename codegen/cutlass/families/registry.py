@@ -1,6 +1,6 @@
 """All families of kernels, and which of them computes what.
 
-    layers --every family--> candidates     a plan's kernel --its template--> family --> launches
+layers --every family--> candidates     a plan's kernel --its template--> family --> launches
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from types import MappingProxyType
 
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
+from codegen.cutlass.families.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.family import Family
+from codegen.cutlass.families.gemm import GEMM
 from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
 from codegen.cutlass.families.windows import WINDOWS
 
@@ -23,6 +25,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            GEMM,
+            FALLBACK_PRODUCT,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS),
         )
