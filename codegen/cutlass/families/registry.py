@@ -10,9 +10,11 @@ from types import MappingProxyType
 
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
+from codegen.cutlass.families.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.family import Family
 from codegen.cutlass.families.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.lines import LINE_FAMILY
+from codegen.cutlass.families.gemm import GEMM
 from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
 from codegen.cutlass.families.windows import WINDOWS, taps
 
@@ -27,6 +29,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             CONVOLUTION,
             INVERTED_RESIDUAL,
             LINE_FAMILY,
+            GEMM,
+            FALLBACK_PRODUCT,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS, operations=taps),
         )
