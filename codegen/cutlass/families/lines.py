@@ -132,7 +132,9 @@ class LineFamily:
         problem = self._problem(work)
         team, vector = parameters.get("threads"), parameters.get("vector")
         if problem is None or not isinstance(team, int) or team not in problem.teams or vector != problem.vector:
-            offered = [f"threads={choice}, vector={problem.vector}" for choice in problem.teams] if problem else ["none"]
+            offered = (
+                [f"threads={choice}, vector={problem.vector}" for choice in problem.teams] if problem else ["none"]
+            )
             raise TargetError(f"kernel {self.name} for {work.layer.name}", needs=" or ".join(offered),
                               has=f"threads={team}, vector={vector}")  # fmt: skip
         chain = chain_of(work.graph, problem.chain, work.anchor.outputs[0])

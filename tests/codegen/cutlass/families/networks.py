@@ -1,6 +1,6 @@
 """Small ONNX networks written in a few lines, and their judgement on a GPU's executor.
 
-    net = Network([("x", (2, 3, 9, 9))]);  y = net.conv("x", 16, 3, pads=1);  net.add("Relu", y);  judged(net.model(), ...)
+net = Network([("x", (2, 3, 9, 9))]);  y = net.conv("x", 16, 3, pads=1);  net.add("Relu", y);  judged(net.model(), ...)
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Network:
         return onnx.shape_inference.infer_shapes(made, strict_mode=True)
 
 
-def judged(model: onnx.ModelProto, folder: Path, chip: str = "a100", level: str = "O0", samples: int = 512) -> VerifyReport:
+def judged(
+    model: onnx.ModelProto, folder: Path, chip: str = "a100", level: str = "O0", samples: int = 512
+) -> VerifyReport:
     """Compiled, executed and compared with onnxruntime; every layer is judged by the target's bound."""
     return verify_model(save(model, folder / "net.onnx"), chip, CompileOptions(level), VerifyOptions(samples=samples))
