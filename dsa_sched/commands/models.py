@@ -9,23 +9,35 @@ __all__ = ["models"]
 
 @click.command(short_help="List the networks that can be named instead of a file.")
 def models() -> None:
-    """List the networks of the zoo: their input, operators and parameters.
+    """List the networks of the zoo and how large they are, for one image.
 
     \b
     dsa-sched models
     dsa-sched verify squeezenet --chip stcp920
 
+    Activations are the outputs of convolutions and matrix products, in half precision.
+
     Each is a published topology with seeded weights of its own, calibrated so that values stay in the range of half
     precision and outputs depend on inputs. They are for bringing up a chip; they recognise nothing. Nine topologies
-    come with the onnx package; unet (up-sampling, skips across the network) and nasnet (over a thousand operators in
-    cells with many branches) are built here with few channels.
+    come with the onnx package. Built here are mobilenet_v2, resnet18_tailor (the convolutions of a ResNet-18 as a
+    chain), unet (up-sampling, skips across the network) and nasnet (over a thousand operators in cells), the last two
+    with few channels. NAME-mini is NAME with few blocks for a small image.
     """
     from dsa_sched.report.listing import print_listing
     from dsa_sched.zoo import zoo_names
     from dsa_sched.zoo.sizes import network_size
+    from hw_models.errors import size_text
 
     rows = [
-        (size.name, f"{size.input} {list(size.shape)}", str(size.operators), f"{size.parameters / 1e6:.1f} M")
+        (
+            size.name,
+            f"{size.input} {list(size.shape)}",
+            str(size.operators),
+            f"{size.parameters / 1e6:.1f} M" if size.parameters >= 1e6 else f"{size.parameters / 1e3:.0f} k",
+            f"{size.macs / 1e9:.3f}",
+            size_text(size.activation_bytes),
+        )
         for size in map(network_size, zoo_names())
     ]
-    print_listing(("network", "input", "operators", "parameters"), rows, right=(2, 3))
+    headings = ("network", "input", "operators", "parameters", "GMACs", "activations")
+    print_listing(headings, rows, right=(2, 3, 4, 5))

@@ -76,7 +76,8 @@ def _write(file: Path, data: bytes, name: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, lambda stream: stream.write(data + _seal(data)))
         for older in file.parent.glob(f"zoo-{name}-*.onnx"):
-            if older != file:
+            recipe = older.stem.removeprefix(f"zoo-{name}-")
+            if older != file and "-" not in recipe:  # NAME-mini is a network of its own
                 older.unlink(missing_ok=True)
     except OSError:
         return

@@ -24,6 +24,7 @@ KEPT_BITS = 8
 LEAST_VARIANCE = 1e-3  # of a channel, as a part of the layer's: a nearly constant channel is not blown up
 CLASSIFIER_PULL = 4.0  # of the last matrix multiplication towards what differs between images
 ENOUGH_SAMPLES = 64  # of a channel, for a variance of its own
+RECTIFIERS = {"Relu", "Clip"}
 SHIFT_POSITION = {"BatchNormalization": 2, "Add": 1, "Conv": 2, "Gemm": 2}
 
 
@@ -32,6 +33,8 @@ class Aims:
     """Where values should lie.
 
     `shift`: mean before a ReLU, in deviations. `residual`: deviation of a branch that is added to its block's input.
+    `bounded`: deviation after a batch norm before a Clip; the mean is then `bounded` times `shift`, so that a ReLU6 has
+    values at both bounds.
     `classifier_shift`: the same for the last weighted layer, where a ReLU follows it. `logits`: its deviation.
 
     A random network with zero shifts and full branches is chaotic: what a rounding error changes grows from layer to
@@ -41,6 +44,7 @@ class Aims:
 
     shift: float = 1.0
     residual: float = 0.25
+    bounded: float = 2.0
     classifier_shift: float = -1.0
     logits: float = 4.0
 
@@ -86,17 +90,28 @@ class _Network:
         self.classifier = [node.output[0] for node in nodes if node.op_type in ("Conv", "Gemm")][-1]
 
     def move_shifts(self, aims: Aims) -> None:
-        """Raise the shifts before every ReLU and shrink the branches before every sum."""
-        branches = {node.input[0] for node in self.nodes if node.op_type == "Sum"}  # the files put the shortcut second
+        """Raise the shifts before every ReLU, shrink the branches before every sum, widen what a Clip bounds."""
+        branches = self._branches()
         for node in self.nodes:
             result = node.output[0]
             if node.op_type == "BatchNormalization" and result in branches:
                 for name in node.input[1:3]:
                     self.floats[name] = self.floats[name] * np.float32(aims.residual)
-            if node.op_type in SHIFT_POSITION and "Relu" in self.readers.get(result, ()):
+            if node.op_type in SHIFT_POSITION and not RECTIFIERS.isdisjoint(self.readers.get(result, ())):
                 name = self._root(node.input[SHIFT_POSITION[node.op_type]])
                 shift = aims.classifier_shift if result == self.classifier else aims.shift
                 self.floats[name] = self.floats[name] + np.float32(shift)
+            if node.op_type == "BatchNormalization" and "Clip" in self.readers.get(result, ()):
+                for name in node.input[1:3]:
+                    self.floats[name] = self.floats[name] * np.float32(aims.bounded)
+
+    def _branches(self) -> set[str]:
+        """Values that are added to a block's input. Files with Sum put that second; an Add of two computed values, as
+        PyTorch's exporter writes it, has it on either side: nothing but the sum reads the branch."""
+        first = {node.input[0] for node in self.nodes if node.op_type == "Sum"}
+        constants = self.floats.keys() | self.passed.keys() | self.kept.keys()
+        adds = [node for node in self.nodes if node.op_type == "Add" and constants.isdisjoint(node.input)]
+        return first | {name for node in adds for name in node.input if self.readers[name] == ["Add"]}
 
     def step(self, node: onnx.NodeProto, values: Mapping[str, Doubles], aims: Aims) -> Doubles:
         """Calibrate the node's constants on its operands; its output."""

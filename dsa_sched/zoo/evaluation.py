@@ -141,6 +141,11 @@ def _resize(node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
     return _wide(operands[0]).repeat(int(down), axis=2).repeat(int(across), axis=3)
 
 
+def _clip(_node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
+    data, least, most = (_wide(item) for item in operands)
+    return np.clip(data, least, most)
+
+
 def _slice(_node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
     data, starts, ends, axes = operands[0], *(item.tolist() for item in operands[1:])
     chosen = [slice(None)] * data.ndim
@@ -153,6 +158,7 @@ _HANDLERS: dict[str, Callable[[onnx.NodeProto, Sequence[Tensor]], Doubles]] = {
     "Add": lambda _, operands: _wide(operands[0]) + _wide(operands[1]),
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
+    "Clip": _clip,
     "Concat": lambda node, operands: np.concatenate([_wide(item) for item in operands], _ints(node, "axis", ())[0]),
     "Conv": _conv,
     "Dropout": lambda _, operands: _wide(operands[0]),

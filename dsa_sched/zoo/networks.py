@@ -1,4 +1,4 @@
-"""The nine topologies of the onnx wheel, and two built here, as clean models with weights of our own.
+"""The nine topologies of the onnx wheel, and a few built here, as clean models with weights of our own.
 
     light_resnet50.onnx (constant weights)  -->  seeded weights  -->  calibrated layer by layer  -->  ModelProto
 
@@ -21,7 +21,9 @@ from onnx import numpy_helper
 from dsa_sched.zoo.calibration import Aims, calibrated
 from dsa_sched.zoo.evaluation import Tensor
 from dsa_sched.zoo.inputs import low_frequency
+from dsa_sched.zoo.mobilenet import mobilenet_v2_mini_topology, mobilenet_v2_topology
 from dsa_sched.zoo.nasnet import nasnet_topology
+from dsa_sched.zoo.resnet_tailor import resnet18_tailor_mini_topology, resnet18_tailor_topology
 from dsa_sched.zoo.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
@@ -29,9 +31,16 @@ from hw_models.errors import ModelError
 __all__ = ["built_model", "set_values", "topology_bytes", "zoo_names"]
 
 BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
-    {"nasnet": nasnet_topology, "unet": unet_topology}
+    {
+        "mobilenet_v2": mobilenet_v2_topology,
+        "mobilenet_v2-mini": mobilenet_v2_mini_topology,
+        "nasnet": nasnet_topology,
+        "resnet18_tailor": resnet18_tailor_topology,
+        "resnet18_tailor-mini": resnet18_tailor_mini_topology,
+        "unet": unet_topology,
+    }
 )
-"""Topologies that the wheel does not ship."""
+"""Topologies that the wheel does not ship. NAME-mini has the operators of NAME and runs in seconds."""
 
 SHIPPED = (
     "bvlc_alexnet",
@@ -44,6 +53,7 @@ SHIPPED = (
     "vgg19",
     "zfnet512",
 )
+SET_BY_OPERANDS = ("Clip", "Resize")  # these say by further operands what they do
 NAMES = tuple(sorted((*SHIPPED, *BUILT)))
 DEFAULT_AIMS = Aims()
 CALIBRATION_IMAGES = 8
@@ -72,8 +82,8 @@ def topology_bytes(name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Topology:
-    """The file without its weights: nodes that compute, constants that stay (integers, factors of a Resize), shapes of
-    the float ones, the image."""
+    """The file without its weights: nodes that compute, constants that stay (integers, factors of a Resize, bounds
+    of a Clip), shapes of the float ones, the image."""
 
     nodes: tuple[onnx.NodeProto, ...]
     kept: dict[str, Tensor]
@@ -83,7 +93,7 @@ class _Topology:
 
 def set_values(graph: onnx.GraphProto) -> frozenset[str]:
     """Float constants that say what an operator does; weights are all others."""
-    return frozenset(name for node in graph.node if node.op_type == "Resize" for name in node.input[1:])
+    return frozenset(name for node in graph.node if node.op_type in SET_BY_OPERANDS for name in node.input[1:])
 
 
 def _read(model: onnx.ModelProto) -> _Topology:

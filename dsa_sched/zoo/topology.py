@@ -57,6 +57,15 @@ class TopologyBuilder:
     def relu(self, name: str, x: str) -> str:
         return self._node("Relu", name, [x], self.shapes[x])
 
+    def relu6(self, name: str, x: str) -> str:
+        """A Clip between 0 and 6; all of a network share the two bounds."""
+        bounds = [self._shared(f"relu6.{part}", value) for part, value in (("least", 0.0), ("most", 6.0))]
+        return self._node("Clip", name, [x, *bounds], self.shapes[x])
+
+    def add(self, name: str, x: str, y: str) -> str:
+        """The same shape on both sides."""
+        return self._node("Add", name, [x, y], self.shapes[x])
+
     def sum(self, name: str, x: str, y: str) -> str:
         return self._node("Sum", name, [x, y], self.shapes[x])
 
@@ -103,12 +112,20 @@ class TopologyBuilder:
         return (n, channels, *((extent + around - kernel) // stride + 1 for extent in extents))
 
     def _weight(self, name: str, *shape: int) -> str:
-        return self._constant(name, np.zeros(shape, np.float32))
+        """Its shape alone, as in the wheel's files: hundreds of megabytes of zeros would be made for nothing."""
+        extents = self._constant(f"{name}.shape", np.array(shape, np.int64))
+        self.nodes.append(helper.make_node("ConstantOfShape", [extents], [name], name=name))
+        return name
 
     def _constant(self, name: str, value: np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.int64]]) -> str:
         assert prod(value.shape) > 0, name
         self.constants.append(numpy_helper.from_array(value, name))
         return name
+
+    def _shared(self, name: str, value: float) -> str:
+        """A constant that several nodes read."""
+        known = any(tensor.name == name for tensor in self.constants)
+        return name if known else self._constant(name, np.array(value, np.float32))
 
     def _node(
         self,

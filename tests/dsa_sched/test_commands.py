@@ -199,7 +199,9 @@ def test_models_lists_the_zoo_with_sizes() -> None:
     rows = [line.split() for line in result.stdout.splitlines()[1:]]
     assert [row[0] for row in rows] == list(zoo_names())
     resnet = next(row for row in rows if row[0] == "resnet50")
-    assert resnet[-3:] == ["176", "25.6", "M"]
+    assert resnet[-6:] == ["176", "25.6", "M", "4.089", "21.20", "MiB"]
+    mini = next(row for row in rows if row[0] == "mobilenet_v2-mini")
+    assert mini[-6:] == ["48", "26", "k", "0.002", "152.03", "KiB"]
 
 
 def test_ops_lists_every_kind_with_its_rules() -> None:

@@ -300,6 +300,20 @@ def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
 OTHERS = tuple(name for name in zoo_names() if name not in ("resnet50", "squeezenet"))
 
 
+@pytest.mark.parametrize("network", ["mobilenet_v2-mini", "resnet18_tailor-mini"])
+def test_minis_of_the_zoo_pass_at_o3(network: str) -> None:
+    report = verify_model(network, "stcp920", CompileOptions(level="O3"))
+    assert report.failures == ()
+    assert all(layer.isolated_error is not None for layer in report.layers)
+    assert report.end_to_end == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["mobilenet_v2", "resnet18_tailor"])
+def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
+    assert verify_model(network, "stcp920", CompileOptions(level="O3", schedule=True)).failures == ()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "batch"),

@@ -15,11 +15,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from dsa_sched.frontend import load_model
 from dsa_sched.frontend.load import load_network
 from dsa_sched.zoo import seeded_inputs, zoo_model, zoo_names
 from dsa_sched.zoo.cache import cached_file
 from dsa_sched.zoo.evaluation import evaluate
 from dsa_sched.zoo.nasnet import nasnet_topology
+from dsa_sched.zoo.networks import topology_bytes
 from dsa_sched.zoo.sizes import network_size
 from dsa_sched.zoo.topology import TopologyBuilder
 from dsa_sched.zoo.unet import unet_topology
@@ -80,7 +82,11 @@ def test_names() -> None:
         "densenet121",
         "inception_v1",
         "inception_v2",
+        "mobilenet_v2",
+        "mobilenet_v2-mini",
         "nasnet",
+        "resnet18_tailor",
+        "resnet18_tailor-mini",
         "resnet50",
         "shufflenet",
         "squeezenet",
@@ -100,10 +106,10 @@ def test_nasnet_has_over_a_thousand_operators_after_simplification(tmp_path: Pat
 
 def test_factors_of_a_resize_are_no_parameters() -> None:
     graph = unet_topology().graph
-    weights = [tensor for tensor in graph.initializer if tensor.name.endswith((".weight", ".bias"))]
+    weights = [tensor for tensor in graph.initializer if tensor.name.endswith((".weight.shape", ".bias.shape"))]
     assert len(weights) == 2 * 23
-    assert network_size("unet").parameters == sum(int(np.prod(tensor.dims)) for tensor in weights)
-    assert network_size("unet").operators == len(graph.node)
+    assert network_size("unet").parameters == sum(int(numpy_helper.to_array(tensor).prod()) for tensor in weights)
+    assert network_size("unet").operators == len(graph.node) - len(weights)
 
 
 def test_an_unknown_name_is_answered_with_a_near_one_and_the_list() -> None:
@@ -113,8 +119,79 @@ def test_an_unknown_name_is_answered_with_a_near_one_and_the_list() -> None:
     assert all(name in str(caught.value) for name in zoo_names())
 
 
-def test_squeezenet_is_calibrated() -> None:
-    check_network("squeezenet")
+@pytest.mark.parametrize(
+    ("name", "learned", "normalised", "macs", "millions_of_activations"),
+    [("resnet50", 25_557_032, 26_560, 4_089_184_256, 11.1), ("mobilenet_v2", 3_504_872, 17_056, 300_774_272, 6.7)],
+)
+def test_sizes_are_those_of_the_literature(
+    name: str, learned: int, normalised: int, macs: int, millions_of_activations: float
+) -> None:
+    """Weights as PyTorch's models of these names count them, without the mean and variance of normalised channels."""
+    size = network_size(name)
+    assert size.parameters == learned + 2 * normalised
+    assert size.macs == macs
+    assert round(size.activation_bytes / 2e6, 1) == millions_of_activations
+
+
+def test_resnet18_tailor_is_four_pairs() -> None:
+    """3x3 and 1x1, ReLU after each; all but the first pair halve the extents and double the channels."""
+    pairs = ((64, 64, 56), (64, 128, 28), (128, 256, 14), (256, 512, 7))
+    size = network_size("resnet18_tailor")
+    assert size.shape == (1, 64, 56, 56)
+    assert size.operators == 16
+    assert size.parameters == sum(wide * (9 * narrow + wide + 2) for narrow, wide, _ in pairs)
+    assert size.macs == sum(extent**2 * wide * (9 * narrow + wide) for narrow, wide, extent in pairs)
+    assert size.activation_bytes == 2 * sum(2 * wide * extent**2 for _, wide, extent in pairs)
+
+
+MINIS = tuple(name for name in zoo_names() if name.endswith("-mini"))
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "mobilenet_v2", "resnet18_tailor", *MINIS])
+def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
+    ops = load_model(name).graph.ops
+    assert network_size(name).macs == sum(op.macs for op in ops)
+
+
+@pytest.mark.parametrize("name", MINIS)
+def test_a_mini_has_the_operators_of_its_network_and_a_fiftieth_of_the_work_at_most(name: str) -> None:
+    full = name.removesuffix("-mini")
+    topologies = [onnx.ModelProto.FromString(topology_bytes(each)) for each in (name, full)]
+    mine, whole = ({(node.op_type, *strides(node)) for node in topology.graph.node} for topology in topologies)
+    assert mine == whole
+    assert network_size(name).macs * 50 <= network_size(full).macs
+
+
+def strides(node: onnx.NodeProto) -> tuple[int, ...]:
+    """Extents of the kernel, and strides."""
+    names = ("kernel_shape", "strides")
+    return tuple(extent for item in node.attribute if item.name in names for extent in item.ints)
+
+
+def test_both_bounds_of_every_relu6_matter() -> None:
+    """At least a thousandth of the values lies on either; otherwise a compiler could drop one unseen."""
+    model = zoo_model("mobilenet_v2-mini")
+    (feed,) = seeded_inputs(model, 1, 0)
+    values = all_values(model, feed)
+    clipped = [values[node.output[0]] for node in model.graph.node if node.op_type == "Clip"]
+    assert len(clipped) == 11
+    assert min((array == bound).mean() for array in clipped for bound in (0, 6)) >= 1e-3
+
+
+def test_blocks_of_mobilenet_add_to_their_input_a_quarter_of_its_size() -> None:
+    """So that rounding errors do not grow from block to block; see Aims."""
+    model = zoo_model("mobilenet_v2-mini")
+    (feed,) = seeded_inputs(model, 1, 0)
+    values = all_values(model, feed)
+    sums = [node for node in model.graph.node if node.op_type == "Add"]
+    assert len(sums) == 2
+    shares = [values[node.input[1]].std() / values[node.input[0]].std() for node in sums]
+    assert all(0.1 < share < 0.5 for share in shares), shares
+
+
+@pytest.mark.parametrize("name", ["squeezenet", *MINIS])
+def test_a_network_is_calibrated(name: str) -> None:
+    check_network(name)
 
 
 @pytest.mark.slow
@@ -172,6 +249,13 @@ def test_older_recipes_leave_the_cache_and_nothing_else_does(tmp_path: Path) -> 
     file = cached_file("squeezenet")
     assert file is not None
     assert sorted(item.name for item in folder.iterdir()) == ["mine.onnx", file.name, "zoo-vgg19-0123.onnx"]
+
+
+def test_a_network_and_its_mini_do_not_drive_each_other_from_the_cache() -> None:
+    zoo_model("mobilenet_v2-mini")
+    zoo_model("mobilenet_v2")
+    files = [cached_file(name) for name in ("mobilenet_v2-mini", "mobilenet_v2")]
+    assert [file is not None and file.exists() for file in files] == [True, True]
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -280,6 +364,20 @@ def test_calibration_repeats_pixels_as_onnxruntime_does() -> None:
     twice = evaluate(resize, [data, np.zeros(0), constants["twice.scales"]])
     ours = evaluate(shift, [twice, *(constants[name] for name in shift.input[1:])])
     np.testing.assert_array_equal(ours.astype(np.float32), expected)
+
+
+def test_calibration_clips_and_adds_as_onnxruntime_does() -> None:
+    builder = TopologyBuilder("clipped", "x", (2, 3, 4, 5))
+    model = builder.build(builder.add("both", builder.relu6("again", builder.relu6("once", "x")), "x"))
+    assert len(model.graph.initializer) == 2
+    data = 6 * np.random.default_rng(5).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(["both"], {"x": data})
+    constants = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+    clip, _, add = model.graph.node
+    clipped = evaluate(clip, [data, *(constants[name] for name in clip.input[1:])])
+    assert ((clipped == 0).any(), (clipped == 6).any(), clipped.min(), clipped.max()) == (True, True, 0, 6)
+    np.testing.assert_array_equal(evaluate(add, [clipped, data]).astype(np.float32), expected)
 
 
 def test_other_maps_of_a_resize_are_not_guessed() -> None:
