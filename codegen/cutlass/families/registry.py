@@ -11,6 +11,7 @@ from types import MappingProxyType
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
 from codegen.cutlass.families.family import Family
+from codegen.cutlass.families.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
 from codegen.cutlass.families.windows import WINDOWS
 
@@ -23,6 +24,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            INVERTED_RESIDUAL,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS),
         )

@@ -13,7 +13,7 @@ from codegen.cutlass.families.expressions import UNARY, unary
 from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["TensorEpilogue", "refusal", "tensor_epilogue"]
+__all__ = ["TensorEpilogue", "refusal", "statements", "tensor_epilogue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class TensorEpilogue:
         return filled(
             "broadcast_epilogue.h",
             FUNCTIONS=functions,
-            BEFORE=_composed(self.before),
-            AFTER=_composed(self.after),
+            BEFORE=statements(self.before),
+            AFTER=statements(self.after),
             SOURCE="true" if self.source else "false",
         )
 
@@ -60,6 +60,6 @@ def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
     return TensorEpilogue(tuple(ops[:at]), source, tuple(ops[at + 1 :]))
 
 
-def _composed(ops: Sequence[Op]) -> str:
+def statements(ops: Sequence[Op]) -> str:
     """Operators one after the other, as statements on v."""
     return "\n    ".join(f"v = {unary(op, 'v')};" for op in ops)
