@@ -9,6 +9,7 @@ from codegen.cutlass.emission import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
 from codegen.judgement import Array, Judgement, Points
 from codegen.target import ClusterFiles, Execution, TensorPlaces
@@ -34,6 +35,21 @@ class CutlassTarget:
     execution: str = "launches"
     data_base_bytes: int = 0
     wants: Wants = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
+
+    @property
+    def judgement(self) -> Judgement:
+        return JUDGEMENT
+
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: Points,
+        read: Callable[[str], Array],
+        chip: Chip,
+    ) -> Array:
+        return emulate(graph, constants, layer, points, read, chip)
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """A chip file of another kind cannot say what kernels need."""
