@@ -1,0 +1,176 @@
+"""The executor of PTX in the place of a GPU: what `runner.py` asks of a driver, without CUDA and with NumPy only.
+
+    Network(folder, ExecutorDriver()).run(inputs)
+    python -m codegen.cutlass.runner.executor_driver FOLDER --input x.npz --output y.npz
+
+It loads the PTX where a GPU loads the machine code. Streams run what they are given at once; times are those of this
+machine's clock and say nothing of a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.cutlass.ptx import GlobalMemory, Limits, Module, PtxError, launch, parse
+from codegen.cutlass.runner.runner import Dim3, RunnerError, main
+
+__all__ = ["ExecutorDriver"]
+
+DEVICE = (1 << 20, 0)
+"""No kind of device of DLPack's: tensors of others do not lie in the executor's memory."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel of a module; `shared_bytes` is the most dynamic shared memory that it may be launched with."""
+
+    module: Module
+    kernel: str
+    shared_bytes: int
+
+
+Start = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a captured stream was given."""
+
+    starts: list[Start] = field(default_factory=list)
+
+
+class ExecutorDriver:
+    """A `Driver` whose device is the executor. `seed` draws the order of thread blocks."""
+
+    def __init__(self, seed: int = 0, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._memory = GlobalMemory(self._limits)
+        self._seed = seed
+        self._streams = 0
+        self._recordings: dict[int, Recording] = {}
+
+    @property
+    def loads(self) -> str:
+        return "ptx"
+
+    @property
+    def device(self) -> tuple[int, int]:
+        return DEVICE
+
+    def check(self, architecture: str) -> None:
+        """Every architecture runs, as far as its opcodes are known."""
+
+    def enter(self) -> None:
+        """Every thread has the executor."""
+
+    def allocate(self, size_bytes: int) -> int:
+        try:
+            return self._memory.allocate(size_bytes)
+        except PtxError as error:
+            raise RunnerError(str(error)) from error
+
+    def free(self, address: int) -> None:
+        """Memory goes with the driver."""
+
+    def fill(self, address: int, byte: int, size_bytes: int, stream: int) -> None:
+        self.copy_in(address, np.full(size_bytes, byte, np.uint8), stream)
+
+    def copy_in(self, address: int, data: NDArray[np.uint8], stream: int) -> None:
+        if stream in self._recordings:
+            raise RunnerError("a copy in a graph is not known")
+        try:
+            self._memory.store(address, data)
+        except PtxError as error:
+            raise RunnerError(str(error)) from error
+
+    def copy_out(self, data: NDArray[np.uint8], address: int, stream: int) -> None:
+        if stream in self._recordings:
+            raise RunnerError("a copy in a graph is not known")
+        try:
+            data[...] = self._memory.load(address, np.uint8, data.shape)
+        except PtxError as error:
+            raise RunnerError(str(error)) from error
+
+    def load(self, image: bytes) -> object:
+        try:
+            return parse(image.decode("ascii"))
+        except (PtxError, UnicodeDecodeError) as error:
+            raise RunnerError(f"PTX: {error}") from error
+
+    def unload(self, module: object) -> None:
+        """Modules go with the driver."""
+
+    def function(self, module: object, kernel: str, shared_bytes: int) -> object:
+        assert isinstance(module, Module)
+        if kernel not in module.kernels:
+            raise RunnerError(f"the module has no kernel {kernel}")
+        return Function(module, kernel, shared_bytes)
+
+    def launch(
+        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
+    ) -> None:
+        assert isinstance(function, Function)
+        if shared_bytes > function.shared_bytes:
+            raise RunnerError(f"{shared_bytes} bytes of dynamic shared memory, {function.shared_bytes} were asked for")
+
+        def start() -> None:
+            try:
+                launch(
+                    function.module, function.kernel, grid, block, parameters, self._memory, self._seed,
+                    shared_bytes=shared_bytes, limits=self._limits,
+                )  # fmt: skip
+            except PtxError as error:
+                raise RunnerError(str(error)) from error
+
+        if stream in self._recordings:
+            self._recordings[stream].starts.append(start)
+        else:
+            start()
+
+    def stream(self) -> int:
+        self._streams += 1
+        return self._streams
+
+    def synchronize(self, stream: int) -> None:
+        """All is done."""
+
+    def capture(self, body: Callable[[int], None]) -> object:
+        stream = self.stream()
+        recording = self._recordings[stream] = Recording()
+        try:
+            body(stream)
+        finally:
+            del self._recordings[stream]
+        return recording
+
+    def replay(self, graph: object, stream: int) -> None:
+        assert isinstance(graph, Recording)
+        assert stream not in self._recordings
+        for start in graph.starts:
+            start()
+
+    def discard(self, graph: object) -> None:
+        """Graphs go with the driver."""
+
+    def times(self, repeats: int, before: Start, body: Start, stream: int) -> tuple[float, ...]:
+        """By the clock of this machine. Raises RunnerError."""
+        self.synchronize(stream)
+        found = []
+        for _ in range(repeats):
+            before()
+            start = time.perf_counter()
+            body()
+            found.append(1e3 * (time.perf_counter() - start))
+        return tuple(found)
+
+    def close(self) -> None:
+        """Nothing is held outside of Python."""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(driver=ExecutorDriver()))

@@ -1,0 +1,917 @@
+"""Runs a compiled network on an NVIDIA GPU: reads `launches.json` and starts its kernels in order.
+
+    python runner.py FOLDER --input x.npz --output y.npz
+
+    with Network(FOLDER) as network:
+        outputs = network.run({"x": array})                     # NumPy arrays, copied in and out
+        network.bind_dlpack({"x": tensor, "y": out}).run()      # in place, on tensors of PyTorch or CuPy
+
+One file, whatever its length: it needs Python, NumPy and, on a GPU, cuda-bindings 13, and runs from wherever it is
+copied. What it reads may come from a stranger, so sizes, numbers and names are checked before they are used; the
+kernels themselves are the stranger's code, and what they do on the GPU nothing here can check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import json
+import math
+import re
+import statistics
+import struct
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Binding", "CudaDriver", "Driver", "Launch", "Network", "RunnerError", "Tensor", "main"]
+
+FORMAT: Final = "dsa-sched-launches/1"
+MAX_LIST_BYTES: Final = 256 << 20
+MAX_CODE_BYTES: Final = 256 << 20
+MAX_RANK: Final = 16
+MAX_BYTES: Final = 1 << 46
+MAX_PARAMETERS: Final = 4096
+ALIGNMENT: Final = 16
+"""Of buffers of the caller's: the widest access of a kernel."""
+DTYPES: Final = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")
+ROLES: Final = ("input", "output", "value", "constant", "workspace")
+FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?")
+KERNEL_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f]+")
+HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})*")
+ARCHITECTURE: Final = re.compile(r"sm_([0-9]{1,2})([0-9])(a?)")
+
+Array = NDArray[Any]
+Dim3 = tuple[int, int, int]
+
+
+class RunnerError(Exception):
+    """A folder, an array or a GPU that cannot be used; the message says which, what is needed and what there is."""
+
+
+# ---------------------------------------------------------------------------------------------- the list of launches
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis
+    of the ONNX tensor that it holds."""
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: tuple[int, ...]
+    offset: int
+    size_bytes: int
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the elements; the range may be longer."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: `relocations` are (place in the parameters, number of a tensor, bytes added to its address)."""
+
+    layer: str
+    module: int
+    kernel: str
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    parameters: bytes
+    relocations: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class LaunchList:
+    """What `launches.json` says. `data` is (file, offset, bytes); `modules` are (PTX, machine code) by file."""
+
+    architecture: str
+    arena_bytes: int
+    tensors: tuple[Tensor, ...]
+    data: tuple[tuple[str, int, int], ...]
+    modules: tuple[tuple[str, str], ...]
+    launches: tuple[Launch, ...]
+
+
+def _refuse(who: str, needs: str, has: object) -> RunnerError:
+    text = str(has)
+    return RunnerError(f"launches.json: {who} needs {needs}, has {text if len(text) <= 80 else text[:80] + '...'}")
+
+
+def _fields(value: object, who: str, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+    """An object with exactly these keys: one that is not known may change what the known ones mean."""
+    if not isinstance(value, dict):
+        raise _refuse(who, "an object", type(value).__name__)
+    wanted = set(required)
+    if not wanted <= set(value) <= wanted | set(optional):
+        raise _refuse(who, f"the keys {', '.join(sorted(wanted))}", ", ".join(sorted(value)) or "none")
+    return value
+
+
+def _items(value: object, who: str, least: int = 0, most: int = 1 << 24) -> list[Any]:
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        raise _refuse(who, f"a list of {least} to {most}", len(value) if isinstance(value, list) else value)
+    return value
+
+
+def _number(value: object, who: str, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise _refuse(who, f"a whole number from {least} to {most}", value)
+    return value
+
+
+def _word(value: object, who: str, pattern: re.Pattern[str], most: int) -> str:
+    if not isinstance(value, str) or len(value) > most or not pattern.fullmatch(value):
+        raise _refuse(who, f"a name of at most {most} characters that fits {pattern.pattern}", repr(value))
+    return value
+
+
+def _one_of(value: object, who: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise _refuse(who, f"one of {', '.join(choices)}", repr(value))
+    return str(value)
+
+
+def _range(entry: dict[str, Any], who: str, arena_bytes: int) -> tuple[int, int]:
+    offset = _number(entry["offset"], f"{who}.offset", 0, MAX_BYTES)
+    size = _number(entry["bytes"], f"{who}.bytes", 0, MAX_BYTES)
+    if offset + size > arena_bytes:
+        raise _refuse(who, f"an end inside the arena of {arena_bytes} bytes", offset + size)
+    return offset, size
+
+
+def _tensor(value: object, who: str, arena_bytes: int) -> Tensor:
+    entry = _fields(value, who, ("name", "role", "dtype", "shape", "offset", "bytes"), ("layout",))
+    tensor = Tensor(
+        _word(entry["name"], f"{who}.name", PRINTABLE, 1024),
+        _one_of(entry["role"], f"{who}.role", ROLES),
+        _one_of(entry["dtype"], f"{who}.dtype", DTYPES),
+        tuple(_number(one, f"{who}.shape", 1, 1 << 40) for one in _items(entry["shape"], f"{who}.shape", 0, MAX_RANK)),
+        tuple(_number(one, f"{who}.layout", 0, 64) for one in _items(entry.get("layout", []), f"{who}.layout", 0, 64)),
+        *_range(entry, who, arena_bytes),
+    )
+    if tensor.role in ("input", "output") and tensor.used_bytes > tensor.size_bytes:
+        raise _refuse(f"{tensor.role} {tensor.name}", f"{tensor.used_bytes} bytes for {tensor}", tensor.size_bytes)
+    return tensor
+
+
+def _dim3(value: object, who: str, most: Dim3) -> Dim3:
+    x, y, z = _items(value, who, 3, 3)
+    return (_number(x, who, 1, most[0]), _number(y, who, 1, most[1]), _number(z, who, 1, most[2]))
+
+
+def _launch(value: object, who: str, modules: int, tensors: tuple[Tensor, ...]) -> Launch:
+    required = ("layer", "module", "kernel", "grid", "block", "parameters")
+    entry = _fields(value, who, required, ("shared_bytes", "relocations"))
+    layer = _word(entry["layer"], f"{who}.layer", PRINTABLE, 1024)
+    who = f"launch of {layer}"
+    block = _dim3(entry["block"], f"{who}, block,", (1024, 1024, 64))
+    if math.prod(block) > 1024:
+        raise _refuse(who, "at most 1024 threads a block", math.prod(block))
+    parameters = bytes.fromhex(_word(entry["parameters"], f"{who}, parameters,", HEXADECIMAL, 2 * MAX_PARAMETERS))
+    relocations = []
+    for one in _items(entry.get("relocations", []), f"{who}, relocations,", 0, MAX_PARAMETERS):
+        moved = _fields(one, f"{who}, relocation,", ("at", "tensor"), ("plus",))
+        at = _number(moved["at"], f"{who}, relocation,", 0, len(parameters) - 8)
+        tensor = _number(moved["tensor"], f"{who}, tensor of a relocation,", 0, len(tensors) - 1)
+        plus = _number(moved.get("plus", 0), f"{who}, address beyond a tensor,", 0, tensors[tensor].size_bytes)
+        relocations.append((at, tensor, plus))
+    return Launch(
+        layer,
+        _number(entry["module"], f"{who}, module,", 0, modules - 1),
+        _word(entry["kernel"], f"{who}, kernel,", KERNEL_NAME, 256),
+        _dim3(entry["grid"], f"{who}, grid,", ((1 << 31) - 1, 65_535, 65_535)),
+        block,
+        _number(entry.get("shared_bytes", 0), f"{who}, shared_bytes,", 0, 1 << 20),
+        parameters,
+        tuple(relocations),
+    )
+
+
+def _module(value: object, who: str) -> tuple[str, str]:
+    entry = _fields(value, who, ("source", "ptx", "cubin"))
+    _, ptx, cubin = (_word(entry[kind], f"{who}.{kind}", FILE_NAME, 200) for kind in ("source", "ptx", "cubin"))
+    return ptx, cubin
+
+
+def _data(value: object, who: str, arena_bytes: int) -> tuple[str, int, int]:
+    entry = _fields(value, who, ("file", "offset", "bytes"))
+    return (_word(entry["file"], f"{who}.file", FILE_NAME, 200), *_range(entry, who, arena_bytes))
+
+
+def _read_list(folder: Path) -> LaunchList:
+    try:
+        value = json.loads(_file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RunnerError(f"launches.json: is no JSON: {error}") from error
+    keys = ("format", "architecture", "arena_bytes", "tensors", "data", "modules", "launches")
+    # the format first, so that a later one is told as that and not by its keys
+    if isinstance(value, dict) and value.get("format") != FORMAT:
+        raise _refuse("format", FORMAT, value.get("format"))
+    entry = _fields(value, "the list", keys)
+    arena = _number(entry["arena_bytes"], "arena_bytes", 0, MAX_BYTES)
+    tensors = tuple(_tensor(one, f"tensor {k}", arena) for k, one in enumerate(_items(entry["tensors"], "tensors")))
+    modules = tuple(_module(one, f"module {k}") for k, one in enumerate(_items(entry["modules"], "modules")))
+    names = [one.name for one in tensors if one.role in ("input", "output")]
+    if len(names) != len(set(names)):
+        raise _refuse("tensors", "names of inputs and outputs that differ", ", ".join(sorted(names)))
+    return LaunchList(
+        _word(entry["architecture"], "architecture", ARCHITECTURE, 8),
+        arena,
+        tensors,
+        tuple(_data(one, f"data {k}", arena) for k, one in enumerate(_items(entry["data"], "data"))),
+        modules,
+        tuple(
+            _launch(one, f"launch {k}", len(modules), tensors)
+            for k, one in enumerate(_items(entry["launches"], "launches"))
+        ),
+    )
+
+
+def _file(folder: Path, name: str, most: int) -> Path:
+    """A file of the folder itself, of at most so many bytes; links that lead out of it are refused."""
+    path = (folder / name).resolve()
+    if not path.is_file():
+        raise RunnerError(f"{folder / name}: is no file")
+    if not path.is_relative_to(folder.resolve()):
+        raise RunnerError(f"{folder / name}: leads out of the folder")
+    if path.stat().st_size > most:
+        raise RunnerError(f"{folder / name}: needs at most {most} bytes, has {path.stat().st_size}")
+    return path
+
+
+def _check_machine_code(image: bytes, name: str) -> None:
+    """That all parts of a cubin, which is ELF, lie inside the file: the driver is told no length."""
+    if len(image) < 64 or image[:5] != b"\x7fELF\x02":
+        raise RunnerError(f"{name}: is no machine code of a GPU")
+    program, sections = struct.unpack_from("<QQ", image, 32)
+    program_size, programs, section_size, count = struct.unpack_from("<HHHH", image, 54)
+    ends = [program + program_size * programs, sections + section_size * count]
+    if max(ends) <= len(image) and section_size >= 64:
+        for k in range(count):
+            kind, _, _, offset, size = struct.unpack_from("<IQQQQ", image, sections + k * section_size + 4)
+            ends.append(0 if kind == 8 else offset + size)  # 8: occupies nothing in the file
+    if max(ends) > len(image):
+        raise RunnerError(f"{name}: is cut off: needs {max(ends)} bytes, has {len(image)}")
+
+
+# ------------------------------------------------------------------------------------------------------- the machine
+
+
+class Driver(Protocol):
+    """What a network needs of a machine. Addresses and streams are numbers; modules, functions and graphs what the
+    driver likes. Copies and launches are in the order of their stream."""
+
+    @property
+    def loads(self) -> str:
+        """Which file of a module it takes: `cubin` or `ptx`."""
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """Kind and number of the device, as DLPack has them."""
+
+    def check(self, architecture: str) -> None:
+        """Raises RunnerError where machine code of `architecture` does not run."""
+
+    def enter(self) -> None:
+        """Makes the device that of the calling thread."""
+
+    def allocate(self, size_bytes: int) -> int: ...
+    def free(self, address: int) -> None: ...
+    def fill(self, address: int, byte: int, size_bytes: int, stream: int) -> None: ...
+    def copy_in(self, address: int, data: NDArray[np.uint8], stream: int) -> None: ...
+    def copy_out(self, data: NDArray[np.uint8], address: int, stream: int) -> None: ...
+    def load(self, image: bytes) -> object: ...
+    def unload(self, module: object) -> None: ...
+
+    def function(self, module: object, kernel: str, shared_bytes: int) -> object:
+        """A kernel that may be launched with at most so many bytes of dynamic shared memory."""
+
+    def launch(
+        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
+    ) -> None: ...
+
+    def stream(self) -> int:
+        """A new stream; it goes with the driver."""
+
+    def synchronize(self, stream: int) -> None: ...
+
+    def capture(self, body: Callable[[int], None]) -> object:
+        """A graph of what `body` launches on the stream that it is given, which is not run."""
+
+    def replay(self, graph: object, stream: int) -> None: ...
+    def discard(self, graph: object) -> None: ...
+
+    def times(
+        self, repeats: int, before: Callable[[], None], body: Callable[[], None], stream: int
+    ) -> tuple[float, ...]:
+        """Milliseconds from the start to the end of `body` on the stream, by events, so many times; `before` is done
+        each time and not counted."""
+
+    def close(self) -> None: ...
+
+
+class CudaDriver:
+    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use too."""
+
+    def __init__(self, device: int = 0) -> None:
+        try:
+            self._cuda: Any = importlib.import_module("cuda.bindings.driver")
+        except ImportError as error:
+            raise RunnerError("needs cuda-bindings: pip install 'cuda-bindings>=13,<14'") from error
+        self._streams: list[int] = []
+        self._private: int | None = None
+        self._number = device
+        self._context: Any = None
+        try:
+            self._call("cuInit", 0)
+        except RuntimeError as error:  # the library is found at the first call
+            raise RunnerError(f"needs an NVIDIA driver: {error}") from error
+        count = self._call("cuDeviceGetCount")
+        if not 0 <= device < count:
+            raise RunnerError(f"device {device}: needs one of {count}, counted from 0")
+        self._device = self._call("cuDeviceGet", device)
+        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
+        self.enter()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The result of a function of the driver. Raises RunnerError with CUDA's own words."""
+        error, *results = getattr(self._cuda, name)(*arguments)
+        if int(error) != 0:
+            _, text = self._cuda.cuGetErrorString(error)
+            raise RunnerError(f"{name}: {error.name}: {text.decode(errors='replace') if text else 'no further words'}")
+        return results[0] if len(results) == 1 else None
+
+    @property
+    def loads(self) -> str:
+        return "cubin"
+
+    @property
+    def device(self) -> tuple[int, int]:
+        return (2, self._number)
+
+    def check(self, architecture: str) -> None:
+        names = self._cuda.CUdevice_attribute
+        major, minor = (
+            self._call("cuDeviceGetAttribute", getattr(names, f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{part}"),
+                       self._device)
+            for part in ("MAJOR", "MINOR")
+        )  # fmt: skip
+        found = ARCHITECTURE.fullmatch(architecture)
+        if found is None:
+            raise RunnerError(f"launches.json: architecture {architecture} is not known")
+        runs = int(found[2]) == minor if found[3] else int(found[2]) <= minor
+        if int(found[1]) != major or not runs:
+            raise RunnerError(
+                f"launches.json: machine code for {architecture}, device {self._number} is sm_{major}{minor}"
+            )
+
+    def enter(self) -> None:
+        self._call("cuCtxSetCurrent", self._context)
+
+    def allocate(self, size_bytes: int) -> int:
+        return int(self._call("cuMemAlloc", size_bytes))
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree", address)
+
+    def fill(self, address: int, byte: int, size_bytes: int, stream: int) -> None:
+        self._call("cuMemsetD8Async", address, byte, size_bytes, stream)
+
+    def copy_in(self, address: int, data: NDArray[np.uint8], stream: int) -> None:
+        self._call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
+
+    def copy_out(self, data: NDArray[np.uint8], address: int, stream: int) -> None:
+        self._call("cuMemcpyDtoHAsync", data.ctypes.data, address, data.nbytes, stream)
+
+    def load(self, image: bytes) -> object:
+        return self._call("cuModuleLoadData", image)
+
+    def unload(self, module: object) -> None:
+        self._call("cuModuleUnload", module)
+
+    def function(self, module: object, kernel: str, shared_bytes: int) -> object:
+        function = self._call("cuModuleGetFunction", module, kernel.encode())
+        if shared_bytes:
+            # needed where static and dynamic shared memory together exceed 48 KiB, and harmless elsewhere
+            most = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._call("cuFuncSetAttribute", function, most, shared_bytes)
+        return function
+
+    def launch(
+        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
+    ) -> None:
+        block_of_bytes = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
+        size = ctypes.c_size_t(len(parameters))
+        # CU_LAUNCH_PARAM_BUFFER_POINTER is 1, CU_LAUNCH_PARAM_BUFFER_SIZE 2, CU_LAUNCH_PARAM_END 0
+        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(block_of_bytes), 2, ctypes.addressof(size), 0)
+        self._call(
+            "cuLaunchKernel", function, *grid, *block, shared_bytes, stream, None, ctypes.addressof(extra)
+        )  # fmt: skip
+
+    def stream(self) -> int:
+        flag = self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+        self._streams.append(int(self._call("cuStreamCreate", flag)))
+        return self._streams[-1]
+
+    def synchronize(self, stream: int) -> None:
+        self._call("cuStreamSynchronize", stream)
+
+    def capture(self, body: Callable[[int], None]) -> object:
+        if self._private is None:
+            self._private = self.stream()
+        stream = self._private
+        mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._call("cuStreamBeginCapture", stream, mode)
+        try:
+            body(stream)
+        except BaseException:
+            with suppress(RunnerError):
+                self._call("cuGraphDestroy", self._call("cuStreamEndCapture", stream))
+            raise
+        graph = self._call("cuStreamEndCapture", stream)
+        try:
+            return self._call("cuGraphInstantiate", graph, 0)
+        finally:
+            self._call("cuGraphDestroy", graph)
+
+    def replay(self, graph: object, stream: int) -> None:
+        self._call("cuGraphLaunch", graph, stream)
+
+    def discard(self, graph: object) -> None:
+        self._call("cuGraphExecDestroy", graph)
+
+    def times(
+        self, repeats: int, before: Callable[[], None], body: Callable[[], None], stream: int
+    ) -> tuple[float, ...]:
+        events = [self._call("cuEventCreate", 0) for _ in range(2 * repeats)]
+        try:
+            for start, end in zip(events[::2], events[1::2], strict=True):
+                before()
+                self._call("cuEventRecord", start, stream)
+                body()
+                self._call("cuEventRecord", end, stream)
+            self.synchronize(stream)
+            return tuple(
+                float(self._call("cuEventElapsedTime", start, end))
+                for start, end in zip(events[::2], events[1::2], strict=True)
+            )
+        finally:
+            for event in events:
+                self._call("cuEventDestroy", event)
+
+    def close(self) -> None:
+        if self._context is not None:
+            for stream in self._streams:
+                self._call("cuStreamDestroy", stream)
+            self._streams, self._private = [], None
+            self._context = None
+            self._call("cuDevicePrimaryCtxRelease", self._device)
+
+
+# ------------------------------------------------------------------------------------------------------- the network
+
+
+class Binding:
+    """A network with its inputs and outputs at certain addresses. The buffers live as long as this object."""
+
+    def __init__(self, network: Network, launches: tuple[tuple[Launch, bytes], ...], keeps: tuple[object, ...]) -> None:
+        self._network = network
+        self._launches = launches
+        self._keeps = keeps
+        self._graph: object = None
+
+    def run(self, stream: int = 0) -> None:
+        """Starts the kernels on a stream (0: the default one) and does not wait. All bindings of a network share its
+        memory for values: runs must be in one order, by one stream or by events."""
+        self._network._start(self, stream)
+
+    def close(self) -> None:
+        """Gives the graph back, if there is one; the network does that too when it is closed."""
+        self._network._forget(self)
+
+
+class Network:
+    """A compiled network in the memory of a device. One thread at a time may use it."""
+
+    def __init__(
+        self, folder: str | Path, driver: Driver | None = None, *, graph: bool = True, check: bool = False
+    ) -> None:
+        """`graph`: run by one launch of a CUDA graph. `check`: wait after each launch, so that an error names its
+        layer; without graph. Raises RunnerError."""
+        self._list = _read_list(Path(folder))
+        self._files = Path(folder)
+        self._driver: Driver = driver if driver is not None else CudaDriver()
+        self._owned = driver is None
+        self._graph, self._check = graph and not check, check
+        self._modules: dict[int, object] = {}
+        self._functions: dict[tuple[int, str], object] = {}
+        self._graphs: list[object] = []
+        self._arena: int | None = None
+        self._bound: tuple[tuple[int, ...], Binding] | None = None
+        try:
+            self._driver.check(self._list.architecture)
+            self._load()
+        except BaseException:
+            with suppress(RunnerError):
+                self.close()
+            raise
+
+    def _load(self) -> None:
+        self._driver.enter()
+        self._stream = self._driver.stream()
+        self._arena = self._driver.allocate(max(self._list.arena_bytes, 1))
+        self._load_data()
+        for launch in self._list.launches:
+            key = (launch.module, launch.kernel)
+            if key in self._functions:
+                continue
+            with _told(launch):
+                if launch.module not in self._modules:
+                    self._modules[launch.module] = self._driver.load(self._image(launch.module))
+                same = (one for one in self._list.launches if (one.module, one.kernel) == key)
+                most = max(one.shared_bytes for one in same)
+                self._functions[key] = self._driver.function(self._modules[launch.module], launch.kernel, most)
+        self._home = self._bind({})
+
+    def _load_data(self) -> None:
+        assert self._arena is not None
+        for name, offset, size in self._list.data:
+            path = _file(self._files, name, MAX_BYTES)
+            if path.stat().st_size != size:
+                raise RunnerError(f"{self._files / name}: needs {size} bytes, has {path.stat().st_size}")
+            if size:
+                self._driver.copy_in(self._arena + offset, np.fromfile(path, np.uint8), self._stream)
+                self._driver.synchronize(self._stream)
+
+    def _image(self, module: int) -> bytes:
+        ptx, cubin = self._list.modules[module]
+        if self._driver.loads == "ptx":
+            return _file(self._files, ptx, MAX_CODE_BYTES).read_bytes()
+        image = _file(self._files, cubin, MAX_CODE_BYTES).read_bytes()
+        _check_machine_code(image, cubin)
+        return image
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """By name, in the order of the list."""
+        return {one.name: one for one in self._list.tensors if one.role == "input"}
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """By name, in the order of the list."""
+        return {one.name: one for one in self._list.tensors if one.role == "output"}
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """In order of execution."""
+        return self._list.launches
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs for inputs, in device shape and type. Raises RunnerError for missing, unknown and unfit ones."""
+        self._enter()
+        self._all_there("inputs", self.inputs, inputs)
+        for name, tensor in self.inputs.items():
+            self._copy_in(tensor, np.asarray(inputs[name]))
+        self._start(self._home, self._stream)
+        outputs = {name: np.empty(tensor.shape, tensor.dtype) for name, tensor in self.outputs.items()}
+        for name, array in outputs.items():
+            flat = array.reshape(-1).view(np.uint8)
+            self._driver.copy_out(flat, self._address(self.outputs[name]), self._stream)
+        self._driver.synchronize(self._stream)
+        return outputs
+
+    def run_pointers(self, stream: int, pointers: Mapping[str, int]) -> None:
+        """Starts the network on a stream with inputs and outputs in place at device addresses, and does not wait; what
+        is not named stays in the network's own memory. Raises RunnerError."""
+        self._enter()
+        key = tuple(pointers.get(name, 0) for name in (*self.inputs, *self.outputs))
+        if self._bound is None or self._bound[0] != key:
+            self._forget(self._bound[1] if self._bound else None)
+            self._bound = (key, self._bind(dict(pointers)))
+        self._start(self._bound[1], stream)
+
+    def bind_dlpack(self, tensors: Mapping[str, Any]) -> Binding:
+        """Inputs and outputs in place in tensors of PyTorch, CuPy or whoever speaks DLPack; an address may stand for a
+        tensor. Nothing waits for work on the tensors: order streams yourself. Raises RunnerError."""
+        self._enter()
+        pointers, keeps = {}, []
+        for name, one in tensors.items():
+            pointers[name] = one if isinstance(one, int) else 0
+            if not isinstance(one, int):
+                wanted = self._known(name)
+                pointers[name], capsule = _dlpack_address(one, wanted, self._driver.device)
+                keeps.append((one, capsule))
+        return self._bind(pointers, tuple(keeps))
+
+    def poison(self) -> None:
+        """Fills the memory with bytes 0xff, which are NaN in every float, and loads the constants again: what a run
+        does not write is seen in its results."""
+        self._enter()
+        assert self._arena is not None
+        self._driver.fill(self._arena, 0xFF, max(self._list.arena_bytes, 1), self._stream)
+        self._load_data()
+
+    def time(self, repeats: int = 100, *, warm_up: int = 3) -> tuple[float, ...]:
+        """Milliseconds of each of so many runs one after the other, on whatever lies in memory."""
+        self._enter()
+        for _ in range(warm_up):
+            self._start(self._home, self._stream)
+        return self._driver.times(
+            repeats, lambda: None, lambda: self._start(self._home, self._stream), self._stream
+        )  # fmt: skip
+
+    def time_launches(
+        self, repeats: int = 20, *, inner: int = 1, flush_bytes: int = 0
+    ) -> tuple[tuple[float, ...], ...]:
+        """Milliseconds of each launch alone, so many times each: of `inner` in a row, divided by them, which hides what
+        it costs to start one. Before each time `flush_bytes` of other memory are written, so that caches are cold."""
+        self._enter()
+        flushed = self._driver.allocate(flush_bytes) if flush_bytes else 0
+        try:
+            return tuple(
+                self._time_launch(number, repeats, inner, flushed, flush_bytes)
+                for number in range(len(self._list.launches))
+            )
+        finally:
+            if flush_bytes:
+                self._driver.free(flushed)
+
+    def _time_launch(self, number: int, repeats: int, inner: int, flushed: int, size: int) -> tuple[float, ...]:
+        launches = self._home._launches[number : number + 1] * inner
+        once = Binding(self, launches, ())
+
+        def before() -> None:
+            if size:
+                self._driver.fill(flushed, 0, size, self._stream)
+
+        try:
+            self._start(once, self._stream)
+            times = self._driver.times(repeats, before, lambda: self._start(once, self._stream), self._stream)
+        finally:
+            self._forget(once)
+        return tuple(time / inner for time in times)
+
+    def close(self) -> None:
+        """Gives memory, kernels and graphs back."""
+        if self._arena is not None:
+            self._driver.enter()
+            for graph in self._graphs:
+                self._driver.discard(graph)
+            for module in self._modules.values():
+                self._driver.unload(module)
+            self._driver.free(self._arena)
+        self._graphs, self._modules, self._arena, self._bound = [], {}, None, None
+        if self._owned:
+            self._driver.close()
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _enter(self) -> None:
+        if self._arena is None:
+            raise RunnerError("the network is closed")
+        self._driver.enter()
+
+    def _known(self, name: str) -> Tensor:
+        tensor = self.inputs.get(name) or self.outputs.get(name)
+        if tensor is None:
+            raise RunnerError(f"{name}: no such input or output; there are {', '.join((*self.inputs, *self.outputs))}")
+        return tensor
+
+    def _all_there(self, what: str, wanted: Mapping[str, Tensor], given: Mapping[str, Array]) -> None:
+        if set(wanted) != set(given):
+            raise RunnerError(f"{what}: needs {', '.join(wanted) or 'none'}, has {', '.join(given) or 'none'}")
+
+    def _copy_in(self, tensor: Tensor, array: Array) -> None:
+        if array.dtype != np.dtype(tensor.dtype) or array.shape != tensor.shape:
+            raise RunnerError(f"input {tensor.name}: needs {tensor}, has {array.dtype} {array.shape}")
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._driver.copy_in(self._address(tensor), flat, self._stream)
+
+    def _address(self, tensor: Tensor) -> int:
+        assert self._arena is not None
+        return self._arena + tensor.offset
+
+    def _bind(self, pointers: dict[str, int], keeps: tuple[object, ...] = ()) -> Binding:
+        for name, pointer in pointers.items():
+            self._known(name)
+            if pointer <= 0 or pointer % ALIGNMENT:
+                raise RunnerError(f"{name}: needs an address that {ALIGNMENT} divides, has {pointer:#x}")
+        places = [
+            pointers.get(one.name, self._address(one)) if one.role in ("input", "output") else self._address(one)
+            for one in self._list.tensors
+        ]
+        launches = []
+        for launch in self._list.launches:
+            parameters = bytearray(launch.parameters)
+            for at, tensor, plus in launch.relocations:
+                struct.pack_into("<Q", parameters, at, places[tensor] + plus)
+            launches.append((launch, bytes(parameters)))
+        return Binding(self, tuple(launches), keeps)
+
+    def _start(self, binding: Binding, stream: int) -> None:
+        self._enter()
+        if not self._graph:
+            self._launch_all(binding, stream)
+            return
+        if binding._graph is None:
+            binding._graph = self._driver.capture(lambda private: self._launch_all(binding, private))
+            self._graphs.append(binding._graph)
+        self._driver.replay(binding._graph, stream)
+
+    def _launch_all(self, binding: Binding, stream: int) -> None:
+        for launch, parameters in binding._launches:
+            function = self._functions[launch.module, launch.kernel]
+            with _told(launch):
+                self._driver.launch(function, launch.grid, launch.block, launch.shared_bytes, parameters, stream)
+                if self._check:
+                    self._driver.synchronize(stream)
+
+    def _forget(self, binding: Binding | None) -> None:
+        """Gives a graph back. It may still be running: CUDA keeps it until then."""
+        if binding is not None and binding._graph is not None:
+            self._graphs.remove(binding._graph)
+            self._driver.discard(binding._graph)
+            binding._graph = None
+
+
+@contextmanager
+def _told(launch: Launch) -> Iterator[None]:
+    """Puts the user's layer before what went wrong in its launch."""
+    try:
+        yield
+    except RunnerError as error:
+        shape = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of shared memory"
+        raise RunnerError(f"layer {launch.layer}: kernel {launch.kernel} ({shape}): {error}") from error
+
+
+# ------------------------------------------------------------------------------------------------------------ DLPack
+
+
+class _DlTensor(ctypes.Structure):
+    """DLTensor of DLPack 0.x, at the start of a capsule named `dltensor`."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+DLPACK_KINDS: Final = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex"}
+
+
+def _dlpack_address(tensor: Any, wanted: Tensor, device: tuple[int, int]) -> tuple[int, object]:
+    """The address of a tensor's elements, and the capsule that keeps them: it is not consumed, so that its own
+    destructor gives it back."""
+    if not hasattr(tensor, "__dlpack__"):
+        raise RunnerError(f"{wanted.name}: needs a tensor that speaks DLPack, has {type(tensor).__name__}")
+    kind, number = (int(part) for part in tensor.__dlpack_device__())
+    if (kind, number) != device:
+        raise RunnerError(f"{wanted.name}: needs device {device} of DLPack, has {(kind, number)}")
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    try:
+        capsule = tensor.__dlpack__(stream=-1)
+        found = _DlTensor.from_address(get(capsule, b"dltensor"))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise RunnerError(f"{wanted.name}: the tensor does not give its memory away: {error}") from error
+    rank = found.rank
+    shape = tuple(found.shape[axis] for axis in range(rank))
+    dtype = "bool" if found.code == 6 else f"{DLPACK_KINDS.get(found.code, 'unknown')}{found.bits}"
+    if found.lanes != 1 or (dtype, shape) != (wanted.dtype, wanted.shape):
+        raise RunnerError(f"{wanted.name}: needs {wanted}, has {dtype} {shape}")
+    step = 1
+    for axis in reversed(range(rank)):
+        if found.strides and shape[axis] > 1 and found.strides[axis] != step:
+            raise RunnerError(f"{wanted.name}: needs elements in a row, last axis fastest, has other strides")
+        step *= shape[axis]
+    return (found.data or 0) + found.byte_offset, capsule
+
+
+# ------------------------------------------------------------------------------------------------------ command line
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="runner.py",
+        description="Runs a compiled network on an NVIDIA GPU. Without --output and --time it lists what the network "
+        "takes and gives.",
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that has launches.json")
+    parser.add_argument(
+        "--input",
+        type=Path,
+        metavar="X.npz",
+        help="arrays by name of input, in device shape and type; random ones where it is not given",
+    )
+    parser.add_argument("--output", type=Path, metavar="Y.npz", help="where arrays by name of output go")
+    parser.add_argument("--time", type=int, metavar="N", help="time N runs, after the first")
+    parser.add_argument("--launches", action="store_true", help="with --time: each launch alone, too")
+    parser.add_argument("--device", type=int, default=0, metavar="K", help="number of the GPU (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of random inputs (default 0)")
+    parser.add_argument("--no-graph", action="store_true", help="launch kernel by kernel instead of by a CUDA graph")
+    parser.add_argument("--check", action="store_true", help="wait after each launch, so that an error names its layer")
+    return parser
+
+
+def _read_inputs(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise RunnerError(f"{path}: is no file of arrays (npz): {error}") from error
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """As numpy.savez, which keeps some names for itself."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def _random_inputs(network: Network, seed: int) -> dict[str, Array]:
+    """Normal floats, zeros in everything else, such as indices."""
+    draw = np.random.default_rng(seed)
+    return {
+        name: draw.standard_normal(one.shape, np.float32).astype(one.dtype)
+        if one.dtype.startswith("float")
+        else np.zeros(one.shape, one.dtype)
+        for name, one in network.inputs.items()
+    }
+
+
+def _spread(milliseconds: tuple[float, ...]) -> str:
+    return f"median {statistics.median(milliseconds):.4f} ms, {min(milliseconds):.4f} to {max(milliseconds):.4f}"
+
+
+def _report(network: Network, options: argparse.Namespace) -> Iterator[str]:
+    """Does what is asked for; lines for a reader."""
+    for what, tensors in (("input ", network.inputs), ("output", network.outputs)):
+        for tensor in tensors.values():
+            yield f"{what} {tensor.name}: {tensor}, axes of the model's tensor {tensor.layout or 'unknown'}"
+    if options.output is None and options.time is None:
+        return
+    outputs = network.run(_read_inputs(options.input) if options.input else _random_inputs(network, options.seed))
+    if options.output is not None:
+        _write_arrays(options.output, outputs)
+        yield f"wrote {options.output}"
+    if options.time is not None:
+        yield f"{len(network.launches)} launches, {options.time} runs: {_spread(network.time(options.time))}"
+        if options.launches:
+            for launch, times in zip(network.launches, network.time_launches(options.time), strict=True):
+                yield f"  {launch.layer} ({launch.kernel}): {_spread(times)}"
+
+
+def main(arguments: list[str] | None = None, driver: Driver | None = None) -> int:
+    """The command line; 1 after a message for the user. `driver` takes the place of a GPU."""
+    options = _parser().parse_args(arguments)
+    if options.time is not None and options.time < 1:
+        print("error: --time: needs at least 1", file=sys.stderr)
+        return 1
+    try:
+        machine: Driver = driver if driver is not None else CudaDriver(options.device)
+        with Network(options.folder, machine, graph=not options.no_graph, check=options.check) as network:
+            for line in _report(network, options):
+                print(line)
+        if driver is None:
+            machine.close()
+    except (RunnerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
