@@ -38,21 +38,6 @@ class CutlassTarget:
     judgement: Judgement = JUDGEMENT
     wants: Wants = WANTS
 
-    @property
-    def judgement(self) -> Judgement:
-        return JUDGEMENT
-
-    def emulate(
-        self,
-        graph: Graph,
-        constants: Constants,
-        layer: Layer,
-        points: Points,
-        read: Callable[[str], Array],
-        chip: Chip,
-    ) -> Array:
-        return emulate(graph, constants, layer, points, read, chip)
-
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """A chip file of another kind cannot say what kernels need."""
         if chip.kind != "gpu":

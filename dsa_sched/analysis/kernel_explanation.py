@@ -20,7 +20,8 @@ __all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One group and its kernel: `operators` are the kinds of its operators in order, `grid` the blocks along each axis
-    of its output, or as they are launched where a block's part is no box, `resources` what a block occupies. `seconds` are those of its floors and launches: at least."""
+    of its output, or as they are launched where a block's part is no box, `resources` what a block occupies. `seconds`
+    are those of its floors and launches: at least."""
 
     name: str
     layers: tuple[str, ...]

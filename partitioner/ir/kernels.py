@@ -42,9 +42,10 @@ class KernelFloor:
 class Kernel:
     """One way to compute a group of layers as a whole: a template of the target with its parameters.
 
-    `tile` are the extents that one block of the hardware's grid computes along each axis of the group's output; () where
-    one block computes all, or where its part is no box: then `blocks` is the grid as it is launched. `resources` are what such a block occupies, by the chip's own names (bytes of shared
-    memory, registers of a thread). The kernel is started `launches` times, each of which costs `launch_seconds`.
+    `tile` are the extents that one block of the hardware's grid computes along each axis of the group's output; ()
+    where one block computes all, or where its part is no box: then `blocks` is the grid as it is launched. `resources`
+    are what such a block occupies, by the chip's own names (bytes of shared memory, registers of a thread). The kernel
+    is started `launches` times, each of which costs `launch_seconds`.
     """
 
     template: str

@@ -1,4 +1,4 @@
-"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor a kind of operator.
+"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor for each kind.
 
 max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
 """

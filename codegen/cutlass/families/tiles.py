@@ -59,7 +59,7 @@ TILES: Sequence[Tile] = (
     Tile(64, 64, 32, 32, 4),
     Tile(128, 32, 32, 32, 4),
 )
-"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory a product."""
+"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory."""
 
 
 def tile_named(name: object) -> Tile | None:
