@@ -207,13 +207,14 @@ def _candidate(name: str, tile: _Tile) -> Kernel:
 
 
 def _shared_floor(tile: _Tile, blocks: int) -> KernelFloor:
-    """Bytes that a block reads from shared memory: operands of both products, nine values for each that the depthwise
-    convolution makes, and the filters for each of them."""
+    """Bytes that a block reads from shared memory: operands of both products, the three rows of values above each that
+    the depthwise convolution makes, and its filters for each of these."""
     block, chip = tile.block, tile.block.work.chip
     passes = block.expanded // tile.channels
     m_tiles = tile.pixels // 16
     expand = 2 * (tile.halo + tile.halo // 16 * tile.channels) * tile.depth
-    depthwise = 2 * 2 * TAPS * tile.pixels * tile.channels
+    wide = (tile.width - 1) * block.stride + 3
+    depthwise = 2 * tile.height * (3 * wide + TAPS) * tile.channels
     project = 2 * (tile.pixels * (WARPS // m_tiles) + m_tiles * block.result[3]) * tile.channels
     read = passes * (expand + depthwise + project)
     memory = chip.memory(chip.simt.shared_memory)

@@ -19,8 +19,8 @@ struct Shared {
   half project[OUT * E_PITCH];
   half expanded[ROWS * E_PITCH];
   half filtered[PIXELS * E_PITCH];
-  half depthwise[BLOCK * 9];
   half expand_bias[BLOCK], depthwise_bias[BLOCK];
+  half depthwise[BLOCK * 9];
 };
 
 __device__ __forceinline__ float after_expand(float v) {
@@ -121,22 +121,37 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
 
-    // Depthwise: two channels of a pixel a thread.
-    for (int i = threadIdx.x; i < PIXELS * (BLOCK / 2); i += THREADS) {
-      const int pixel = i / (BLOCK / 2), channel = i % (BLOCK / 2) * 2;
-      const half* corner =
-          s.expanded + (pixel / TILE_W * STRIDE * HALO_W + pixel % TILE_W * STRIDE) * E_PITCH + channel;
-      float low = 0.f, high = 0.f;
+    // Depthwise: two channels along a row of pixels a thread; nine values and their filters stay in registers.
+    for (int i = threadIdx.x; i < TILE_H * (BLOCK / 2); i += THREADS) {
+      const int row = i / (BLOCK / 2), channel = i % (BLOCK / 2) * 2;
+      const half* from = s.expanded + row * STRIDE * HALO_W * E_PITCH + channel;
+      half* to = s.filtered + row * TILE_W * E_PITCH + channel;
+      const float2 bias = __half22float2(*reinterpret_cast<const half2*>(s.depthwise_bias + channel));
+      float2 filters[9], values[3][3];
 #pragma unroll
-      for (int tap = 0; tap < 9; ++tap) {
-        const float2 value =
-            __half22float2(*reinterpret_cast<const half2*>(corner + (tap / 3 * HALO_W + tap % 3) * E_PITCH));
-        low = fmaf(value.x, __half2float(s.depthwise[channel * 9 + tap]), low);
-        high = fmaf(value.y, __half2float(s.depthwise[channel * 9 + 9 + tap]), high);
+      for (int tap = 0; tap < 9; ++tap)
+        filters[tap] =
+            make_float2(__half2float(s.depthwise[channel * 9 + tap]), __half2float(s.depthwise[channel * 9 + 9 + tap]));
+#pragma unroll
+      for (int column = 0; column < TILE_W; ++column) {
+#pragma unroll
+        for (int x_tap = 0; x_tap < 3; ++x_tap)
+#pragma unroll
+          for (int y_tap = 0; y_tap < 3; ++y_tap)
+            values[y_tap][x_tap] =
+                column && x_tap + STRIDE < 3
+                    ? values[y_tap][x_tap + STRIDE]
+                    : __half22float2(*reinterpret_cast<const half2*>(
+                          from + (y_tap * HALO_W + column * STRIDE + x_tap) * E_PITCH));
+        float2 sum = bias;
+#pragma unroll
+        for (int tap = 0; tap < 9; ++tap) {
+          const float2 value = values[tap / 3][tap % 3];
+          sum = make_float2(fmaf(value.x, filters[tap].x, sum.x), fmaf(value.y, filters[tap].y, sum.y));
+        }
+        *reinterpret_cast<half2*>(to + column * E_PITCH) =
+            __floats2half2_rn(after_depthwise(sum.x), after_depthwise(sum.y));
       }
-      low = after_depthwise(low + __half2float(s.depthwise_bias[channel]));
-      high = after_depthwise(high + __half2float(s.depthwise_bias[channel + 1]));
-      *reinterpret_cast<half2*>(s.filtered + pixel * E_PITCH + channel) = __floats2half2_rn(low, high);
     }
     __syncthreads();
 
