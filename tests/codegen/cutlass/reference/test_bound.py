@@ -153,3 +153,14 @@ def test_rounding_between_an_anchor_and_its_epilogue_is_not_allowed(tmp_path: Pa
     assert len(layer.ops) == 2
     assert (np.abs(once.astype(np.float16).reshape(-1) - numbers) <= allowed).all()
     assert (np.abs(twice.astype(np.float16).reshape(-1) - numbers) > allowed).mean() > 0.1
+
+
+@pytest.mark.parametrize(("length", "shows"), [(2048, True), (4096, False)])
+def test_up_to_which_length_a_product_that_is_left_out_shows(length: int, shows: bool) -> None:
+    """All products alike but for their signs, which cancel: docs/gpu.md says up to 2,900."""
+    a, b = np.ones((1, length), np.float16), np.ones((length, 1), np.float16)
+    a[:, ::2] = -1
+    found = by_hand("matmul", [a, b], (1, 1))
+    sampled = found.sampled(found.layers[0])
+    assert FRONTEND.evaluate(sampled).numbers.tolist() == [0.0]
+    assert (FRONTEND.allowed(sampled) < 1.0).tolist() == [shows]
