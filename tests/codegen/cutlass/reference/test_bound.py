@@ -164,3 +164,20 @@ def test_up_to_which_length_a_product_that_is_left_out_shows(length: int, shows:
     sampled = found.sampled(found.layers[0])
     assert FRONTEND.evaluate(sampled).numbers.tolist() == [0.0]
     assert (FRONTEND.allowed(sampled) < 1.0).tolist() == [shows]
+
+
+@pytest.mark.parametrize("kind", ["exp", "sigmoid", "softmax"])
+def test_large_arguments_before_anything_is_rounded_to_halves(kind: str) -> None:
+    """exp(80) by way of exp2(80 * log2(e)) is off by more than any function by itself; not by a hundred times less
+    than what is said."""
+    x = np.random.default_rng(0).uniform(-80, 80, (40, 50)).astype(np.float16)
+    attributes: dict[str, Attribute] = {"axis": 1} if kind == "softmax" else {}
+    found = by_hand(kind, [x], x.shape, **attributes)
+    ours = FRONTEND.evaluate(found.sampled(found.layers[0]))
+    shares = []
+    for seed in range(5):
+        kernel = Careless(np.random.default_rng(seed)).layer(found.graph, [*found.graph.ops], {"x0": single(x)})
+        apart = np.abs(kernel.astype(np.float64).reshape(-1) - ours.numbers)
+        assert (apart <= ours.error).all()
+        shares.append((apart / ours.error)[ours.numbers > 1e-30].max())
+    assert max(shares) > 0.1
