@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, problem, run_conv2d
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error
+from benchmarks.ptx_cases.tvm_pools import compiled_pool, tvm_pool_error
+from codegen.cutlass.nvcc import Compiler
 from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, Limits, Module, launch, parameters
 
 
@@ -77,6 +79,16 @@ def test_pairs_of_halves(simple: Module) -> None:
 
 def test_pooling(simple: Module) -> None:
     assert pool_error(simple, 2, 9, 12, 24)[0] <= 1
+
+
+@pytest.mark.parametrize("mean", [False, True], ids=["largest", "mean"])
+@pytest.mark.parametrize("shape", [(2, 9, 12, 24), (1, 14, 15, 16)], ids=str)
+def test_pooling_compiled_by_tvm(compiler: Compiler, shape: tuple[int, int, int, int], *, mean: bool) -> None:
+    """CUDA source of TVM's own schedules: blocks of 1024 threads for largest values, a block for each mean."""
+    pool = compiled_pool(compiler, shape, mean=mean)
+    assert len(pool.launches) == (2 if mean else 1)
+    for seed in range(2):
+        assert tvm_pool_error(pool, seed) <= 1
 
 
 @pytest.mark.parametrize(("columns", "threads"), [(1000, 128), (7, 32), (129, 96)])
