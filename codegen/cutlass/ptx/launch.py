@@ -69,8 +69,12 @@ def launch(
     *,
     shared_bytes: int = 0,
     limits: Limits | None = None,
+    proxy_fences: bool = True,
 ) -> Statistics:
     """Runs all CTAs of a launch on `memory`. `shared_bytes`: dynamic shared memory of a CTA.
+
+    `proxy_fences`: whether `wgmma` needs `fence.proxy.async` after writes, as PTX says; CUTLASS 3's mainloops of
+    `cp.async` have none.
 
     Raises PtxError for a launch that cannot be, Unsupported for an opcode that the executor lacks, Fault for undefined
     behaviour; each names the kernel, and the line where there is one.
@@ -86,7 +90,8 @@ def launch(
     numbers = order.permutation(geometry.ctas)
     size = min(_batch(entry, geometry, layout, limits), geometry.ctas)
     counts: Counter[str] = Counter()
-    machine = Machine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order, counts)
+    machine = Machine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order,
+                      proxy_fences=proxy_fences, counts=counts)  # fmt: skip
     batches = 0
     for first in range(0, geometry.ctas, size):
         machine.run(numbers[first : first + size].tolist())

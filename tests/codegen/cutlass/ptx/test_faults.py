@@ -332,7 +332,7 @@ def test_a_trap() -> None:
         ("mov.u64 %d9, nowhere;", "the name nowhere is not known"),
         ("call.uni (%r9), f, (%r9);", "opcode call.uni is not executed"),
         ("cvt.rz.f16.f32 %h1, %f1;", "cvt.rz.f16.f32: .rz is not executed"),
-        ("mbarrier.init.shared.b64 [%r9], 1;", "opcode mbarrier.init.shared.b64 is not executed"),
+        ("mbarrier.expect_tx.shared.b64 [%r9], 1;", "mbarrier.expect_tx.shared.b64: .expect_tx is not executed"),
         ("setp.lt.s32 %r9, %r1, %r2;", "a register of type b32 where pred is needed"),
         ("shfl.sync.sync.b32 %r9, %r9, 0, 31, -1;", "shfl.sync.sync.b32 is not executed"),
         ("vote.sync.sync.b32 %r9, %p1, -1;", "vote.sync.sync.b32 is not executed"),

@@ -341,5 +341,5 @@ def test_every_opcode_of_single_threads_is_tested_here() -> None:
     assert {head for head in single if f"{head}." in written} == single
     others = {"cvta", "ld", "ldu", "st", "cp", "prefetch", "prefetchu", "shfl", "vote", "redux", "activemask", "elect",
               "ldmatrix", "stmatrix", "mma", "wgmma", "fence", "membar", "bar", "barrier", "trap", "brkpt", "nanosleep",
-              "griddepcontrol", "setmaxnreg", "createpolicy"}  # fmt: skip
+              "griddepcontrol", "setmaxnreg", "createpolicy", "mbarrier", "mapa"}  # fmt: skip
     assert single | others == set(OPCODES)
