@@ -27,6 +27,9 @@ from codegen.cutlass.ptx.special import Geometry
 
 __all__ = ["Statistics", "launch", "parameters"]
 
+WITHOUT_SHARED = 4
+"""Times the threads of a batch where no order of accesses to shared memory is kept: numpy's best lengths."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
@@ -126,4 +129,5 @@ def _batch(kernel: Kernel, geometry: Geometry, layout: Layout, limits: Limits) -
         raise PtxError(
             f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name
         )
-    return max(1, min(limits.batch_threads // threads, limits.batch_bytes // max(each, 1)))
+    most = limits.batch_threads if layout.shared_bytes else WITHOUT_SHARED * limits.batch_threads
+    return max(1, min(most // threads, limits.batch_bytes // max(each, 1)))
