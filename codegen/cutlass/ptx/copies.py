@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.access import bound_addresses, take
+from codegen.cutlass.ptx.access import bound_addresses, nothing, take
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
 from codegen.cutlass.ptx.mbarrier_operations import bound_addresses_in_shared
@@ -34,6 +34,8 @@ def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
             need(len(operands) == 1 and isinstance(operands[0], Immediate) and operands[0].value >= 0, instruction)
             assert isinstance(operands[0], Immediate)
             return partial(core.copies.wait, newest=operands[0].value)
+        case ("bulk", "commit_group") | ("bulk", "wait_group") | ("bulk", "wait_group", "read"):
+            return nothing  # bulk copies are refused, so that there are none to be waited for
         case ("mbarrier", "arrive", *rest):
             return _arrive(instruction, tuple(rest), core)
         case ("ca" | "cg", "shared" | "shared::cta", "global"):
@@ -98,7 +100,7 @@ def _copied(core: Core, addresses: Array, sizes: Array, width: int) -> Array:
 
 ASYNC: Final = frozenset({
     "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
-    "mbarrier", "arrive", "noinc",
+    "mbarrier", "arrive", "noinc", "bulk", "read",
 })  # fmt: skip
 
 COPIES: Final = (Row("cp", _cp, ASYNC, frozenset({"*"})),)

@@ -237,6 +237,7 @@ def test_memory_of_an_object_that_was_given_up_is_plain_again() -> None:
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%r20], 64;",
         "mbarrier.arrive.noComplete.shared.b64 %d20, [%r20], 1;",
         "mbarrier.pending_count.b64 %r9, %d20;",
+        "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r10], 64;",
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%d0], 64, [%r20];",
     ],
 )
@@ -244,6 +245,11 @@ def test_transactions_and_tma_are_refused_by_name(line: str) -> None:
     with pytest.raises(Unsupported, match=line.split(" ", maxsplit=1)[0]) as caught:
         run(line)
     assert caught.value.line > 0
+
+
+def test_waiting_for_bulk_copies_of_which_there_are_none() -> None:
+    body = "cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;"
+    assert (run(body + "st.global.u32 [%d11], 7;") == 7).all()
 
 
 # --- matrix products
