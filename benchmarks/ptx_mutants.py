@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.output import add_outputs, keep
 from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, conv2d_launches, problem, run_conv2d
+from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error, gemm90_launches
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error, worst
 from codegen.cutlass.nvcc import find_nvcc
 from codegen.cutlass.ptx import Fault, FaultKind, Limits, Module, Statistics, parse
@@ -159,6 +160,28 @@ MUTATIONS: Final = (
         (r"^(?P<a>\s*shfl\.sync\.(bfly|down)\.b32\s+\S+, \S+, )(?P<n>%r\d+|\d+), "),
         lambda m: f"{m['a']}0, " + m.string[m.end() :],
     ),
+    Mutation("arrival dropped", r"^\s*(cp\.async\.)?mbarrier\.arrive\..*;"),
+    Mutation(
+        "arrival not counted",
+        r"^(?P<a>\s*cp\.async\.mbarrier\.arrive)(?P<b>\..*;)",
+        lambda m: f"{m['a']}.noinc{m['b']}",
+    ),
+    Mutation(
+        "phase changed",
+        r"^(?P<a>\s*)(?P<b>mbarrier\.try_wait\.parity\S+ \S+ \[%r\d+\], )(?P<p>%r\d+)(?P<c>.*)$",
+        lambda m: f"{m['a']}{{ .reg .b32 other; xor.b32 other, {m['p']}, 1; {m['b']}other{m['c']} }}",
+    ),
+    Mutation(
+        "wait not believed",
+        r"^(?P<a>\s*mbarrier\.try_wait\.parity\S+ (?P<p>P\d+),.*;)",
+        lambda m: f"{m['a']} setp.eq.b32 {m['p']}, 0, 0;",
+    ),
+    Mutation(
+        "fewer arrivals expected",
+        r"^(?P<a>\s*mbarrier\.init\S+ \[%r\d+\], )(?P<n>%r\d+)(?P<b>.*)$",
+        lambda m: f"{m['a']}96{m['b']}",
+    ),
+    Mutation("object not made", r"^\s*mbarrier\.init\..*;"),
 )
 MOVED: Final = "barrier moved"
 
@@ -180,8 +203,14 @@ GROUPS: Final = frozenset({
     "matrix layout changed", "descriptor changed",
 })  # fmt: skip
 
+PHASES: Final = frozenset({
+    "arrival dropped", "arrival not counted", "phase changed", "wait not believed", "fewer arrivals expected",
+    "object not made",
+})  # fmt: skip
+
 EDGE: Final = "numbers beyond the edge of K meet zeros of the other operand, rows beyond M or N are not stored"
 PAIR: Final = "the barriers 3 and 4 stand one after the other with no access of shared memory in between"
+TAIL: Final = "loading warps wait for the last stages before they end, for the sake of other blocks of a cluster"
 EQUIVALENT: Final[dict[str, str]] = {
     "conv2d: barrier dropped 3": PAIR,
     "conv2d: barrier dropped 4": PAIR,
@@ -191,6 +220,9 @@ EQUIVALENT: Final[dict[str, str]] = {
     **{f"gemm_kk: copy unbounded {place}": EDGE for place in range(1, 12)},
     **{f"gemm_kk: bound dropped {place}": EDGE for place in (23, 25, 27, 33)},
     "gemm_kk: bound dropped 17": "one step more is fetched, zeros that nobody reads",
+    "gemm_sm90: matrix fence dropped 2": "only products touched the sums since the last fence",
+    "gemm_sm90: wait not believed 5": "the stage was never used: the phase before the first counts as complete",
+    **{f"gemm_sm90: wait not believed {place}": TAIL for place in (7, 8, 9)},
     "pipeline: bound moved 7": "one more arrival at a barrier that nobody waits at any more",
     "pipeline: bound dropped 7": "one more arrival at a barrier that nobody waits at any more",
 }
@@ -309,6 +341,11 @@ def cases(folder: Path) -> Iterator[Case]:
     whole = COPIES | GROUPS | {"swizzle dropped", "copy unbounded", "bound dropped"}
     for kernel, kinds in (("gemm_kk", whole), ("gemm_mm", GROUPS), ("gemm_rm", COPIES | GROUPS | FRAGMENTS)):
         yield Case(kernel, kernel, alone(product, kernel), _gemm_error(kernel), kinds)
+    gemm90 = gemm90_launches(compiler, source("gemm_sm90.cu"))
+    yield Case(
+        "gemm_sm90", "gemm_sm90", gemm90.text, _gemm90_error(gemm90),
+        PHASES | {"barrier dropped", "copy dropped"} | GROUPS - {"proxy fence dropped"},
+    )  # fmt: skip
     conv = conv2d_launches(compiler, source("conv2d.cu"))
     yield Case(
         "conv2d", "conv2d", conv.text, _conv_error(conv, (SHAPES[1], SHAPES[4])),
@@ -318,6 +355,23 @@ def cases(folder: Path) -> Iterator[Case]:
 
 def _gemm_error(kernel: str) -> Error:
     return lambda module: wgmma_error(module, kernel, (136, 72, 200), limits=STEPS)
+
+
+def _gemm90_error(gemm: Gemm90) -> Error:
+    """Depths of fewer and of more steps than there are stages."""
+    sizes = ((136, 72, 100), (64, 64, 512))
+    given = [gemm.given(size) for size in sizes]
+
+    def error(module: Module) -> tuple[float, Statistics]:
+        largest, lines, steps = 0.0, frozenset[int](), 0
+        for launch_, size in zip(given, sizes, strict=True):
+            found, done = gemm90_error(module, launch_, size, limits=STEPS)
+            largest, lines, steps = max(largest, found), lines | done.lines, steps + done.steps
+            if largest > 1:
+                break
+        return largest, Statistics(len(given), steps, 0, lines)
+
+    return error
 
 
 def main() -> int:

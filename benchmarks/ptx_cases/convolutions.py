@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.ptx_cases.printed_parameters import Given, printed_parameters
 from codegen.cutlass.nvcc import Compiler
 from codegen.cutlass.ptx import GlobalMemory, Limits, Module, Statistics, launch, parse
 
 Array: TypeAlias = NDArray[Any]
-
-MARKS = (0x1111 << 48, 0x2222 << 48, 0x3333 << 48, 0x4444 << 48)
-"""What stands in Params for the addresses of image, filter, bias and result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +63,9 @@ class Conv2d:
     text: str
     program: bytes
 
-    def parameters(self, shapes: tuple[Shape, ...]) -> list[tuple[int, tuple[int, int, int], int, bytes]]:
-        """By shape: shared bytes, grid, threads, Params with marks for pointers."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "parameters"
-            path.write_bytes(self.program)
-            path.chmod(0o755)
-            words = [str(number) for shape in shapes for number in shape.arguments]
-            done = subprocess.run([str(path), *words], capture_output=True, text=True, check=True, timeout=60)
-        found = []
-        for line in done.stdout.splitlines():
-            shared, x, y, z, threads, data = line.split()
-            found.append((int(shared), (int(x), int(y), int(z)), int(threads), bytes.fromhex(data)))
-        return found
+    def parameters(self, shapes: tuple[Shape, ...]) -> list[Given]:
+        """By shape, how the kernel is launched."""
+        return printed_parameters(self.program, [number for shape in shapes for number in shape.arguments])
 
 
 def conv2d_launches(compiler: Compiler, source: str) -> Conv2d:
@@ -137,14 +122,13 @@ def bound(exact: Array, magnitude: Array, depth: int) -> Array:
 
 def run_conv2d(
     conv: Conv2d,
-    given: tuple[int, tuple[int, int, int], int, bytes],
+    given: Given,
     case: Problem,
     seed: int = 0,
     limits: Limits | None = None,
     module: Module | None = None,
 ) -> tuple[Array, Statistics]:
     """The kernel's result (halves) for one problem."""
-    shared, grid, threads, params = given
     memory = GlobalMemory()
     size = 2 * int(np.prod(case.shape.result))
     places = (
@@ -153,9 +137,8 @@ def run_conv2d(
         memory.allocate(case.bias, "bias"),
         memory.allocate(size, "result"),
     )
-    for mark, place in zip(MARKS, places, strict=True):
-        params = params.replace(mark.to_bytes(8, "little"), place.to_bytes(8, "little"))
     done = launch(
-        module or conv.module, "conv2d", grid, (threads, 1, 1), params, memory, seed, shared_bytes=shared, limits=limits
-    )
+        module or conv.module, "conv2d", given.grid, (given.threads, 1, 1), given.at(places), memory, seed,
+        shared_bytes=given.shared_bytes, limits=limits,
+    )  # fmt: skip
     return memory.load(places[3], np.float16, case.shape.result), done

@@ -107,7 +107,8 @@ def _store_local(core: Core, addresses: Array, lanes: Array, rows: Array) -> Non
 
 
 def _load_parameter(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
-    del lanes
+    if addresses.size > 1 and (addresses == addresses[0]).all():  # as a rule they are all equal
+        return np.broadcast_to(_load_parameter(core, addresses[:1], lanes, dtype, count), (addresses.size, count))
     width = dtype.itemsize * count
     size = core.parameters.size
     offsets = _checked(addresses, size, width, "parameters")

@@ -3,6 +3,7 @@
 issue: the source is read, the destination becomes poison that nobody may touch
 commit_group: what the thread issued so far is its next group
 wait_group n: all but the thread's n newest groups land;  wait_all: everything does
+land_until: what an mbarrier waits for lands (mbarriers.py says when)
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ __all__ = ["AsyncCopies"]
 
 @dataclass(slots=True)
 class _Flight:
-    """Copies of one instruction: threads, places in shared memory, bytes (n, width), and each one's group."""
+    """Copies of one instruction: threads, places in shared memory, bytes (n, width), each one's group and time."""
 
     lanes: Array
     places: Array
     rows: Array
     groups: Array
+    epochs: Array
+    serial: int
 
 
 class AsyncCopies:
@@ -35,6 +38,7 @@ class AsyncCopies:
         self._shared = shared
         self._committed = np.zeros(threads, np.int64)
         self._flights: list[_Flight] = []
+        self.issued = 0
 
     def clear(self) -> None:
         """For the next batch of CTAs."""
@@ -47,7 +51,9 @@ class AsyncCopies:
         places = self._shared.places(addresses, lanes, width, "copies")
         self._shared.order.write(self._shared.cells(places, width), lanes >> 5, flight=True)
         self._shared.data.reshape(-1, width)[places // width] = POISON
-        self._flights.append(_Flight(lanes, places, rows, self._committed[lanes]))
+        self.issued += 1
+        epochs = self._shared.order.epochs(lanes >> 5)
+        self._flights.append(_Flight(lanes, places, rows, self._committed[lanes], epochs, self.issued))
 
     def commit(self, active: Active) -> None:
         """Closes the group of each active thread."""
@@ -70,13 +76,34 @@ class AsyncCopies:
             left.append(_part(flight, ~due))
         self._flights = left
 
-    def _land(self, flight: _Flight) -> None:
+    def land_until(self, lanes: Array, serial: int) -> None:
+        """Lands what these threads issued up to `serial` (of `issued`), as writes of the time of issue."""
+        chosen = np.zeros(self._committed.size, np.bool_)
+        chosen[lanes] = True
+        left: list[_Flight] = []
+        for flight in self._flights:
+            due = chosen[flight.lanes] if flight.serial <= serial else np.zeros(1, np.bool_)
+            if not due.any():
+                left.append(flight)
+                continue
+            if due.all():
+                self._land(flight, flight.epochs)
+                continue
+            part = _part(flight, due)
+            self._land(part, part.epochs)
+            left.append(_part(flight, ~due))
+        self._flights = left
+
+    def _land(self, flight: _Flight, epochs: Array | None = None) -> None:
         width = flight.rows.shape[1]
         words = np.dtype(f"u{min(width, 8)}")
         target = self._shared.data.view(words).reshape(-1, width // words.itemsize)
         target[flight.places // width] = np.ascontiguousarray(flight.rows).view(words)
-        self._shared.order.land(self._shared.cells(flight.places, width), flight.lanes >> 5)
+        self._shared.order.land(self._shared.cells(flight.places, width), flight.lanes >> 5, epochs)
 
 
 def _part(flight: _Flight, chosen: Array) -> _Flight:
-    return _Flight(flight.lanes[chosen], flight.places[chosen], flight.rows[chosen], flight.groups[chosen])
+    return _Flight(
+        flight.lanes[chosen], flight.places[chosen], flight.rows[chosen], flight.groups[chosen],
+        flight.epochs[chosen], flight.serial,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["bfe", "bfi", "bfind", "brev", "clz", "lop3", "mul_hi", "popc", "prmt", "shf"]
+__all__ = ["bfe", "bfi", "bfind", "bfind_shift", "brev", "clz", "lop3", "mul_hi", "popc", "prmt", "shf"]
 
 
 def mul_hi(a: Array, b: Array) -> Array:
@@ -79,6 +79,12 @@ def bfind(a: Array) -> Array:
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     plain = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).view(unsigned)
     return popc(_filled(plain)) - np.uint32(1)
+
+
+def bfind_shift(a: Array) -> Array:
+    """How far that bit is from the highest one; 2^32 - 1 where there is none."""
+    found, top = bfind(a), np.uint32(8 * a.dtype.itemsize - 1)
+    return np.asarray(np.where(found == np.uint32(0xFFFF_FFFF), found, top - found))
 
 
 def _filled(a: Array) -> Array:

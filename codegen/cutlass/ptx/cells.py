@@ -8,6 +8,8 @@ from codegen.cutlass.ptx.scalars import BYTES
 __all__ = ["cell_bytes"]
 
 LARGEST = 16
+OBJECT_BYTES = 8
+"""Of an mbarrier."""
 
 
 def cell_bytes(kernel: Kernel) -> int:
@@ -22,6 +24,8 @@ def _width(instruction: Instruction) -> int:
     if parts[0] == "cp" and "shared" in {part.removesuffix("::cta") for part in parts}:
         size = instruction.operands[2] if len(instruction.operands) > 2 else None
         return size.value if isinstance(size, Immediate) and size.value in (4, 8, 16) else 0
+    if parts[0] == "mbarrier":
+        return OBJECT_BYTES
     if parts[0] not in ("ld", "ldu", "st"):
         return 0
     spaces = {part.removesuffix("::cta") for part in parts} & {"global", "shared", "local", "param", "const"}

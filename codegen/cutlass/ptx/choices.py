@@ -11,7 +11,7 @@ from codegen.cutlass.ptx.elementwise import store
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.module import Address, Immediate, Instruction, Register, Symbol, Vector
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
-from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array
+from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array, is_float
 
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
@@ -74,6 +74,57 @@ def _setp(instruction: Instruction, form: Form, core: Core) -> Step:
         store(target, yes, active)
         if other is not None:
             store(other, no, active)
+
+    return step
+
+
+def _set(instruction: Instruction, form: Form, core: Core) -> Step:
+    """A comparison as a number: 1 and 0 of floats, all bits and none of integers; of pairs, each half by itself."""
+    need(len(form.modifiers) == 1 and len(form.types) == 2 and len(instruction.operands) == 3, instruction)
+    word, (to, kind) = form.modifiers[0], form.types
+    need(word not in COMBINE and to != "pred" and kind != "pred" and (to != "f16x2" or kind == "f16x2"), instruction)
+    need(is_float(to) or to in ("u16", "s16", "u32", "s32"), instruction)
+    pairs = kind == "f16x2"
+    need(not pairs or BYTES[to] == 4, instruction)
+    a, b = (core.registers.source(operand, "b32" if pairs else kind) for operand in instruction.operands[1:])
+    target = core.registers.target(instruction.operands[0], "b32" if pairs else to)
+    if pairs:
+        a, b = (half.view(np.float16).reshape(-1, 2) for half in (a, b))
+        target = target.view(np.float16 if to == "f16x2" else np.uint16).reshape(-1, 2)
+    yes = target.dtype.type(1) if is_float(to) else np.array(-1, np.int64).astype(target.dtype)[()]
+
+    def step(active: Active) -> None:
+        value = np.where(_compare(word, a, b), yes, target.dtype.type(0))
+        where = True if active.whole else active.mask[:, None] if pairs else active.mask
+        np.copyto(target, value, where=where)
+
+    return step
+
+
+def _testp(instruction: Instruction, form: Form, core: Core) -> Step:
+    """What kind of number a float is."""
+    need(len(form.modifiers) == 1 and len(form.types) == 1 and len(instruction.operands) == 2, instruction)
+    need(form.types[0] in ("f32", "f64"), instruction)
+    source = core.registers.source(instruction.operands[1], form.types[0])
+    target = core.registers.target(instruction.operands[0], "pred")
+    test, smallest = form.modifiers[0], np.finfo(source.dtype).smallest_normal
+
+    def step(active: Active) -> None:
+        size = np.abs(source)
+        match test:
+            case "finite":
+                value = np.isfinite(source)
+            case "infinite":
+                value = np.isinf(source)
+            case "number":
+                value = ~np.isnan(source)
+            case "notanumber":
+                value = np.isnan(source)
+            case "normal":
+                value = np.isfinite(source) & (size >= smallest)
+            case _:
+                value = (size < smallest) & (size > 0)
+        store(target, value, active)
 
     return step
 
@@ -169,6 +220,8 @@ SPACES: Final = frozenset({"global", "shared", "local", "param", "const", "share
 
 CHOICES: Final = (
     Row("setp", _setp, WORDS, frozenset({"ftz"})),
+    Row("set", _set, WORDS, frozenset({"ftz"})),
+    Row("testp", _testp, frozenset({"finite", "infinite", "number", "notanumber", "normal", "subnormal"})),
     Row("selp", _selp),
     Row("mov", _mov),
     Row("cvta", _cvta, SPACES | {"to"}, types=frozenset({"u64"})),

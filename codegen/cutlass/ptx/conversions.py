@@ -11,6 +11,7 @@ from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.elementwise import saturate, store
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.rounding import DIRECTIONS, convert_directed
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array, is_float
 
@@ -50,15 +51,21 @@ def _convert(instruction: Instruction, form: Form, core: Core) -> Step:
     saturated = "sat" in words
     relu = "relu" in words
     whole = next((TO_WHOLE[word] for word in words if word in TO_WHOLE), None)
+    direction = next((word for word in form.modifiers if word in DIRECTIONS), None)
     narrowing = is_float(to) and (not is_float(origin) or DTYPES[to].itemsize < DTYPES[origin].itemsize)
-    if narrowing and not words <= {"rn", "sat", "relu"}:
-        raise Unsupported(f"{instruction.opcode} is not executed: floats are rounded to nearest only")
+    if (narrowing and not words <= {"rn", "sat", "relu", *DIRECTIONS}) or (direction and not narrowing):
+        raise Unsupported(f"{instruction.opcode} is not executed with this rounding")
+    if direction and origin in ("s64", "u64"):
+        raise Unsupported(f"{instruction.opcode} is not executed: numbers of 64 bits are rounded to nearest only")
     if is_float(origin) and not is_float(to) and whole is None:
         raise Unsupported(f"{instruction.opcode} does not say how to round")
 
     def step(active: Active) -> None:
         if is_float(to):
-            value = (whole(source) if whole else source).astype(DTYPES[to])
+            if direction:
+                value = convert_directed(direction, source, DTYPES[to])
+            else:
+                value = (whole(source) if whole else source).astype(DTYPES[to])
             value = saturate(value) if saturated else value
             value = np.fmax(value, DTYPES[to].type(0)) if relu else value
         elif is_float(origin):
@@ -93,4 +100,6 @@ def _pair(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-CONVERSIONS: Final = (Row("cvt", _convert, frozenset({"rn", "sat", "relu", *TO_WHOLE}), frozenset({"ftz"})),)
+CONVERSIONS: Final = (
+    Row("cvt", _convert, frozenset({"rn", "sat", "relu", *TO_WHOLE, *DIRECTIONS}), frozenset({"ftz"})),
+)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.access import bound_addresses, take
+from codegen.cutlass.ptx.access import bound_addresses, nothing, take
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
+from codegen.cutlass.ptx.mbarrier_operations import bound_addresses_in_shared
 from codegen.cutlass.ptx.module import Immediate, Instruction, Register
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array
@@ -33,10 +34,24 @@ def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
             need(len(operands) == 1 and isinstance(operands[0], Immediate) and operands[0].value >= 0, instruction)
             assert isinstance(operands[0], Immediate)
             return partial(core.copies.wait, newest=operands[0].value)
+        case ("bulk", "commit_group") | ("bulk", "wait_group") | ("bulk", "wait_group", "read"):
+            return nothing  # bulk copies are refused, so that there are none to be waited for
+        case ("mbarrier", "arrive", *rest):
+            return _arrive(instruction, tuple(rest), core)
         case ("ca" | "cg", "shared" | "shared::cta", "global"):
             need(len(operands) in (3, 4) and isinstance(operands[2], Immediate), instruction)
             return _issue(instruction, words[1], core)
     raise Unsupported(f"{instruction.opcode} is not executed")
+
+
+def _arrive(instruction: Instruction, words: tuple[str, ...], core: Core) -> Step:
+    """cp.async.mbarrier.arrive{.noinc}{.shared}.b64: an arrival when the thread's copies so far have landed."""
+    need(len(instruction.operands) == 1, instruction)
+    spaces = tuple(word for word in words if word != "noinc")
+    where = bound_addresses_in_shared(instruction.operands[0], spaces, core)
+    return lambda active: core.mbarriers.arrive_by_copies(
+        active, where(active), instruction.line, counted="noinc" in words
+    )
 
 
 def _issue(instruction: Instruction, cache: str, core: Core) -> Step:
@@ -85,6 +100,7 @@ def _copied(core: Core, addresses: Array, sizes: Array, width: int) -> Array:
 
 ASYNC: Final = frozenset({
     "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
+    "mbarrier", "arrive", "noinc", "bulk", "read",
 })  # fmt: skip
 
 COPIES: Final = (Row("cp", _cp, ASYNC, frozenset({"*"})),)

@@ -12,6 +12,7 @@ from codegen.cutlass.ptx.barriers import Barriers
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.matrix_groups import MatrixGroups
+from codegen.cutlass.ptx.mbarriers import MBarriers
 from codegen.cutlass.ptx.registers import Registers
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.shared_memory import SharedMemory
@@ -23,6 +24,7 @@ WINDOWS: Final = {
     "const": 0,
     "shared": 1 << 56,
     "shared::cta": 1 << 56,
+    "shared::cluster": 1 << 56,
     "local": 1 << 57,
     "param": 1 << 58,
 }
@@ -44,6 +46,7 @@ class Core:
     copies: AsyncCopies
     matrix: MatrixGroups
     barriers: Barriers
+    mbarriers: MBarriers
     symbols: Mapping[str, int]
     counts: Counter[str] = field(default_factory=Counter)
 

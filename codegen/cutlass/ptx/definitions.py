@@ -38,7 +38,8 @@ def results(instruction: Instruction) -> tuple[str, ...]:
         return ()
     if parts[0] == "wgmma" and parts[1] != "mma_async":
         return ()
-    return tuple(_names(instruction.operands[0]))
+    first = instruction.operands[0]
+    return () if isinstance(first, Address) else tuple(_names(first))
 
 
 def sources(instruction: Instruction) -> tuple[str, ...]:

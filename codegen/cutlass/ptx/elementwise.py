@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.bits import bfe, bfi, bfind, brev, clz, lop3, mul_hi, popc, prmt, shf
+from codegen.cutlass.ptx.bits import bfe, bfi, bfind, bfind_shift, brev, clz, lop3, mul_hi, popc, prmt, shf
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.rounding import (
+    DIRECTIONS,
+    add_directed,
+    fma_directed,
+    multiply_directed,
+    subtract_directed,
+)
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array, wider
 
@@ -102,6 +109,10 @@ def _add_saturated(a: Array, b: Array) -> Array:
 
 TABLE: Final = (
     Elementwise("add", f"{INTEGERS} {FLOATS}", np.add, hints="rn ftz"),
+    *(Elementwise(f"add.{way}", "f32", add_directed(way), hints="ftz") for way in DIRECTIONS),
+    *(Elementwise(f"sub.{way}", "f32", subtract_directed(way), hints="ftz") for way in DIRECTIONS),
+    *(Elementwise(f"mul.{way}", "f32", multiply_directed(way), hints="ftz") for way in DIRECTIONS),
+    *(Elementwise(f"fma.{way}", "f32", fma_directed(way), ". . .", hints="ftz") for way in DIRECTIONS),
     Elementwise("add.sat", "f32 f16 f16x2", lambda a, b: saturate(a + b), hints="rn ftz"),
     Elementwise("add.sat", "s32", _add_saturated),
     Elementwise("sub", f"{INTEGERS} {FLOATS}", np.subtract, hints="rn ftz"),
@@ -145,6 +156,8 @@ TABLE: Final = (
     Elementwise("bfe", "u32 s32 u64 s64", bfe, ". u32 u32"),
     Elementwise("bfi", "b32 b64", bfi, ". . u32 u32"),
     Elementwise("bfind", "u32 s32 u64 s64", bfind, ".", "u32"),
+    Elementwise("bfind.shiftamt", "u32 s32 u64 s64", bfind_shift, ".", "u32"),
+    Elementwise("sad", INTEGERS, lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c, ". . ."),
     Elementwise("brev", "b32 b64", brev, "."),
     Elementwise("popc", "b32 b64", popc, ".", "u32"),
     Elementwise("clz", "b32 b64", clz, ".", "u32"),

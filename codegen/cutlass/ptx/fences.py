@@ -68,7 +68,7 @@ def _arrive(instruction: Instruction, form: Form, core: Core) -> Step:
     return lambda active: core.barriers.arrive(active, number, count)
 
 
-FENCE_WORDS: Final = frozenset({"proxy", "async", "shared", "shared::cta"})
+FENCE_WORDS: Final = frozenset({"proxy", "async", "mbarrier_init", "shared", "shared::cta"})
 FENCE_HINTS: Final = frozenset({"acq_rel", "sc", "acquire", "release", "cta", "gpu", "sys", "cluster"})
 
 FENCES: Final = (

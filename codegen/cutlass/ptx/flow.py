@@ -40,6 +40,8 @@ class Block:
 def waits(instruction: Instruction) -> bool:
     """Whether a warp may have to wait for others here (`bar.warp` waits within a warp only)."""
     parts = instruction.parts
+    if parts[0] == "mbarrier":
+        return parts[1:2] in (("test_wait",), ("try_wait",))
     return parts[0] in WAITS and "warp" not in parts and "arrive" not in parts
 
 
@@ -74,6 +76,8 @@ def _pieces(kernel: Kernel) -> tuple[list[list[Instruction]], dict[str, int]]:
                 raise PtxError(f"label {item.name} stands twice", kernel=kernel.name, line=item.line)
             labels[item.name] = len(pieces) - 1
             continue
+        if item.parts[0] == "mbarrier" and waits(item) and pieces[-1]:
+            pieces.append([])  # a block of its own: whoever waits there asks again
         pieces[-1].append(item)
         if item.parts[0] in ENDS or waits(item):
             pieces.append([])
@@ -96,7 +100,7 @@ def _successors(
             return tuple(place(target) for target in tables[known].targets)
         case "ret" | "exit", ():
             return (EXIT, after) if last.guard else (EXIT,)
-        case (("bar" | "barrier"), _):
+        case (("bar" | "barrier" | "mbarrier"), _):
             return (after,)
     raise Unsupported(f"{last.opcode} is not executed with these operands", kernel=kernel, line=last.line)
 

@@ -27,6 +27,9 @@ from codegen.cutlass.ptx.special import Geometry
 
 __all__ = ["Statistics", "launch", "parameters"]
 
+WITHOUT_SHARED = 4
+"""Times the threads of a batch where no order of accesses to shared memory is kept: numpy's best lengths."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
@@ -69,8 +72,12 @@ def launch(
     *,
     shared_bytes: int = 0,
     limits: Limits | None = None,
+    proxy_fences: bool = True,
 ) -> Statistics:
     """Runs all CTAs of a launch on `memory`. `shared_bytes`: dynamic shared memory of a CTA.
+
+    `proxy_fences`: whether `wgmma` needs `fence.proxy.async` after writes, as PTX says; CUTLASS 3's mainloops of
+    `cp.async` have none.
 
     Raises PtxError for a launch that cannot be, Unsupported for an opcode that the executor lacks, Fault for undefined
     behaviour; each names the kernel, and the line where there is one.
@@ -86,7 +93,8 @@ def launch(
     numbers = order.permutation(geometry.ctas)
     size = min(_batch(entry, geometry, layout, limits), geometry.ctas)
     counts: Counter[str] = Counter()
-    machine = Machine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order, counts)
+    machine = Machine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order,
+                      proxy_fences=proxy_fences, counts=counts)  # fmt: skip
     batches = 0
     for first in range(0, geometry.ctas, size):
         machine.run(numbers[first : first + size].tolist())
@@ -121,4 +129,5 @@ def _batch(kernel: Kernel, geometry: Geometry, layout: Layout, limits: Limits) -
         raise PtxError(
             f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name
         )
-    return max(1, min(limits.batch_threads // threads, limits.batch_bytes // max(each, 1)))
+    most = limits.batch_threads if layout.shared_bytes else WITHOUT_SHARED * limits.batch_threads
+    return max(1, min(most // threads, limits.batch_bytes // max(each, 1)))

@@ -9,7 +9,9 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its threads."""
+    """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its threads.
+
+    `batch_threads`: threads at once, of kernels with shared memory; a multiple of it of others."""
 
     max_text_bytes: int = 8 << 20
     max_instructions: int = 400_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,6 +22,8 @@ from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.layout import Layout
 from codegen.cutlass.ptx.limits import Limits
 from codegen.cutlass.ptx.matrix_groups import MatrixGroups
+from codegen.cutlass.ptx.mbarrier_operations import bound_question
+from codegen.cutlass.ptx.mbarriers import MBarriers, Question
 from codegen.cutlass.ptx.module import Instruction, Kernel, Vector
 from codegen.cutlass.ptx.registers import Registers
 from codegen.cutlass.ptx.rows import Step
@@ -66,15 +68,18 @@ class Machine:
     memory: GlobalMemory
     limits: Limits
     choices: np.random.Generator
+    proxy_fences: bool = True
     counts: Counter[str] = field(default_factory=Counter)
     _run: set[int] = field(default_factory=set)
     _code: tuple[_Code, ...] = ()
     _waits: dict[int, _Wait] = field(default_factory=dict)
+    _questions: dict[int, Callable[[Active], Question]] = field(default_factory=dict)
     _core: Core = field(init=False)
     _special: Special = field(init=False)
     _shared: SharedMemory = field(init=False)
     _strands: Strands = field(init=False)
     _barriers: Barriers = field(init=False)
+    _mbarriers: MBarriers = field(init=False)
     _live: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,18 +88,20 @@ class Machine:
             blocks = blocks_of(self.kernel)
             self._special = Special(self.geometry, self.ctas, self.layout)
             registers = Registers(self.kernel.registers, threads, self._special.registers)
-        proxies = any(line.parts[0] == "wgmma" for block in blocks for line in block.steps)
+        proxies = self.proxy_fences and any(line.parts[0] == "wgmma" for block in blocks for line in block.steps)
         self._shared = SharedMemory(
-            self.ctas, self.geometry.warps, self.layout.shared_bytes, cell_bytes(self.kernel), proxies=proxies
-        )
+            self.ctas, self.geometry.warps, self.layout.shared_bytes, cell_bytes(self.kernel), proxies=proxies,
+        )  # fmt: skip
         self._live = np.zeros(threads, np.bool_)
         self._strands = Strands(self._live, self.choices)
         self._barriers = Barriers(self.ctas, self.geometry.warps, self._shared.order, self._strands)
+        copies = AsyncCopies(threads, self._shared)
+        self._mbarriers = MBarriers(self._shared, copies, self._strands, self.choices)
         local = np.full((threads, -(-self.layout.local_bytes // 16) * 16), POISON, np.uint8)
         self._core = Core(
             threads, self.geometry.warps, registers, self.memory, self._shared, local, self.layout.local_bytes,
-            self.parameters, AsyncCopies(threads, self._shared), MatrixGroups(threads // WARP, self._shared),
-            self._barriers, self.layout.symbols, self.counts,
+            self.parameters, copies, MatrixGroups(threads // WARP, self._shared),
+            self._barriers, self._mbarriers, self.layout.symbols, self.counts,
         )  # fmt: skip
         self._decode(blocks)
 
@@ -123,6 +130,9 @@ class Machine:
             if block.end is not None and block.end.parts[0] in ("bar", "barrier"):
                 with self._place(block.end.line):
                     self._waits[block.number] = self._wait(block.end)
+            if block.end is not None and block.end.parts[0] == "mbarrier":
+                with self._place(block.end.line):
+                    self._questions[block.number] = bound_question(block.end, self._core)
         self._code = tuple(code)
 
     def _wait(self, line: Instruction) -> _Wait:
@@ -163,28 +173,49 @@ class Machine:
         core.copies.clear()
         core.matrix.clear()
         self._barriers.clear()
+        self._mbarriers.clear()
         self._special.place(numbers, self._live)
         self._strands.start(EXIT)
         steps = 0
         with np.errstate(all="ignore"):
             while True:
                 strand = self._strands.next()
-                if strand is None:
-                    if not self._barriers.waiting:
-                        break
-                    self._barriers.recheck()
-                    held = [(waiting.mask, waiting.join) for waiting in self._barriers.waiting]
-                    if self._strands.ready or self._strands.free(held):
-                        continue
-                    raise self._deadlock()
-                steps = self._advance(strand, steps)
+                if strand is not None:
+                    steps = self._advance(strand, steps)
+                elif not self._unblock():
+                    break
         self.counts["steps"] += steps
+
+    def _unblock(self) -> bool:
+        """Where nothing can run: whether something can again, False where all threads have ended. Raises Fault."""
+        held = [(waiting.mask, waiting.join) for waiting in self._barriers.waiting] + self._mbarriers.held()
+        if not held:
+            return False
+        self._barriers.recheck()
+        if self._strands.ready:
+            return True
+        landed = self._mbarriers.arriving
+        if landed:
+            self._land()
+        freed = not self._strands.ready and self._strands.free(held)
+        if not (self._mbarriers.resume_polling() or landed or freed or self._strands.ready):
+            raise self._deadlock()
+        return True
+
+    def _land(self) -> None:
+        try:
+            self._mbarriers.land()
+        except Fault as fault:
+            raise Fault(fault.kind, fault.finding, kernel=self.kernel.name, line=fault.line) from None
 
     def lines(self) -> frozenset[int]:
         """Lines of the text in blocks that were executed."""
         return frozenset(line.line for number in self._run for line in self._code[number].lines)
 
     def _deadlock(self) -> Fault:
+        if not self._barriers.waiting:
+            text, line = self._mbarriers.deadlock()
+            return Fault(FaultKind.DEADLOCK, text, kernel=self.kernel.name, line=line)
         waiting = self._barriers.waiting[0]
         number = int(waiting.numbers[waiting.numbers >= 0][0])
         return Fault(
@@ -255,16 +286,21 @@ class Machine:
                     return None
         except Fault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
-        self._sync(end, block, strand)
-        return None
+        return self._sync(end, block, strand)
 
-    def _sync(self, end: Instruction, block: Block, strand: Strand) -> None:
-        """The threads of a strand come to a barrier."""
-        wait = self._waits[block.number]
+    def _sync(self, end: Instruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
+        """The threads of a strand come to a barrier, or ask an mbarrier; the way on of those that need not wait."""
+        after = block.successors[-1]
         try:
-            self._barriers.sync(strand, wait.number, wait.count, wait.vote, block.successors[-1], end.line)
+            if end.parts[0] == "mbarrier":
+                question = self._questions[block.number](strand.active)
+                going = self._mbarriers.ask(strand, question, block.number, after, end.line)
+                return (going, after) if going is not None else None
+            wait = self._waits[block.number]
+            self._barriers.sync(strand, wait.number, wait.count, wait.vote, after, end.line)
         except Fault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
+        return None
 
     def _part(
         self, end: Instruction, block: Block, strand: Strand, chosen: Active, rest: Active
@@ -280,7 +316,9 @@ class Machine:
         after = block.successors[-1]
         join = self._strands.meet(strand.join, after, 2)
         self._strands.ready.append(Strand(rest, after, join))
-        self._sync(end, block, Strand(chosen, block.number, join))
+        going = self._sync(end, block, Strand(chosen, block.number, join))
+        if going is not None:
+            self._strands.ready.append(Strand(going[0], going[1], join))
         return None
 
     def _switch(self, end: Instruction, block: Block, strand: Strand) -> tuple[Active, int] | None:

@@ -8,7 +8,7 @@ Register names are unique in a kernel: those of an inner scope (`{ .reg .pred p;
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = [
     "Address",
@@ -71,17 +71,17 @@ Operand = Register | Immediate | Symbol | Address | Vector | None
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One PTX instruction. `opcode` is whole (`ld.global.nc.u16`); operands in the order of the text."""
+    """One PTX instruction. `opcode` is whole (`ld.global.nc.u16`), `parts` what lies between its dots (`::`
+    stays inside a part); operands in the order of the text."""
 
     opcode: str
     operands: tuple[Operand, ...]
     line: int
     guard: Register | None = None
+    parts: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The opcode at its dots; `::` stays inside a part."""
-        return tuple(self.opcode.split("."))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.opcode.split(".")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ as the kernel's smallest access, so neighbours do not disturb each other.
 
     stamp[cell], writer[cell]   last write      reads[cell, warp]   each warp's last read
     last_read[cell]             the CTA's time then: no warp's read is later, so that most writes need look no further
+
+Cells of an mbarrier are no plain memory: whoever reads or writes them otherwise is stopped.
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ __all__ = ["Ordering"]
 
 IN_FLIGHT: Final = (1 << 31) - 1
 NEVER: Final = IN_FLIGHT - 1
-OWN: Final = IN_FLIGHT - 2
+OBJECT: Final = IN_FLIGHT - 2
+OWN: Final = IN_FLIGHT - 3
 BARRIERS: Final = 16
 
 
 class Ordering:
-    """Of `ctas` CTAs with `warps` warps and `cells` cells each. Warps and cells are numbered through all CTAs."""
+    """Of `ctas` CTAs with `warps` warps and `cells` cells each. Warps and cells are numbered through all CTAs.
+
+    `proxies`: reads by matrix products need proxy fences after writes.
+    """
 
     def __init__(self, ctas: int, warps: int, cells: int, cell_bytes: int, *, proxies: bool) -> None:
         self._warps, self._cells, self._cell_bytes = warps, cells, cell_bytes
@@ -36,6 +42,7 @@ class Ordering:
         self._last_read = np.zeros(ctas * cells, np.int32)
         self._written_before_fence = np.zeros(ctas * cells if proxies else 0, np.int32)
         self._fences = np.ones(ctas * warps, np.int32)
+        self._fenced = np.zeros((ctas * warps if proxies else 0, warps), np.int32)
         self._epoch = np.ones(ctas * warps, np.int32)
         self._time = np.ones(ctas, np.int32)
         self._seen = np.zeros((ctas * warps, warps), np.int32)
@@ -47,11 +54,22 @@ class Ordering:
     def clear(self) -> None:
         """For the next batch of CTAs."""
         self._stamp.fill(NEVER)
-        for one in (self._writer, self._reads, self._last_read, self._written_before_fence, self._seen, self._board):
+        zeros = (self._writer, self._reads, self._last_read, self._written_before_fence, self._seen, self._board)
+        for one in (*zeros, self._fenced):
             one.fill(0)
         for one in (self._fences, self._epoch, self._time):
             one.fill(1)
         self._settle(slice(None))
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        return self._warps
+
+    def epochs(self, warps: Array) -> Array:
+        """(n,) the time of each of these warps now."""
+        now: Array = self._epoch[warps]
+        return now
 
     def _settle(self, warps: Array | slice) -> None:
         """Own accesses are always seen; the floor is what is seen of every other warp."""
@@ -101,9 +119,9 @@ class Ordering:
                 )
             raise self._race(warps[i], "writes", cells[i, j], other, "read")
 
-    def land(self, cells: Array, warps: Array) -> None:
-        """A copy in flight is there, as a write of now."""
-        self._stamp[cells] = self._epoch[warps][:, None]
+    def land(self, cells: Array, warps: Array, epochs: Array | None = None) -> None:
+        """A copy in flight is there, as a write of now, or of the times (n,) given."""
+        self._stamp[cells] = (self._epoch[warps] if epochs is None else epochs)[:, None]
         if self._written_before_fence.size:
             self._written_before_fence[cells] = self._fences[warps][:, None]
 
@@ -111,8 +129,16 @@ class Ordering:
         """A read through the asynchronous proxy: the writer must have fenced since. In flight until `release`.
         Raises Fault for a race."""
         self.read(cells, warps)
+        if self._written_before_fence.size:
+            self._examine_fences(cells, warps)
+        self.keep(cells, warps)
+
+    def _examine_fences(self, cells: Array, warps: Array) -> None:
+        """Were these cells written without a fence since?"""
         writers = cells // self._cells * self._warps + self._writer[cells]
         unfenced = self._written_before_fence[cells] >= self._fences[writers]
+        if unfenced.any():  # not by the writers: by the reader, after it saw the writes?
+            unfenced &= self._fenced[warps[:, None], self._writer[cells]] < self._stamp[cells]
         if unfenced.any():
             i, j = (int(index[0]) for index in np.nonzero(unfenced))
             raise Fault(
@@ -122,7 +148,6 @@ class Ordering:
                     f"asynchronous matrix product without fence.proxy.async in between"
                 ),
             )
-        self.keep(cells, warps)
 
     def keep(self, cells: Array, warps: Array) -> None:
         """A matrix product still reads these."""
@@ -133,13 +158,22 @@ class Ordering:
         self._reads[cells, self._local[warps][:, None]] = self._epoch[warps][:, None]
 
     def fence(self, warps: Array) -> None:
-        """fence.proxy.async of these warps."""
+        """fence.proxy.async of these warps: of what they wrote, and of what they see that others wrote."""
         self._fences[warps] += 1
+        if self._fenced.size:
+            self._fenced[warps] = self._seen[warps]
+            self._fenced[warps, self._local[warps]] = 0
 
     def _examine(self, cells: Array, warps: Array, late: Array, act: str, *, unwritten: bool) -> None:
         i, j = np.nonzero(late)
         cell, warp = cells[i, j], warps[i]
         stamp, writer = self._stamp[cell], self._writer[cell]
+        kept = stamp == OBJECT
+        if kept.any():
+            k = int(np.flatnonzero(kept)[0])
+            raise Fault(
+                FaultKind.INVALID, f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, which is an mbarrier"
+            )
         flight = stamp == IN_FLIGHT
         if flight.any():
             k = int(np.flatnonzero(flight)[0])
@@ -184,17 +218,49 @@ class Ordering:
 
     def arrive(self, cta: int, barrier: int, warps: Array) -> None:
         """What these warps (of one CTA) did so far is known to whoever passes the barrier."""
-        known = self._seen[warps].copy()
-        known[np.arange(warps.size), self._local[warps]] = self._epoch[warps]
-        np.maximum(self._board[cta, barrier], known.max(axis=0), out=self._board[cta, barrier])
-        self._time[cta] += 1
-        self._epoch[warps] = self._time[cta]
+        np.maximum(self._board[cta, barrier], self.publish(warps).max(axis=0), out=self._board[cta, barrier])
 
     def acquire(self, cta: int, barrier: int, warps: Array) -> None:
         """These warps pass the barrier."""
-        self._seen[warps] = np.maximum(self._seen[warps], self._board[cta, barrier])
-        self._settle(warps)
+        self.learn(warps, self._board[cta, barrier])
 
     def reset(self, cta: int, barrier: int) -> None:
         """The barrier is complete: it begins anew."""
         self._board[cta, barrier] = 0
+
+    def publish(self, warps: Array) -> Array:
+        """(n, warps of a CTA): what each of these n warps of one CTA knows and did, not what it does from now on."""
+        known = self._seen[warps].copy()
+        known[np.arange(warps.size), self._local[warps]] = self._epoch[warps]
+        cta = int(warps[0]) // self._warps
+        self._time[cta] += 1
+        self._epoch[warps] = self._time[cta]
+        return known
+
+    def learn(self, warps: Array, known: Array) -> None:
+        """These warps know what was published."""
+        self._seen[warps] = np.maximum(self._seen[warps], known)
+        self._settle(warps)
+
+    # --- mbarriers
+
+    def take(self, cells: Array, warps: Array) -> int:
+        """One warp makes an mbarrier of these cells; the time of that. Raises Fault for a race."""
+        self.write(cells, warps)
+        self._stamp[cells] = OBJECT
+        return int(self._epoch[warps[0]])
+
+    def give(self, cells: Array, warps: Array) -> None:
+        """Cells of an mbarrier become plain memory again, as a write of now."""
+        self._stamp[cells] = self._epoch[warps][:, None]
+        self._writer[cells] = self._local[warps][:, None]
+
+    def sees(self, warps: Array, maker: int, born: int, name: str) -> None:
+        """Raises Fault where one of these warps does not know what `maker` did at `born`."""
+        blind = (warps != maker) & (self._seen[warps, self._local[maker]] < born)
+        if blind.any():
+            raise Fault(
+                FaultKind.RACE,
+                f"warp {self._local[warps[blind][0]]} uses {name} with no barrier after warp {self._local[maker]} "
+                f"made it",
+            )

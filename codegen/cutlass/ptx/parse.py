@@ -170,7 +170,9 @@ class _Parser:
             case ";":
                 return
             case ".reg":
-                self._declare()
+                self._declare(cursor.next())
+            case text if text.startswith(".reg."):  # without a blank, as in the headers of halves
+                self._declare(Token(token.kind, text.removeprefix(".reg"), token.line))
             case ".shared" | ".local":
                 variables += read_variables(cursor, self._limits, token.text[1:])
             case ".pragma":
@@ -196,10 +198,9 @@ class _Parser:
                 cursor.back()
                 body.append(self._instruction())
 
-    def _declare(self) -> None:
+    def _declare(self, kind: Token) -> None:
         """`.b32 %r<10>, %x;` after `.reg`."""
         cursor = self._cursor
-        kind = cursor.next()
         if kind.text[1:] not in SIZES and kind.text not in (".pred", ".b128"):
             raise Unsupported(f"registers of type {kind.text} are not known", line=kind.line)
         scope = self._scopes[-1]

@@ -53,10 +53,10 @@ def split(opcode: str, row: Row) -> Form:
     parts = opcode.split(".")
     modifiers, types = [], []
     for part in parts[1:]:
-        if part in row.hints or ("*" in row.hints and "::" in part):
-            continue
         if part in row.modifiers:
             modifiers.append(part)
+        elif part in row.hints or ("*" in row.hints and "::" in part):
+            continue
         elif (part in BYTES or part == "pred") and (not row.types or part in row.types):
             types.append(part)
         else:

@@ -46,6 +46,10 @@ class SharedMemory:
         offsets: Array = addresses.astype(np.int64) - SHARED_BASE
         return self.check(offsets, width, act) + self._start[lanes]
 
+    def offset(self, place: int) -> int:
+        """Where a place in `data` lies in its CTA's memory."""
+        return place % self._pitch
+
     def check(self, offsets: Array, width: int, act: str) -> Array:
         """Offsets from the window's start, unchanged. Raises Fault outside of it and for misaligned ones."""
         bad = (offsets < 0) | (offsets > self.size_bytes - width)

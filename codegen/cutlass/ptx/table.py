@@ -13,6 +13,7 @@ from codegen.cutlass.ptx.elementwise import ELEMENTWISE
 from codegen.cutlass.ptx.errors import PtxError, Unsupported
 from codegen.cutlass.ptx.fences import FENCES
 from codegen.cutlass.ptx.matrix import MATRIX
+from codegen.cutlass.ptx.mbarrier_operations import MBARRIERS
 from codegen.cutlass.ptx.module import Instruction
 from codegen.cutlass.ptx.rows import Row, Step, split
 from codegen.cutlass.ptx.warp import WARPS
@@ -24,7 +25,19 @@ if TYPE_CHECKING:
 __all__ = ["OPCODES", "decode", "guarded"]
 
 OPCODES: Final[dict[str, Row]] = {
-    row.head: row for row in (*ELEMENTWISE, *CHOICES, *CONVERSIONS, *ACCESS, *COPIES, *WARPS, *MATRIX, *WGMMA, *FENCES)
+    row.head: row
+    for row in (
+        *ELEMENTWISE,
+        *CHOICES,
+        *CONVERSIONS,
+        *ACCESS,
+        *COPIES,
+        *WARPS,
+        *MATRIX,
+        *WGMMA,
+        *FENCES,
+        *MBARRIERS,
+    )
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ptx_cases.convolutions import Conv2d, conv2d_launches
+from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_launches
 from codegen.cutlass.nvcc import Compiler, find_nvcc
 from codegen.cutlass.ptx import Module, parse
 
@@ -48,3 +49,9 @@ def gemm(gemm_ptx: str) -> Module:
 def conv2d(compiler: Compiler) -> Conv2d:
     """CUTLASS's convolution, and how its launches look."""
     return conv2d_launches(compiler, (KERNELS / "conv2d.cu").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def gemm_sm90(compiler: Compiler) -> Gemm90:
+    """CUTLASS 3's product, and how its launches look."""
+    return gemm90_launches(compiler, (KERNELS / "gemm_sm90.cu").read_text(encoding="utf-8"))

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, problem, run_conv2d
+from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error
+from benchmarks.ptx_cases.tvm_pools import compiled_pool, tvm_pool_error
+from codegen.cutlass.nvcc import Compiler
 from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, Limits, Module, launch, parameters
 
 
@@ -32,16 +35,16 @@ def test_neither_the_order_nor_the_number_of_blocks_at_once_changes_bits(conv2d:
 
 def test_a_result_that_is_too_small_is_noticed(conv2d: Conv2d) -> None:
     case = problem(SHAPES[4], 3)
-    shared, grid, threads, params = conv2d.parameters((case.shape,))[0]
+    given = conv2d.parameters((case.shape,))[0]
     memory = GlobalMemory()
-    for mark, array in zip((0x1111, 0x2222, 0x3333), (case.image, case.filters, case.bias), strict=True):
-        params = params.replace((mark << 48).to_bytes(8, "little"), memory.allocate(array).to_bytes(8, "little"))
-    small = memory.allocate(2 * case.exact.size - 16, "result")
-    params = params.replace((0x4444 << 48).to_bytes(8, "little"), small.to_bytes(8, "little"))
+    places = [memory.allocate(array) for array in (case.image, case.filters, case.bias)]
+    params = given.at((*places, memory.allocate(2 * case.exact.size - 16, "result")))
     with pytest.raises(
         Fault, match=r"kernel conv2d, line \d+: out of bounds: writes .* bytes into result of"
     ) as caught:
-        launch(conv2d.module, "conv2d", grid, (threads, 1, 1), params, memory, shared_bytes=shared)
+        launch(
+            conv2d.module, "conv2d", given.grid, (given.threads, 1, 1), params, memory, shared_bytes=given.shared_bytes
+        )
     assert caught.value.kind is FaultKind.OUT_OF_BOUNDS
 
 
@@ -51,6 +54,25 @@ def test_wgmma_product(gemm: Module, kernel: str, size: tuple[int, int, int]) ->
     error, done = wgmma_error(gemm, kernel, size)
     assert error <= 1
     assert done.macs >= size[0] * size[1] * size[2]
+
+
+@pytest.mark.parametrize("size", [(128, 64, 64), (200, 136, 152), (130, 68, 36), (128, 64, 512)], ids=str)
+def test_cutlass_3_product_by_warps_that_load_and_warps_that_multiply(
+    gemm_sm90: Gemm90, size: tuple[int, int, int]
+) -> None:
+    given = gemm_sm90.given(size)
+    for seed in range(3):
+        error, done = gemm90_error(gemm_sm90.module, given, size, seed)
+        assert error <= 1
+        assert done.macs >= size[0] * size[1] * size[2]
+
+
+def test_cutlass_3_has_no_proxy_fence_between_copies_and_products(gemm_sm90: Gemm90) -> None:
+    """PTX asks for one between writes of cp.async and reads of wgmma; CUTLASS 4.2's mainloop goes without."""
+    size = (128, 64, 64)
+    with pytest.raises(Fault, match=r"without fence\.proxy\.async in between") as caught:
+        gemm90_error(gemm_sm90.module, gemm_sm90.given(size), size, proxy_fences=True)
+    assert caught.value.kind is FaultKind.FENCE
 
 
 def test_elementwise(simple: Module) -> None:
@@ -77,6 +99,16 @@ def test_pairs_of_halves(simple: Module) -> None:
 
 def test_pooling(simple: Module) -> None:
     assert pool_error(simple, 2, 9, 12, 24)[0] <= 1
+
+
+@pytest.mark.parametrize("mean", [False, True], ids=["largest", "mean"])
+@pytest.mark.parametrize("shape", [(2, 9, 12, 24), (1, 14, 15, 16)], ids=str)
+def test_pooling_compiled_by_tvm(compiler: Compiler, shape: tuple[int, int, int, int], *, mean: bool) -> None:
+    """CUDA source of TVM's own schedules: blocks of 1024 threads for largest values, a block for each mean."""
+    pool = compiled_pool(compiler, shape, mean=mean)
+    assert len(pool.launches) == (2 if mean else 1)
+    for seed in range(2):
+        assert tvm_pool_error(pool, seed) <= 1
 
 
 @pytest.mark.parametrize(("columns", "threads"), [(1000, 128), (7, 32), (129, 96)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -138,6 +139,13 @@ for _kind in ("u32", "s32", "u64", "s64"):
             lambda a, b, c, w=_width: (a * b >> w) + c,
         ),
         (f"bfe.{_kind} $0, $1, $2, $3;", _kind, f"{_kind} u32 u32", lambda a, b, c, k=_kind: field(a, b, c, k)),
+        (
+            f"bfind.shiftamt.{_kind} $0, $1;",
+            "u32",
+            _kind,
+            lambda a, w=_width: w - (a if a >= 0 else ~a).bit_length() if a not in (0, -1) else -1,
+        ),
+        (f"sad.{_kind} $0, $1, $2, $3;", _kind, f"{_kind} {_kind} {_kind}", lambda a, b, c: abs(a - b) + c),
         (f"bfind.{_kind} $0, $1;", "u32", _kind, lambda a: (a if a >= 0 else ~a).bit_length() - 1),
     ]
 for _kind in ("s16", "s32", "s64"):
@@ -332,14 +340,88 @@ def test_comparisons_with_nan() -> None:
         assert "".join(map(str, found)) == expected, word
 
 
+SETS = {
+    "set.gt.u32.f32 $0, $1, $2;": (0, 0xFFFF_FFFF, 0, 0),
+    "set.gt.f32.f32 $0, $1, $2;": (0, 0x3F80_0000, 0, 0),
+    "set.neu.s32.s32 $0, $1, $2;": (0, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF),
+    "testp.finite.f32 %p1, $1; selp.u32 $0, 1, 0, %p1;": (1, 1, 0, 0),
+    "testp.notanumber.f32 %p1, $1; selp.u32 $0, 1, 0, %p1;": (0, 0, 1, 0),
+    "testp.number.f32 %p1, $1; selp.u32 $0, 1, 0, %p1;": (1, 1, 0, 1),
+    "testp.infinite.f32 %p1, $1; selp.u32 $0, 1, 0, %p1;": (0, 0, 0, 1),
+    "testp.normal.f32 %p1, $1; selp.u32 $0, 1, 0, %p1;": (1, 1, 0, 0),
+    "testp.subnormal.f32 %p1, $2; selp.u32 $0, 1, 0, %p1;": (0, 1, 0, 0),
+}
+
+
+@pytest.mark.parametrize("text", SETS)
+def test_answers_as_numbers(text: str) -> None:
+    values = np.array([1.0, 2.0, math.nan, -math.inf], np.float32)
+    other = np.array([1.0, 1e-40, 1.0, 0.0], np.float32)
+    np.testing.assert_array_equal(execute(text, "u32", ("f32", "f32"), (values, other)), SETS[text])
+
+
+def test_answers_of_pairs() -> None:
+    a = np.array([1.0, 2.0, math.nan, 5.0], np.float16)
+    b = np.array([1.0, 1.0, 1.0, 7.0], np.float16)
+    packed = (a.view(np.uint32), b.view(np.uint32))
+    found = execute("set.gt.f16x2.f16x2 $0, $1, $2;", "u32", ("u32", "u32"), packed)
+    np.testing.assert_array_equal(found.view(np.float16), [0, 1, 0, 0])
+    found = execute("set.ltu.u32.f16x2 $0, $1, $2;", "u32", ("u32", "u32"), packed)
+    np.testing.assert_array_equal(found, [0, 0xFFFF_FFFF])
+
+
+def directed(exact: Fraction, way: str, dtype: type[np.floating[Any]]) -> float:
+    """The number next to `exact` on the side that `way` says."""
+    near = dtype(float(exact))
+    while Fraction(float(near)) > exact:
+        near = np.nextafter(near, dtype(-math.inf))
+    while Fraction(float(np.nextafter(near, dtype(math.inf)))) <= exact:
+        near = np.nextafter(near, dtype(math.inf))
+    upwards = way == "rp" or (way == "rz" and exact < 0)
+    return float(np.nextafter(near, dtype(math.inf)) if upwards and Fraction(float(near)) != exact else near)
+
+
+@pytest.mark.parametrize("way", ["rz", "rm", "rp"])
+@pytest.mark.parametrize("head", ["add", "sub", "mul", "fma"])
+def test_directed_rounding(head: str, way: str) -> None:
+    """Also where float64 does not hold the sum: numbers of very different size, and just beside a middle."""
+    a, b, c = (samples("f32", 20 + k) for k in range(3))
+    a[6:12] = (1.0, 1.0, -1.0, 1e30, -1e30, 3.0)
+    b[6:12] = (2.0**-60, -(2.0**-60), 2.0**-60, 1e-30, 1e-30, 2.0**-24)
+    c[6:12] = (2.0**-24, -(2.0**-24), 1e-38, 1.0, 2.0**24, -1e-20)
+    rules: dict[str, Callable[[Fraction, Fraction, Fraction], Fraction]] = {
+        "add": lambda x, y, _: x + y,
+        "sub": lambda x, y, _: x - y,
+        "mul": lambda x, y, _: x * y,
+        "fma": lambda x, y, z: x * y + z,
+    }
+    kinds = ("f32",) * (3 if head == "fma" else 2)
+    operands = ", ".join(f"${k}" for k in range(1, 1 + len(kinds)))
+    found = execute(f"{head}.{way}.f32 $0, {operands};", "f32", kinds, (a, b, c)[: len(kinds)])
+    for x, y, z, value in zip(a, b, c, found, strict=True):
+        assert value == directed(
+            rules[head](Fraction(float(x)), Fraction(float(y)), Fraction(float(z))), way, np.float32
+        )
+
+
+@pytest.mark.parametrize("way", ["rz", "rm", "rp"])
+def test_directed_conversion(way: str) -> None:
+    values = np.clip(samples("f32", 30), -60000, 60000).astype(np.float32)
+    found = execute(f"cvt.{way}.f16.f32 $0, $1;", "f16", ("f32",), (values,))
+    assert [float(v) for v in found] == [directed(Fraction(float(v)), way, np.float16) for v in values]
+    whole = samples("s32", 31)
+    found = execute(f"cvt.{way}.f32.s32 $0, $1;", "f32", ("s32",), (whole,))
+    assert [float(v) for v in found] == [directed(Fraction(int(v)), way, np.float32) for v in whole]
+
+
 def test_every_opcode_of_single_threads_is_tested_here() -> None:
-    written = " ".join([*(row[0] for row in WHOLE), *(row[0] for row in FLOATS)])
+    written = " ".join([*(row[0] for row in WHOLE), *(row[0] for row in FLOATS), *SETS])
     single = {"add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "and", "or", "xor", "not",
-              "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "brev", "popc", "clz", "prmt", "lop3",
+              "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "sad", "brev", "popc", "clz", "prmt", "lop3",
               "rcp", "sqrt", "rsqrt",
-              "sin", "cos", "lg2", "ex2", "tanh", "copysign", "setp", "selp", "mov", "cvt"}  # fmt: skip
+              "sin", "cos", "lg2", "ex2", "tanh", "copysign", "setp", "set", "testp", "selp", "mov", "cvt"}  # fmt: skip
     assert {head for head in single if f"{head}." in written} == single
     others = {"cvta", "ld", "ldu", "st", "cp", "prefetch", "prefetchu", "shfl", "vote", "redux", "activemask", "elect",
               "ldmatrix", "stmatrix", "mma", "wgmma", "fence", "membar", "bar", "barrier", "trap", "brkpt", "nanosleep",
-              "griddepcontrol", "setmaxnreg", "createpolicy"}  # fmt: skip
+              "griddepcontrol", "setmaxnreg", "createpolicy", "mbarrier", "mapa"}  # fmt: skip
     assert single | others == set(OPCODES)
