@@ -847,8 +847,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _read_inputs(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
     except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise RunnerError(f"{path}: is no file of arrays (npz): {error}") from error
 
