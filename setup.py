@@ -20,6 +20,7 @@ setup(
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],
         "codegen": ["py.typed"],
+        "codegen.cutlass.runner": ["*.c", "*.h", "*.txt"],
         "codegen.neuralscale.simulator.arithmetic": ["*.bin"],
     },
     # Exact for TVM, whose API and binary interface move at every minor release; ranges elsewhere: the lowest and the

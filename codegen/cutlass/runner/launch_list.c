@@ -113,18 +113,18 @@ static void need(struct reader *r, char wanted) {
     if (!take(r, wanted)) stop(r, text);
 }
 
-static unsigned hexadecimal(struct reader *r) {
+static unsigned hexadecimal(struct reader *r, bool capitals) {
     char digit = r->at < r->end ? *r->at : 0;
     if (digit >= '0' && digit <= '9') return r->at++, (unsigned)(digit - '0');
     if (digit >= 'a' && digit <= 'f') return r->at++, (unsigned)(digit - 'a' + 10);
-    if (digit >= 'A' && digit <= 'F') return r->at++, (unsigned)(digit - 'A' + 10);
+    if (capitals && digit >= 'A' && digit <= 'F') return r->at++, (unsigned)(digit - 'A' + 10);
     stop(r, "needs a hexadecimal digit");
     return 0;
 }
 
 static unsigned code_unit(struct reader *r) {
     unsigned unit = 0;
-    for (int k = 0; k < 4; k++) unit = unit << 4 | hexadecimal(r);
+    for (int k = 0; k < 4; k++) unit = unit << 4 | hexadecimal(r, true);
     return unit;
 }
 
@@ -223,8 +223,8 @@ static void read_hexadecimal(struct reader *r, size_t most, struct bytes *bytes)
     if (!quote || (size_t)(quote - r->at) > most || (quote - r->at) % 2) stop(r, "needs pairs of hexadecimal digits");
     else if (!(bytes->at = malloc((size_t)(quote - r->at) / 2 + 1))) stop(r, "out of memory");
     while (!r->failed && r->at < quote) {
-        unsigned high = hexadecimal(r);
-        bytes->at[bytes->count++] = (uint8_t)(high << 4 | hexadecimal(r));
+        unsigned high = hexadecimal(r, false);
+        bytes->at[bytes->count++] = (uint8_t)(high << 4 | hexadecimal(r, false));
     }
     need(r, '"');
 }
@@ -289,15 +289,23 @@ static bool one_of(const char *word, const char *const *words, size_t count, siz
     return false;
 }
 
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static bool is_kernel_name(const char *name) {
+    for (const char *c = name; *c; c++)
+        if (!is_letter(*c) && *c != '$' && (c == name || *c < '0' || *c > '9')) return false;
+    return *name && strlen(name) <= 256;
+}
+
 /* Letters, digits, `_.-`, in one folder at most, none of both starting with a dot. */
 static bool is_file_name(const char *name) {
     int slashes = 0;
     for (const char *c = name; *c; c++) {
         bool starts = c == name || c[-1] == '/';
         if (*c == '/' && !starts && c[1]) slashes++;
-        else if (!(*c >= 'a' && *c <= 'z') && !(*c >= 'A' && *c <= 'Z') && !(*c >= '0' && *c <= '9') && *c != '_' &&
-                 *c != '-' && (*c != '.' || starts))
-            return false;
+        else if (!is_letter(*c) && (*c < '0' || *c > '9') && *c != '-' && (*c != '.' || starts)) return false;
     }
     return *name && slashes <= 1 && strlen(name) <= 200;
 }
@@ -341,6 +349,7 @@ static bool check_launch(const struct launches *list, const struct launch *launc
     for (int k = 0; k < 3 && good; k++)
         good = grid[k] && grid[k] <= most_grid[k] && block[k] && block[k] <= most_block[k];
     if (!good || block[0] * block[1] * block[2] > 1024) return bad_launch(launch, "no such grid or block", told);
+    if (!is_kernel_name(launch->kernel)) return bad_launch(launch, "no such name of a kernel", told);
     if (launch->module >= list->modules.count) return bad_launch(launch, "a module that is not there", told);
     for (size_t k = 0; k < launch->relocations.count; k++) {
         const struct relocation *moved = (const struct relocation *)launch->relocations.at + k;

@@ -47,7 +47,7 @@ DTYPES: Final = ("float16", "float32", "float64", "int8", "uint8", "int32", "int
 ROLES: Final = ("input", "output", "value", "constant", "workspace")
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?")
 KERNEL_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f]+")
+PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})*")
 ARCHITECTURE: Final = re.compile(r"sm_([0-9]{1,2})([0-9])(a?)")
 
@@ -167,6 +167,8 @@ def _tensor(value: object, who: str, arena_bytes: int) -> Tensor:
         tuple(_number(one, f"{who}.layout", 0, 64) for one in _items(entry.get("layout", []), f"{who}.layout", 0, 64)),
         *_range(entry, who, arena_bytes),
     )
+    if tensor.role in ("input", "output") and len(tensor.layout) not in (0, len(tensor.shape)):
+        raise _refuse(f"{tensor.role} {tensor.name}", "a layout of the shape's rank", tensor.layout)
     if tensor.role in ("input", "output") and tensor.used_bytes > tensor.size_bytes:
         raise _refuse(f"{tensor.role} {tensor.name}", f"{tensor.used_bytes} bytes for {tensor}", tensor.size_bytes)
     return tensor
@@ -216,9 +218,19 @@ def _data(value: object, who: str, arena_bytes: int) -> tuple[str, int, int]:
     return (_word(entry["file"], f"{who}.file", FILE_NAME, 200), *_range(entry, who, arena_bytes))
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON. Which of two values of one key counts, readers do not agree on."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"a key twice: {next(key for key in keys if keys.count(key) > 1)}")
+    return found
+
+
 def _read_list(folder: Path) -> LaunchList:
     try:
-        value = json.loads(_file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8"))
+        text = _file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8")
+        value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise RunnerError(f"launches.json: is no JSON: {error}") from error
     keys = ("format", "architecture", "arena_bytes", "tensors", "data", "modules", "launches")

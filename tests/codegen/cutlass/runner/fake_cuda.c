@@ -83,6 +83,7 @@ int cuCtxSynchronize(void) { IN_CONTEXT("cuCtxSynchronize"); return 0; }
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
     IN_CONTEXT("cuMemAlloc");
     if (!size) return INVALID_VALUE;
+    if (size > (size_t)1 << 34) return OUT_OF_MEMORY;
     struct allocation *one;
     MAKE(struct allocation, &one);
     one->address = device.allocate ? device.allocate(size) : (uint64_t)(uintptr_t)aligned_alloc(256, (size + 255) / 256 * 256);
