@@ -341,7 +341,8 @@ class Driver(Protocol):
 
 
 class CudaDriver:
-    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use too."""
+    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use too. What CUDA refuses raises
+    RunnerError."""
 
     def __init__(self, device: int = 0) -> None:
         try:
