@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -69,7 +70,7 @@ def parameters_are_relocated_and_shared_memory_is_asked_for(folder: Path, device
 
 
 def _words(data: bytes, count: int) -> list[int]:
-    return np.frombuffer(data, "<u8", count).tolist()
+    return list(struct.unpack_from(f"<{count}Q", data))
 
 
 def tensors_by_dlpack_are_bound_without_copies(folder: Path, device: FakeDevice) -> None:

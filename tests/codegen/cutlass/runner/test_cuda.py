@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.cutlass.runner.cuda_cases import CASES
-from tests.codegen.cutlass.runner.small_network import example
+from tests.codegen.cutlass.runner.small_network import save_input
 
 ROOT = Path(__file__).parents[4]
 
@@ -33,7 +33,7 @@ def test_on_the_fake_driver(case: object, folder: Path, fake_cuda: Path, c_libra
 
 def test_the_copied_runner_runs_alone(folder: Path, fake_cuda: Path, tmp_path: Path) -> None:
     """The folder's own `runner.py`, without this project on the path."""
-    np.savez(tmp_path / "x.npz", **{"x/in": example()})
+    save_input(tmp_path / "x.npz")
     files = ["--input", str(tmp_path / "x.npz"), "--output", str(tmp_path / "y.npz"), "--time", "2", "--launches"]
     done = subprocess.run(
         [sys.executable, "-I", str(folder / "runner.py"), str(folder), *files],
