@@ -21,6 +21,7 @@ setup(
         "isched": ["py.typed"],
         "codegen": ["py.typed"],
         "codegen.cutlass.runner": ["*.c", "*.h", "*.txt"],
+        "codegen.cutlass.sources": ["*.cu", "*.cuh", "*.h"],
         "codegen.neuralscale.simulator.arithmetic": ["*.bin"],
     },
     # Exact for TVM, whose API and binary interface move at every minor release; ranges elsewhere: the lowest and the

@@ -17,7 +17,11 @@ from hw_models.errors import TargetError
 
 __all__ = ["BUILTIN", "ENTRY_POINT_GROUP", "checked_target", "find_target", "target_members", "target_names"]
 
-BUILTIN: Mapping[str, str] = {"neuralscale-v1": "codegen.neuralscale.target:TARGET"}
+BUILTIN: Mapping[str, str] = {
+    "neuralscale-v1": "codegen.neuralscale.target:TARGET",
+    "sm_80": "codegen.cutlass.target:SM80",
+    "sm_90a": "codegen.cutlass.target:SM90A",
+}
 """Instruction set -> where its target lives."""
 
 ENTRY_POINT_GROUP = "dsa_sched.targets"

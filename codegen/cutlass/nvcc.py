@@ -61,13 +61,20 @@ class Compiler:
         wanted = (f"-gencode=arch=compute_{_known(architecture)},code=sm_{architecture}", "-cubin")
         return self._compiled(source, wanted, "out.cubin", cutlass=cutlass, name=name)
 
+    def assembled(self, ptx: str, architecture: str, *, name: str = "kernel") -> bytes:
+        """Machine code for `sm_<architecture>` of PTX text that this compiler has made. Raises NvccError."""
+        wanted = (f"-gencode=arch=compute_{_known(architecture)},code=sm_{architecture}", "-cubin")
+        return self._compiled(ptx, wanted, "out.cubin", cutlass=False, name=name, given="kernel.ptx")
+
     def program(self, source: str, *, cutlass: bool = False, name: str = "program") -> bytes:
         """An executable of the host, such as one that prints the parameters of a CUTLASS kernel. Raises NvccError."""
         libraries = (f"-L{self.libraries}",) if self.libraries else ()
         wanted = ("-gencode=arch=compute_80,code=compute_80", "-cudart=static", *libraries)
         return self._compiled(source, wanted, "out", cutlass=cutlass, name=name)
 
-    def _compiled(self, source: str, wanted: tuple[str, ...], result: str, *, cutlass: bool, name: str) -> bytes:
+    def _compiled(
+        self, source: str, wanted: tuple[str, ...], result: str, *, cutlass: bool, name: str, given: str = "kernel.cu"
+    ) -> bytes:
         if len(source) > MAX_SOURCE_BYTES:
             raise NvccError(f"{name}: the source has {len(source)} characters, at most {MAX_SOURCE_BYTES} are compiled")
         options = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-frandom-seed=1", *wanted)
@@ -88,8 +95,8 @@ class Compiler:
         if kept is not None and kept.is_file():
             return kept.read_bytes()
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
-            (Path(folder) / "kernel.cu").write_text(source, encoding="utf-8")
-            command = [str(self.path), *options, *((f"-I{include}",) if include else ()), "kernel.cu", "-o", result]
+            (Path(folder) / given).write_text(source, encoding="utf-8")
+            command = [str(self.path), *options, *((f"-I{include}",) if include else ()), given, "-o", result]
             self._run(command, Path(folder), name)
             data = (Path(folder) / result).read_bytes()
         if result != "out":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.io.user_cache import cache_directory
+from hw_models.user_cache import cache_directory
 from hw_models.errors import UserError
 
 __all__ = ["CostCache"]

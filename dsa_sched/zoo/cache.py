@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from dsa_sched.io.user_cache import cache_directory
+from hw_models.user_cache import cache_directory
 from dsa_sched.zoo.networks import built_model, topology_bytes
 from hw_models.scratch import replace_file
 

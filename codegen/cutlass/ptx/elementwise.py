@@ -47,6 +47,18 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(a.dtype)
 
 
+def fma_down(a: Array, b: Array, c: Array) -> Array:
+    """a b + c of f32 rounded towards minus infinity: the product is exact in float64, what the sum loses is found by
+    Knuth's two-sum."""
+    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    lost = (product - (total - part)) + (addend - part)
+    near = total.astype(a.dtype)
+    above = (near > total) | ((near == total) & (lost < 0))
+    return np.where(above, np.nextafter(near, a.dtype.type(-np.inf)), near)
+
+
 def multiply_wide(a: Array, b: Array) -> Array:
     """The whole product, twice as wide."""
     wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
@@ -102,6 +114,8 @@ TABLE: Final = (
     Elementwise("mad.hi", INTEGERS, lambda a, b, c: mul_hi(a, b) + c, ". . ."),
     Elementwise("mad.wide", "u16 s16 u32 s32", lambda a, b, c: multiply_wide(a, b) + c, ". . wide", "wide"),
     Elementwise("fma", FLOATS, fma, ". . .", hints="rn ftz"),
+    Elementwise("fma.sat", "f32", lambda a, b, c: saturate(fma(a, b, c)), ". . .", hints="rn ftz"),
+    Elementwise("fma.rm", "f32", fma_down, ". . .", hints="ftz"),
     Elementwise(
         "fma.relu", "f16 f16x2", lambda a, b, c: np.fmax(fma(a, b, c), a.dtype.type(0)), ". . .", hints="rn ftz"
     ),

@@ -1,0 +1,99 @@
+"""A GPU artifact executed without a GPU: its list of launches on the executor of PTX.
+
+    files, inputs by address --every launch, in order--> bytes at the addresses that are asked for
+
+Addresses are offsets in the arena. For each launch the tensors that its parameters name are allocations of their own,
+so that a kernel that reads or writes beyond one is caught; what nobody wrote is NaN.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.cutlass.launch_list import LaunchEntry, LaunchList, read_launch_list
+from codegen.cutlass.ptx import Fault, GlobalMemory, Module, PtxError, Unsupported, launch, parse
+from codegen.target import ClusterFiles, Execution
+from hw_models.errors import TargetError
+
+__all__ = ["execute_launches"]
+
+Bytes = npt.NDArray[np.uint8]
+POISON = 0xFF
+MOST_ARENA_BYTES = 8 << 30
+
+
+def execute_launches(
+    files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
+) -> Execution:
+    """Raises TargetError naming the operator whose kernel ends in a fault, or what is wrong with the files."""
+    listed = read_launch_list(files.files[files.executable])
+    if listed.arena_bytes > MOST_ARENA_BYTES:
+        raise TargetError(files.executable, needs=f"an arena of at most {MOST_ARENA_BYTES} bytes to be executed",
+                          has=str(listed.arena_bytes))  # fmt: skip
+    arena = np.full(listed.arena_bytes, POISON, np.uint8)
+    for item in listed.data:
+        _put(arena, item.offset, _file(files, item.file), item.file)
+    for address, data in loads.items():
+        _put(arena, address, data, f"input at {address:#x}")
+    modules = [_parsed(_file(files, module.ptx)) for module in listed.modules]
+    macs: Counter[str] = Counter()
+    for number, entry in enumerate(listed.launches):
+        macs[entry.kernel] += _run(listed, entry, modules[entry.module], arena, seed + number)
+    memory = {}
+    for address, size in dumps:
+        if address < 0 or address + size > listed.arena_bytes:
+            raise TargetError(files.executable, needs=f"addresses below {listed.arena_bytes}", has=f"{address:#x}")
+        memory[address, size] = arena[address : address + size].tobytes()
+    return Execution(memory, dict(macs), {})
+
+
+def _run(listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int) -> int:
+    """One launch on the arena; the multiply-accumulates of its matrix instructions."""
+    memory = GlobalMemory()
+    addresses: dict[int, int] = {}
+    parameters = bytearray.fromhex(entry.parameters)
+    for relocation in entry.relocations:
+        tensor = listed.tensors[relocation.tensor]
+        if relocation.tensor not in addresses:
+            content = arena[tensor.offset : tensor.offset + tensor.bytes]
+            addresses[relocation.tensor] = memory.allocate(content, tensor.name)
+        address = addresses[relocation.tensor] + relocation.plus
+        parameters[relocation.at : relocation.at + 8] = address.to_bytes(8, "little")
+    try:
+        done = launch(
+            module, entry.kernel, entry.grid, entry.block, bytes(parameters), memory, seed,
+            shared_bytes=entry.shared_bytes,
+        )  # fmt: skip
+    except (Fault, PtxError, Unsupported) as error:
+        raise TargetError(f"operator {entry.layer}", needs="a kernel without faults", has=str(error)) from error
+    for number, address in addresses.items():
+        tensor = listed.tensors[number]
+        if tensor.role != "constant":
+            arena[tensor.offset : tensor.offset + tensor.bytes] = memory.load(address, np.uint8, (tensor.bytes,))
+    return done.macs
+
+
+def _put(arena: Bytes, offset: int, data: bytes, what: str) -> None:
+    if offset < 0 or offset + len(data) > arena.size:
+        raise TargetError(what, needs=f"room in an arena of {arena.size} bytes", has=f"{len(data)} bytes at {offset:#x}")
+    arena[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+
+def _file(files: ClusterFiles, name: str) -> bytes:
+    try:
+        return files.files[name]
+    except KeyError:
+        raise TargetError(files.executable, needs=f"the file {name}", has="none of that name") from None
+
+
+@lru_cache(maxsize=256)
+def _parsed(ptx: bytes) -> Module:
+    try:
+        return parse(ptx.decode())
+    except (PtxError, Unsupported, UnicodeDecodeError) as error:
+        raise TargetError("a kernel's PTX", needs="text that the executor reads", has=str(error)) from error

@@ -1,0 +1,31 @@
+"""All families of kernels, and which of them computes what.
+
+    layers --every family--> candidates     a plan's kernel --its template--> family --> launches
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from codegen.cutlass.families.convolution import CONVOLUTION
+from codegen.cutlass.families.expressions import BINARY, UNARY
+from codegen.cutlass.families.family import Family
+from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
+from codegen.cutlass.families.windows import WINDOWS
+
+__all__ = ["FAMILIES"]
+
+ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), lambda _work, _width: NO_ANCHOR)
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        family.name: family
+        for family in (
+            CONVOLUTION,
+            MapFamily("pointwise", ELEMENTWISE, elementwise=True),
+            MapFamily("window", WINDOWS),
+        )
+    }
+)
+"""By template."""

@@ -1,0 +1,74 @@
+"""NVIDIA GPUs as a target: CUTLASS for convolutions and products, kernels of our own for the rest, a plan as launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from codegen.cutlass.emission import emit_launches
+from codegen.cutlass.execution import execute_launches
+from codegen.cutlass.families.family import Work
+from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
+from codegen.judgement import Array, Judgement, Points
+from codegen.target import ClusterFiles, Execution, TensorPlaces
+from hw_models.chip import Chip
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.kernels import Kernel
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Plan
+from partitioner.ir.wants import Wants, floats_as
+
+__all__ = ["SM80", "SM90A", "CutlassTarget"]
+
+WHOLE = frozenset(
+    ["Gelu", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CutlassTarget:
+    """One architecture."""
+
+    name: str
+    execution: str = "launches"
+    data_base_bytes: int = 0
+    wants: Wants = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
+
+    def unsuited(self, chip: Chip) -> tuple[str, ...]:
+        """A chip file of another kind cannot say what kernels need."""
+        if chip.kind != "gpu":
+            return (f"{self.name} needs a chip file of kind gpu, this one is of kind {chip.kind}",)
+        return ()
+
+    def operators(self) -> tuple[tuple[str, str], ...]:
+        return tuple(OPERATORS.items())
+
+    def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
+        del constants, chip
+        return accepts(graph, op)
+
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
+        return can_fuse_epilogue(graph, layer, op, operand)
+
+    def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
+        work = Work(graph, layers, chip)
+        return tuple(kernel for family in FAMILIES.values() for kernel in family.offers(work))
+
+    def address(self, memory: str, offset_bytes: int) -> int:
+        del memory
+        return offset_bytes
+
+    def emit_plan(
+        self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip
+    ) -> ClusterFiles:
+        return emit_launches(plan, graph, constants, places, chip, lambda _step: None)
+
+    def run(
+        self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
+    ) -> Execution:
+        return execute_launches(files, loads, dumps, seed)
+
+
+SM80 = CutlassTarget("sm_80")
+SM90A = CutlassTarget("sm_90a")
