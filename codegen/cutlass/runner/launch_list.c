@@ -370,6 +370,8 @@ static bool check_list(struct launches *list, struct told told) {
         return dsa_say(told, "launches.json: needs format " DSA_FORMAT ", has %s", list->format);
     for (size_t k = 0; k < list->tensors.count; k++)
         if (!check_tensor(list, (struct tensor *)list->tensors.at + k, told)) return false;
+    if (list->inputs + list->outputs > DSA_MAX_OUTSIDE)
+        return dsa_say(told, "launches.json: needs at most %d inputs and outputs", DSA_MAX_OUTSIDE);
     for (size_t k = 0; k < list->data.count; k++) {
         const struct data *data = (const struct data *)list->data.at + k;
         if (!check_file_name(data->file, told)) return false;

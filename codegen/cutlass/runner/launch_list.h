@@ -8,7 +8,7 @@
 
 #define DSA_FORMAT "dsa-sched-launches/1"
 #define DSA_MAX_BYTES ((uint64_t)1 << 46)
-enum { DSA_MAX_RANK = 16, DSA_MAX_PARAMETERS = 4096 };
+enum { DSA_MAX_RANK = 16, DSA_MAX_PARAMETERS = 4096, DSA_MAX_OUTSIDE = 4096 };
 
 struct numbers { uint64_t at[DSA_MAX_RANK]; size_t count; };
 struct bytes { uint8_t *at; size_t count; };
@@ -20,9 +20,11 @@ struct launch {
     struct numbers grid, block;
     struct bytes parameters;
     struct list relocations;
-    void *function;
+    struct function *function;
 };
-struct module { char *source, *ptx, *cubin; void *loaded; };
+/* A kernel of a module; `name` and `layer` are of the first launch of it. */
+struct function { struct function *next; const char *name, *layer; void *handle; uint64_t most_shared_bytes; };
+struct module { char *source, *ptx, *cubin; void *loaded; struct function *functions; };
 struct data { char *file; uint64_t offset, bytes; };
 struct tensor {
     char *name, *role, *dtype;

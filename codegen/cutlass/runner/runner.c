@@ -203,19 +203,52 @@ static bool load_launch(dsa_network *n, struct told told, struct launch *launch)
         if (!whole) return dsa_say(told, "%s: is no machine code of a GPU, or cut off", module->cubin);
         if (code) return module->loaded = NULL, cuda_failed(n, told, module->cubin, code);
     }
-    int code = n->cuda.function(&launch->function, module->loaded, launch->kernel);
-    if (code) return dsa_say(told, "layer %s: kernel %s: %s", launch->layer, launch->kernel, dsa_error_text(n, code));
-    uint64_t most = 0;
-    for (size_t k = 0; k < n->list.launches.count; k++) {
-        const struct launch *other = (const struct launch *)n->list.launches.at + k;
-        if (other->module == launch->module && other->shared_bytes > most && !strcmp(other->kernel, launch->kernel))
-            most = other->shared_bytes;
+    struct function *known = module->functions;
+    while (known && strcmp(known->name, launch->kernel)) known = known->next;
+    if (!known) {
+        known = calloc(1, sizeof *known);
+        if (!known) return dsa_say(told, "out of memory");
+        *known = (struct function){module->functions, launch->kernel, launch->layer, NULL, 0};
+        module->functions = known;
+        int code = n->cuda.function(&known->handle, module->loaded, launch->kernel);
+        if (code)
+            return dsa_say(told, "layer %s: kernel %s: %s", launch->layer, launch->kernel, dsa_error_text(n, code));
     }
-    /* needed where static and dynamic shared memory together exceed 48 KiB, and harmless elsewhere */
-    code = most ? n->cuda.set_attribute(launch->function, ATTRIBUTE_DYNAMIC_SHARED, (int)most) : 0;
-    if (code)
-        return dsa_say(told, "layer %s: kernel %s: %llu bytes of shared memory: %s", launch->layer, launch->kernel,
-                       (unsigned long long)most, dsa_error_text(n, code));
+    if (launch->shared_bytes > known->most_shared_bytes) known->most_shared_bytes = launch->shared_bytes;
+    launch->function = known;
+    return true;
+}
+
+/* Asks for dynamic shared memory: needed where it and static one exceed 48 KiB together, and harmless elsewhere. */
+static bool ask_for_shared_memory(dsa_network *n, struct told told, const struct function *function) {
+    int most = (int)function->most_shared_bytes;
+    int code = most ? n->cuda.set_attribute(function->handle, ATTRIBUTE_DYNAMIC_SHARED, most) : 0;
+    return !code || dsa_say(told, "layer %s: kernel %s: %d bytes of shared memory: %s", function->layer, function->name,
+                            most, dsa_error_text(n, code));
+}
+
+/* Inputs and outputs that share memory with another tensor of a kernel, or outputs that no kernel names: with a pointer
+ * of the caller's in place of that memory, the kernels would not see it. */
+static bool find_fixed(dsa_network *n, struct told told) {
+    const struct launches *list = &n->list;
+    bool *named = calloc(list->tensors.count + 1, 1);
+    if (!named) return dsa_say(told, "out of memory");
+    for (size_t k = 0; k < list->launches.count; k++) {
+        const struct launch *launch = (const struct launch *)list->launches.at + k;
+        const struct relocation *moved = launch->relocations.at;
+        for (size_t m = 0; m < launch->relocations.count; m++) named[moved[m].tensor] = true;
+    }
+    const struct tensor *tensors = list->tensors.at;
+    for (size_t k = 0; k < list->tensors.count; k++) {
+        if (!tensors[k].pointer) continue;
+        dsa_tensor *outside = &n->outside[tensors[k].pointer - 1];
+        outside->fixed = !named[k] && tensors[k].pointer > list->inputs;
+        for (size_t m = 0; m < list->tensors.count; m++)
+            if (m != k && named[m] && tensors[m].offset < tensors[k].offset + tensors[k].bytes &&
+                tensors[k].offset < tensors[m].offset + tensors[m].bytes)
+                outside->fixed = 1;
+    }
+    free(named);
     return true;
 }
 
@@ -230,8 +263,10 @@ static bool list_outside(dsa_network *n, struct told told) {
         bool output = !strcmp(tensor->role, "output");
         if (!output && strcmp(tensor->role, "input")) continue;
         size_t number = next[output]++;
-        n->outside[number] = (dsa_tensor){tensor->name, tensor->dtype, tensor->shape.count, tensor->shape.at,
-                                          tensor->layout.count != 0, tensor->layout.at, (size_t)tensor->used_bytes};
+        n->outside[number] = (dsa_tensor){
+            tensor->name, tensor->dtype, tensor->shape.count, tensor->shape.at, tensor->layout.count != 0,
+            tensor->layout.at, (size_t)tensor->used_bytes, 0,
+        };
         n->homes[number] = n->arena + tensor->offset;
         tensor->pointer = number + 1;
     }
@@ -245,8 +280,14 @@ static bool load(dsa_network *n, struct told told) {
         if (!load_data(n, told, (const struct data *)n->list.data.at + k)) return false;
     for (size_t k = 0; k < n->list.launches.count; k++)
         if (!load_launch(n, told, (struct launch *)n->list.launches.at + k)) return false;
+    for (size_t k = 0; k < n->list.modules.count; k++) {
+        const struct function *one = ((const struct module *)n->list.modules.at)[k].functions;
+        for (; one; one = one->next)
+            if (!ask_for_shared_memory(n, told, one)) return false;
+    }
     code = n->cuda.synchronize(); /* copies end before the first run, on whatever stream */
-    return code ? cuda_failed(n, told, "device", code) : list_outside(n, told);
+    if (code) return cuda_failed(n, told, "device", code);
+    return list_outside(n, told) && find_fixed(n, told);
 }
 
 dsa_network *dsa_create(const char *folder, char *error, size_t error_bytes) {
@@ -288,13 +329,13 @@ static int start(const dsa_network *n, const struct launch *launch, CUstream str
     }
     void *extra[] = {(void *)PARAMETERS_POINTER, parameters, (void *)PARAMETERS_SIZE, &size, (void *)PARAMETERS_END};
     const uint64_t *grid = launch->grid.at, *block = launch->block.at;
-    return n->cuda.launch(launch->function, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2], (unsigned)block[0],
+    return n->cuda.launch(launch->function->handle, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2], (unsigned)block[0],
                           (unsigned)block[1], (unsigned)block[2], (unsigned)launch->shared_bytes, stream, NULL, extra);
 }
 
 int dsa_run(const dsa_network *n, CUstream stream, void *const *pointers) {
     for (size_t k = 0; pointers && k < n->list.inputs + n->list.outputs; k++)
-        if ((uintptr_t)pointers[k] % ALIGNMENT) return CUDA_INVALID_VALUE;
+        if (pointers[k] && ((uintptr_t)pointers[k] % ALIGNMENT || n->outside[k].fixed)) return CUDA_INVALID_VALUE;
     void *old;
     int code = n->cuda.push(n->context);
     if (code) return code;
@@ -342,6 +383,11 @@ void dsa_destroy(dsa_network *n) {
         if (n->arena) n->cuda.release_memory(n->arena);
         n->cuda.pop(&old);
     }
+    for (size_t k = 0; k < n->list.modules.count; k++)
+        for (struct function *one = ((struct module *)n->list.modules.at)[k].functions, *next; one; one = next) {
+            next = one->next;
+            free(one);
+        }
     if (n->retained) n->cuda.release(n->device);
     if (n->cuda.library) dlclose(n->cuda.library);
     dsa_free_list(&n->list);

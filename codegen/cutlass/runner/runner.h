@@ -31,6 +31,7 @@ typedef struct {
     size_t has_axes;
     const uint64_t *axes;
     size_t bytes;
+    int fixed; /* it shares memory with other tensors: no pointer may stand for it */
 } dsa_tensor;
 
 /* The network of a folder, loaded into the current context, or where there is none into the primary one of device 0.
@@ -44,7 +45,8 @@ const dsa_tensor *dsa_outputs(const dsa_network *network, size_t *count);
 /* Starts the kernels on a stream and does not wait. `pointers` has a device address, aligned to 16 bytes, for each
  * input and then for each output; NULL stands for the network's own memory, in place of one or of the whole list.
  * Nothing but kernels is started, so the stream may be captured into a CUDA graph. It changes nothing in the network,
- * but all runs share its memory for values: they must be in one order, by one stream or by events. 0, or a CUresult. */
+ * but all runs share its memory for values: they must be in one order, by one stream or by events. 0, or a CUresult: 1
+ * (invalid value) for a pointer that is not aligned, or to a tensor that is `fixed`. */
 int dsa_run(const dsa_network *network, CUstream stream, void *const *pointers);
 
 /* Copies an input from the host, or an output to it, in the network's own memory; both wait for the device. */

@@ -25,7 +25,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol
@@ -552,16 +552,19 @@ class Network:
         self._stream = self._driver.stream()
         self._arena = self._driver.allocate(max(self._list.arena_bytes, 1))
         self._load_data()
+        most: dict[tuple[int, str], int] = {}
+        for launch in self._list.launches:
+            key = (launch.module, launch.kernel)
+            most[key] = max(most.get(key, 0), launch.shared_bytes)
         for launch in self._list.launches:
             key = (launch.module, launch.kernel)
             if key in self._functions:
                 continue
-            with _told(launch):
+            with _told(replace(launch, shared_bytes=most[key])):
                 if launch.module not in self._modules:
                     self._modules[launch.module] = self._driver.load(self._image(launch.module))
-                same = (one for one in self._list.launches if (one.module, one.kernel) == key)
-                most = max(one.shared_bytes for one in same)
-                self._functions[key] = self._driver.function(self._modules[launch.module], launch.kernel, most)
+                self._functions[key] = self._driver.function(self._modules[launch.module], launch.kernel, most[key])
+        self._fixed = _fixed(self._list)
         self._home = self._bind({})
 
     def _load_data(self) -> None:
@@ -730,7 +733,10 @@ class Network:
 
     def _bind(self, pointers: dict[str, int], keeps: tuple[object, ...] = ()) -> Binding:
         for name, pointer in pointers.items():
-            self._known(name)
+            if self._known(name).name in self._fixed:
+                raise RunnerError(
+                    f"{name}: shares memory with {self._fixed[name]}: copy it, it cannot be bound in place"
+                )
             if pointer <= 0 or pointer % ALIGNMENT:
                 raise RunnerError(f"{name}: needs an address that {ALIGNMENT} divides, has {pointer:#x}")
         places = [
@@ -769,6 +775,21 @@ class Network:
             self._graphs.remove(binding._graph)
             self._driver.discard(binding._graph)
             binding._graph = None
+
+
+def _fixed(listed: LaunchList) -> dict[str, str]:
+    """Inputs and outputs, each with another tensor of a kernel that shares memory with it, or an output that no kernel
+    names: with a buffer of the caller's in place of that memory, the kernels would not see it."""
+    named = {tensor for launch in listed.launches for _, tensor, _ in launch.relocations}
+    found = {}
+    for number, one in enumerate(listed.tensors):
+        if one.role in ("input", "output"):
+            others = (listed.tensors[other] for other in sorted(named - {number}))
+            end = one.offset + one.size_bytes
+            sharing = next((o.name for o in others if o.offset < end and one.offset < o.offset + o.size_bytes), None)
+            if sharing is not None or (one.role == "output" and number not in named):
+                found[one.name] = sharing or "what is loaded"
+    return found
 
 
 @contextmanager

@@ -6,6 +6,7 @@ python -m tests.codegen.cutlass.runner.cuda_cases CASE FOLDER LIBRARY [RUNNER_LI
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import struct
 import sys
@@ -199,14 +200,9 @@ def architecture_specific_code_runs_on_its_own(folder: Path, device: FakeDevice)
 
 
 def the_runner_in_c_gives_the_numbers(folder: Path, device: FakeDevice) -> None:
-    runner = ctypes.CDLL(sys.argv[4])
-    runner.dsa_create.restype = ctypes.c_void_p
-    runner.dsa_error_text.restype = ctypes.c_char_p
     x, y = example(), np.zeros(SHAPE, np.float16)
     here, there = device.allocate(x), device.allocate(y)
-    error = ctypes.create_string_buffer(500)
-    network = ctypes.c_void_p(runner.dsa_create(str(folder).encode(), error, ctypes.c_size_t(500)))
-    assert network, error.value
+    runner, network = _opened(folder)
     pointers = (ctypes.c_void_p * 2)(here, there)
     before = len(_calls())
     assert runner.dsa_run(network, None, pointers) == 0
@@ -224,13 +220,49 @@ def the_runner_in_c_gives_the_numbers(folder: Path, device: FakeDevice) -> None:
     assert device.live() == 0
 
 
-def the_runner_in_c_takes_the_callers_context(folder: Path, device: FakeDevice) -> None:
+def shared_memory_of_tensors_is_not_bound_in_place(folder: Path, device: FakeDevice) -> None:
+    """The output lies where the value before it lies, which the kernel of a row does not mind."""
+    path = folder / "launches.json"
+    value = json.loads(path.read_text())
+    value["tensors"][1]["offset"] = value["tensors"][2]["offset"]
+    path.write_text(json.dumps(value))
+    at = device.allocate(example())
+    with Network(folder) as network:
+        np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
+        network.run_pointers(0, {"x/in": at})
+        with pytest.raises(RunnerError, match="y: shares memory with v: copy it, it cannot be bound in place"):
+            network.run_pointers(0, {"y": at})
+    runner, opened = _opened(folder)
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(at, None)) == 0
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(None, at)) == 1
+    runner.dsa_destroy(opened)
+    value["launches"].pop()
+    path.write_text(json.dumps(value))
+    with Network(folder) as network, pytest.raises(RunnerError, match="y: shares memory with v"):
+        network.bind_dlpack({"y": at})
+    value["launches"].pop()
+    path.write_text(json.dumps(value))
+    with Network(folder) as network, pytest.raises(RunnerError, match="y: shares memory with what is loaded"):
+        network.bind_dlpack({"y": at})
+    runner, opened = _opened(folder)
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(None, at)) == 1
+    runner.dsa_destroy(opened)
+
+
+def _opened(folder: Path) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    """The runner in C, and the network of a folder."""
     runner = ctypes.CDLL(sys.argv[4])
     runner.dsa_create.restype = ctypes.c_void_p
-    driver = CudaDriver()
+    runner.dsa_error_text.restype = ctypes.c_char_p
     error = ctypes.create_string_buffer(500)
     network = ctypes.c_void_p(runner.dsa_create(str(folder).encode(), error, ctypes.c_size_t(500)))
     assert network, error.value
+    return runner, network
+
+
+def the_runner_in_c_takes_the_callers_context(folder: Path, device: FakeDevice) -> None:
+    driver = CudaDriver()
+    runner, network = _opened(folder)
     assert _calls().count("cuDevicePrimaryCtxRetain") == 1
     runner.dsa_destroy(network)
     driver.close()
@@ -254,6 +286,7 @@ CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
     architecture_specific_code_runs_on_its_own,
     the_runner_in_c_gives_the_numbers,
     the_runner_in_c_takes_the_callers_context,
+    shared_memory_of_tensors_is_not_bound_in_place,
 )
 
 
