@@ -329,8 +329,9 @@ static int start(const dsa_network *n, const struct launch *launch, CUstream str
     }
     void *extra[] = {(void *)PARAMETERS_POINTER, parameters, (void *)PARAMETERS_SIZE, &size, (void *)PARAMETERS_END};
     const uint64_t *grid = launch->grid.at, *block = launch->block.at;
-    return n->cuda.launch(launch->function->handle, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2], (unsigned)block[0],
-                          (unsigned)block[1], (unsigned)block[2], (unsigned)launch->shared_bytes, stream, NULL, extra);
+    return n->cuda.launch(launch->function->handle, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
+                          (unsigned)block[0], (unsigned)block[1], (unsigned)block[2], (unsigned)launch->shared_bytes,
+                          stream, NULL, extra);
 }
 
 int dsa_run(const dsa_network *n, CUstream stream, void *const *pointers) {

@@ -39,6 +39,8 @@ FORMAT: Final = "dsa-sched-launches/1"
 MAX_LIST_BYTES: Final = 256 << 20
 MAX_CODE_BYTES: Final = 256 << 20
 MAX_RANK: Final = 16
+MAX_OUTSIDE: Final = 4096
+"""Inputs and outputs together."""
 MAX_BYTES: Final = 1 << 46
 MAX_PARAMETERS: Final = 4096
 ALIGNMENT: Final = 16
@@ -242,6 +244,8 @@ def _read_list(folder: Path) -> LaunchList:
     tensors = tuple(_tensor(one, f"tensor {k}", arena) for k, one in enumerate(_items(entry["tensors"], "tensors")))
     modules = tuple(_module(one, f"module {k}") for k, one in enumerate(_items(entry["modules"], "modules")))
     names = [one.name for one in tensors if one.role in ("input", "output")]
+    if len(names) > MAX_OUTSIDE:
+        raise _refuse("tensors", f"at most {MAX_OUTSIDE} inputs and outputs", len(names))
     if len(names) != len(set(names)):
         raise _refuse("tensors", "names of inputs and outputs that differ", ", ".join(sorted(names)))
     return LaunchList(

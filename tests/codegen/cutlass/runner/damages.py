@@ -108,6 +108,12 @@ CHANGES: tuple[tuple[str, Change, str, str], ...] = (
         "input x/in needs a layout of the shape's rank",
         "input x/in has a layout of another rank",
     ),
+    (
+        "too many inputs",
+        lambda v: v["tensors"].extend([{**v["tensors"][0], "name": f"x{k}"} for k in range(4095)]),
+        "tensors needs at most 4096 inputs and outputs, has 4097",
+        "needs at most 4096 inputs and outputs",
+    ),
     ("role", first("tensors", "role", "inputs"), "tensor 0.role needs one of input", "role inputs is not known"),
     (
         "type",
