@@ -24,10 +24,10 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -496,11 +496,12 @@ class CudaDriver:
 
     def close(self) -> None:
         if self._context is not None:
-            for stream in self._streams:
-                self._call("cuStreamDestroy", stream)
-            self._streams, self._private = [], None
-            self._context = None
-            self._call("cuDevicePrimaryCtxRelease", self._device)
+            with ExitStack() as all_of_it:
+                all_of_it.callback(self._call, "cuDevicePrimaryCtxRelease", self._device)
+                for stream in self._streams:
+                    all_of_it.callback(self._call, "cuStreamDestroy", stream)
+                self._streams, self._private = [], None
+                self._context = None
 
 
 # ------------------------------------------------------------------------------------------------------- the network
@@ -535,6 +536,10 @@ class Network:
         layer; without graph. Raises RunnerError."""
         self._list = _read_list(Path(folder))
         self._files = Path(folder)
+        self.inputs: Mapping[str, Tensor] = self._outside("input")
+        """By name, in the order of the list."""
+        self.outputs: Mapping[str, Tensor] = self._outside("output")
+        """By name, in the order of the list."""
         self._driver: Driver = driver if driver is not None else CudaDriver()
         self._owned = driver is None
         self._graph, self._check = graph and not check, check
@@ -588,16 +593,6 @@ class Network:
         image = _file(self._files, cubin, MAX_CODE_BYTES).read_bytes()
         _check_machine_code(image, cubin)
         return image
-
-    @property
-    def inputs(self) -> dict[str, Tensor]:
-        """By name, in the order of the list."""
-        return {one.name: one for one in self._list.tensors if one.role == "input"}
-
-    @property
-    def outputs(self) -> dict[str, Tensor]:
-        """By name, in the order of the list."""
-        return {one.name: one for one in self._list.tensors if one.role == "output"}
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -690,17 +685,18 @@ class Network:
         return tuple(time / inner for time in times)
 
     def close(self) -> None:
-        """Gives memory, kernels and graphs back."""
-        if self._arena is not None:
-            self._driver.enter()
-            for graph in self._graphs:
-                self._driver.discard(graph)
-            for module in self._modules.values():
-                self._driver.unload(module)
-            self._driver.free(self._arena)
-        self._graphs, self._modules, self._arena, self._bound = [], {}, None, None
-        if self._owned:
-            self._driver.close()
+        """Gives memory, kernels and graphs back, all of it even where CUDA refuses a part. Raises RunnerError then."""
+        with ExitStack() as all_of_it:
+            if self._owned:
+                all_of_it.callback(self._driver.close)
+            if self._arena is not None:
+                self._driver.enter()
+                all_of_it.callback(self._driver.free, self._arena)
+                for module in self._modules.values():
+                    all_of_it.callback(self._driver.unload, module)
+                for graph in self._graphs:
+                    all_of_it.callback(self._driver.discard, graph)
+            self._graphs, self._modules, self._arena, self._bound = [], {}, None, None
 
     def __enter__(self) -> Network:
         return self
@@ -708,12 +704,19 @@ class Network:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except RunnerError:
+            if error is None:  # after a fault CUDA refuses everything: the fault is what counts
+                raise
 
     def _enter(self) -> None:
         if self._arena is None:
             raise RunnerError("the network is closed")
         self._driver.enter()
+
+    def _outside(self, role: str) -> Mapping[str, Tensor]:
+        return MappingProxyType({one.name: one for one in self._list.tensors if one.role == role})
 
     def _known(self, name: str) -> Tensor:
         tensor = self.inputs.get(name) or self.outputs.get(name)

@@ -183,6 +183,28 @@ def faults_end_a_run(folder: Path, device: FakeDevice) -> None:
         network.run({"x/in": example()})
     (fault,) = device.faults
     assert "out of bounds" in fault
+    assert device.live(contexts=1) == 0
+
+
+def _run_and_refuse(folder: Path, refused: str) -> None:
+    """A run, then a driver that refuses a function, as it does after a fault."""
+    with Network(folder, check=True) as network:
+        try:
+            network.run({"x/in": example()})
+        finally:
+            os.environ["FAKE_CUDA_FAIL"] = refused
+
+
+def what_cuda_refuses_while_closing_hides_nothing_and_keeps_nothing(folder: Path, device: FakeDevice) -> None:
+    with pytest.raises(RunnerError, match="cuModuleUnload: CUDA_ERROR_OUT_OF_MEMORY"):
+        _run_and_refuse(folder, "cuModuleUnload")
+    assert device.live(contexts=1) == 1  # the module alone
+    del os.environ["FAKE_CUDA_FAIL"]
+    path = folder / "launches.json"
+    path.write_text(path.read_text().replace('"shared_bytes": 65536', '"shared_bytes": 65280'))
+    with pytest.raises(RunnerError, match=r"layer Reverse: .*LAUNCH_FAILED"):
+        _run_and_refuse(folder, "cuModuleUnload")
+    assert device.live(contexts=1) == 2
 
 
 def architecture_specific_code_runs_on_its_own(folder: Path, device: FakeDevice) -> None:
@@ -283,6 +305,7 @@ CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
     threads_may_change_between_runs,
     errors_say_what_and_give_all_back,
     faults_end_a_run,
+    what_cuda_refuses_while_closing_hides_nothing_and_keeps_nothing,
     architecture_specific_code_runs_on_its_own,
     the_runner_in_c_gives_the_numbers,
     the_runner_in_c_takes_the_callers_context,
