@@ -1,4 +1,4 @@
-"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor a kind of operator.
+"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor by operator.
 
 max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
 """
@@ -11,12 +11,12 @@ from math import prod
 
 from codegen.cutlass.families.epilogues import chain_of, dims, vector_width
 from codegen.cutlass.families.family import Parameters, Work
-from codegen.cutlass.floors import launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.floors import lanes_floor, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.launches import Address, Argument, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import Kernel, KernelFloor
+from partitioner.ir.kernels import Kernel
 
 __all__ = ["Anchor", "AnchorRule", "MapFamily", "NO_ANCHOR", "no_anchor"]
 
@@ -43,6 +43,8 @@ class Anchor:
 AnchorRule = Callable[[Work, int, Constants], tuple[Anchor, ...]]
 """(work, V, constants) -> the anchor, or one for each part of the output."""
 
+EACH = '#define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)'
+
 NO_ANCHOR = Anchor("", "", ())
 """Of layers that are element-wise from their first operator on."""
 
@@ -57,7 +59,8 @@ class MapFamily:
     """`anchors` by kind of operator; kinds of an `elementwise` family are chains of such operators from the anchor on.
 
     `takes` says whether the family computes a layer of one of its kinds, `width` how many neighbours a thread does,
-    `parts` how many launches there are. `floors` are those of the layer, the number of neighbours given."""
+    `parts` how many launches there are. For the floors, `moved` are bytes that the main memory gives and takes, and
+    `operations` those that an anchor needs at least for an element."""
 
     name: str
     anchors: Mapping[str, AnchorRule]
@@ -65,9 +68,8 @@ class MapFamily:
     takes: Callable[[Work], bool] = lambda _work: True
     width: Callable[[Work], int] = lambda work: vector_width(work.shape(work.output))
     parts: Callable[[Work], int] = lambda _work: 1
-    floors: Callable[[Work, int], tuple[KernelFloor, ...]] = lambda work, _width: (
-        main_floor(work.chip, stored_bytes(work)),
-    )
+    moved: Callable[[Work], int] = stored_bytes
+    operations: Callable[[Work], int] = lambda _work: 1
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -76,14 +78,19 @@ class MapFamily:
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind not in self.anchors or not self.takes(work):
             return ()
-        width = self.width(work)
+        chip, width = work.chip, self.width(work)
+        vectors, operations = prod(work.shape(work.output)) // width, width * self.operations(work)
+        warps = -(-min(vectors, THREADS) // chip.simt.warp_threads)
         return (
             Kernel(
                 self.name,
                 (("vector", width),),
                 launches=self.parts(work),
-                launch_seconds=launch_seconds(work.chip),
-                floors=self.floors(work, width),
+                launch_seconds=launch_seconds(chip),
+                floors=(
+                    main_floor(chip, self.moved(work)),
+                    lanes_floor(chip, warps * operations, operations, -(-vectors // THREADS)),
+                ),
             ),
         )
 
@@ -100,7 +107,7 @@ class MapFamily:
         ops = [graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(graph, ops if self.elementwise else ops[1:], "" if self.elementwise else ops[0].outputs[0])
         name = "_".join(dict.fromkeys(op.kind for op in ops))[:100]
-        head = f'constexpr int RANK = {len(shape)}, V = {width};\n#define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)\n'
+        head = f"constexpr int RANK = {len(shape)}, V = {width};\n{EACH}\n"
         text = (
             source_text("common.cuh")
             + head

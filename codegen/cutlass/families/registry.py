@@ -13,12 +13,13 @@ from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.direct_convolution import DIRECT_CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
 from codegen.cutlass.families.family import Family
+from codegen.cutlass.families.lines import LINE_FAMILY
 from codegen.cutlass.families.lrn import LRN
 from codegen.cutlass.families.maps import MapFamily, no_anchor
 from codegen.cutlass.families.movement import MOVEMENT
 from codegen.cutlass.families.resize import LINEAR_RESIZE
 from codegen.cutlass.families.transposes import TRANSPOSE
-from codegen.cutlass.families.windows import WINDOWS
+from codegen.cutlass.families.windows import WINDOWS, taps
 
 __all__ = ["FAMILIES"]
 
@@ -29,8 +30,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
-            MapFamily("window", WINDOWS),
+            MapFamily("window", WINDOWS, operations=taps),
             DIRECT_CONVOLUTION,
             LRN,
             CONCAT,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,7 @@ class Branches:
     def integers(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 
-    def node(self, op_type: str, *operands: str, out: bool = True, **attributes: object) -> str:
+    def node(self, op_type: str, *operands: str, out: bool = True, **attributes: Any) -> str:
         """One operator; `out` makes its result an output of the model."""
         name = f"{op_type.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, operands, [name], name=f"node_{name}", **attributes))
