@@ -25,7 +25,9 @@ Positions = npt.NDArray[np.int64]
 
 def resized_axes(given: tuple[int, ...], wanted: tuple[int, ...], op: Op) -> tuple[int, ...]:
     """Axes along which positions of the output are not those of the input: the extent differs, or a factor that is not
-    one leaves it."""
+    one leaves it. Where all extents stay onnxruntime copies, whatever the factors."""
+    if given == wanted:
+        return ()
     scales = _scales(op) or (1.0,) * len(given)
     axes = enumerate(zip(given, wanted, scales, strict=True))
     return tuple(axis for axis, (extent, made, scale) in axes if extent != made or scale != 1)
@@ -92,17 +94,17 @@ def _linear(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
         places = _places(op, axis, given[axis], wanted[axis])
         low = np.floor(places)
         elements = np.stack([low, np.minimum(low + 1, given[axis] - 1)], 1).astype("<i4")
-        declarations += f", const int* __restrict__ e{axis}, const float* __restrict__ u{axis}"
+        declarations += f", const int* __restrict__ near{axis}, const float* __restrict__ share{axis}"
         arguments.append(Data(f"{op.name} neighbours along axis {axis}",
                               (elements * int(np.prod(given[axis + 1 :]))).astype("<i4").tobytes()))  # fmt: skip
         arguments.append(Data(f"{op.name} shares along axis {axis}", (places - low).astype("<f4").tobytes()))
         lines += [
             f"for (int c{number} = 0; c{number} < 2; ++c{number}) {{",
-            f"const float s{number} = c{number} ? u{axis}[at[{axis}]] : 1.f - u{axis}[at[{axis}]];",
-            f"if (s{number} == 0.f) continue;",
+            f"const float part{number} = c{number} ? share{axis}[at[{axis}]] : 1.f - share{axis}[at[{axis}]];",
+            f"if (part{number} == 0.f) continue;",
         ]
-    corner = " + ".join(["from", *(f"e{axis}[2 * at[{axis}] + c{number}]" for number, axis in enumerate(axes))])
-    share = " * ".join(["1.f", *(f"s{number}" for number in range(len(axes)))])
+    corner = " + ".join(["from", *(f"near{axis}[2 * at[{axis}] + c{number}]" for number, axis in enumerate(axes))])
+    share = " * ".join(["1.f", *(f"part{number}" for number in range(len(axes)))])
     lines += ["float t[V];", f"load(t, x + ({corner}));", f"EACH v[k] = fmaf({share}, t[k], v[k]);", "}" * len(axes)]
     return (Anchor(declarations, "\n  ".join(lines), (Address(op.inputs[0]), dims(tuple(strides)), *arguments)),)
 

@@ -42,16 +42,16 @@ def over_taps(work: Work, statements: str) -> str:
     spatial = range(len(work.anchor.ints("kernel")))
     lines, pixel, tap = [], "size_t(at[0])", ""
     for axis in spatial:
-        lines.append(f"const int o{axis} = at[{axis + 1}] * w.stride[{axis}] - w.pad[{axis}];")
+        lines.append(f"const int origin{axis} = at[{axis + 1}] * w.stride[{axis}] - w.pad[{axis}];")
         lines.append(
-            f"const int e{axis} = min(w.kernel[{axis}], steps(w.extent[{axis}] - o{axis}, w.dilation[{axis}]));"
+            f"const int end{axis} = min(w.kernel[{axis}], steps(w.extent[{axis}] - origin{axis}, w.dilation[{axis}]));"
         )
     for axis in spatial:
         lines.append(
-            f"for (int t{axis} = steps(max(-o{axis}, 0), w.dilation[{axis}]); t{axis} < e{axis}; ++t{axis}) {{"
+            f"for (int tap{axis} = steps(max(-origin{axis}, 0), w.dilation[{axis}]); tap{axis} < end{axis}; ++tap{axis}) {{"
         )
-        pixel = f"({pixel} * w.extent[{axis}] + o{axis} + t{axis} * w.dilation[{axis}])"
-        tap = f"({tap} * w.kernel[{axis}] + t{axis})" if axis else f"t{axis}"
+        pixel = f"({pixel} * w.extent[{axis}] + origin{axis} + tap{axis} * w.dilation[{axis}])"
+        tap = f"({tap} * w.kernel[{axis}] + tap{axis})" if axis else f"tap{axis}"
     lines += [f"const size_t pixel = {pixel};", f"const int tap = {tap};", statements, "}" * len(spatial)]
     return "\n  ".join(lines)
 
