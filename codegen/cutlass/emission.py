@@ -18,7 +18,7 @@ from codegen.cutlass.compiled import compile_sources, file_stem
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation
-from codegen.cutlass.launches import MARK_SHIFT, Address, Data, ComputedLaunch, Launch, Scratch, Source, mark
+from codegen.cutlass.launches import MARK_SHIFT, Address, ComputedLaunch, Data, Launch, Scratch, Source, mark
 from codegen.cutlass.nvcc import NvccError, find_nvcc
 from codegen.cutlass.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.ptx import Kernel, PtxError

@@ -1,7 +1,7 @@
 """What families of kernels make: launches of compiled sources, with arguments that name tensors.
 
     Launch(source, kernel, grid, block, arguments)   a kernel of our own: arguments one by one
-    ComputedLaunch(source, kernel, numbers, places)  a kernel of CUTLASS's: another kernel of the source computes all that
+    ComputedLaunch(source, kernel, numbers, places)  a kernel of CUTLASS's: a kernel of its source computes all that
 
 Nothing here knows where tensors lie; `codegen.cutlass.emission` does.
 """
@@ -87,8 +87,8 @@ class Launch:
 class ComputedLaunch:
     """One start of a kernel whose parameter block only C++ knows how to make.
 
-    `source` has a second kernel, `parameters`, that is given `numbers` and makes shared bytes, the grid, the threads of a
-    block and the block of parameters, in which `mark(i)` stands for `places[i]`."""
+    `source` has a second kernel, `parameters`, that is given `numbers` and makes shared bytes, the grid, the threads of
+    a block and the block of parameters, in which `mark(i)` stands for `places[i]`."""
 
     source: Source
     kernel: str

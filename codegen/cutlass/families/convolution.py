@@ -18,7 +18,7 @@ from codegen.cutlass.families.padding import pad_channels
 from codegen.cutlass.families.tensor_epilogues import TensorEpilogue, tensor_epilogue
 from codegen.cutlass.families.tiles import TILES, Tile, tile_floors, tile_named
 from codegen.cutlass.floors import launch_seconds, main_floor, stored_bytes
-from codegen.cutlass.launches import Address, Data, ComputedLaunch, Launch, Place, Scratch, Source
+from codegen.cutlass.launches import Address, ComputedLaunch, Data, Launch, Place, Scratch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
@@ -143,7 +143,8 @@ def _source(problem: _Problem, tile: Tile) -> Source:
         STAGES=tile.stages,
         ALIGNMENT=problem.alignment,
     )
-    return Source(f"conv2d_{tile.name}", text.replace('#include "parameters.cuh"', source_text("parameters.cuh")), cutlass=True)
+    text = text.replace('#include "parameters.cuh"', source_text("parameters.cuh"))
+    return Source(f"conv2d_{tile.name}", text, cutlass=True)
 
 
 def _launch(problem: _Problem, source: Source, image: Place, filters: Place, group: int) -> ComputedLaunch:
