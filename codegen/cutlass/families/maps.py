@@ -11,7 +11,7 @@ from math import prod
 
 from codegen.cutlass.families.epilogues import chain_of, dims, vector_width
 from codegen.cutlass.families.family import Parameters, Work
-from codegen.cutlass.floors import launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.floors import lanes_floor, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.launches import Address, Argument, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
@@ -44,11 +44,13 @@ NO_ANCHOR = Anchor("", "", ())
 
 @dataclass(frozen=True, slots=True)
 class MapFamily:
-    """`anchors` by kind of operator; kinds in `whole` are chains of element-wise operators from the anchor on."""
+    """`anchors` by kind of operator; kinds in `whole` are chains of element-wise operators from the anchor on.
+    `operations` are those that an anchor needs at least for an element."""
 
     name: str
     anchors: Mapping[str, AnchorRule]
     elementwise: bool = False
+    operations: Callable[[Work], int] = lambda _work: 1
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -58,12 +60,18 @@ class MapFamily:
         if len(work.layers) > 1 or work.anchor.kind not in self.anchors:
             return ()
         chip, shape = work.chip, work.shape(work.output)
+        width = vector_width(shape)
+        vectors, operations = prod(shape) // width, width * self.operations(work)
+        warps = -(-min(vectors, THREADS) // chip.simt.warp_threads)
         return (
             Kernel(
                 self.name,
-                (("vector", vector_width(shape)),),
+                (("vector", width),),
                 launch_seconds=launch_seconds(chip),
-                floors=(main_floor(chip, stored_bytes(work)),),
+                floors=(
+                    main_floor(chip, stored_bytes(work)),
+                    lanes_floor(chip, warps * operations, operations, -(-vectors // THREADS)),
+                ),
             ),
         )
 

@@ -13,8 +13,9 @@ from codegen.cutlass.families.expressions import BINARY, UNARY
 from codegen.cutlass.families.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.family import Family
 from codegen.cutlass.families.gemm import GEMM
+from codegen.cutlass.families.lines import LINE_FAMILY
 from codegen.cutlass.families.maps import NO_ANCHOR, MapFamily
-from codegen.cutlass.families.windows import WINDOWS
+from codegen.cutlass.families.windows import WINDOWS, taps
 
 __all__ = ["FAMILIES"]
 
@@ -27,8 +28,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             CONVOLUTION,
             GEMM,
             FALLBACK_PRODUCT,
+            LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
-            MapFamily("window", WINDOWS),
+            MapFamily("window", WINDOWS, operations=taps),
         )
     }
 )

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, AnchorRule
 from codegen.cutlass.launches import Address
 
-__all__ = ["WINDOWS"]
+__all__ = ["WINDOWS", "taps"]
 
 WINDOW = """
 // Over the taps of a two-dimensional window that lie inside the image.
@@ -64,6 +65,11 @@ def _average_pool(work: Work, width: int) -> Anchor:
 def _anchor(work: Work, statements: str) -> Anchor:
     arguments = (Address(work.anchor.inputs[0]), _window(work))
     return Anchor(", const half* __restrict__ x, Window w", statements, arguments, WINDOW)
+
+
+def taps(work: Work) -> int:
+    """Elements under a window."""
+    return prod(work.anchor.ints("kernel"))
 
 
 WINDOWS: Mapping[str, AnchorRule] = {"max_pool": _max_pool, "average_pool": _average_pool}

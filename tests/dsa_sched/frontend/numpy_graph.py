@@ -102,10 +102,10 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
         case "conv":
             return [_conv(op, operands, shape)]
         case "max_pool":
-            return [_windows(op, x, -np.inf, shape).max(axis=0)]
+            return [windows(op, x, -np.inf, shape).max(axis=0)]
         case "average_pool":
-            counted = _windows(op, np.ones_like(x), float(op.number("count_include_pad")), shape).sum(axis=0)
-            return [_windows(op, x, 0.0, shape).sum(axis=0) / counted]
+            counted = windows(op, np.ones_like(x), float(op.number("count_include_pad")), shape).sum(axis=0)
+            return [windows(op, x, 0.0, shape).sum(axis=0) / counted]
         case "matmul":
             return [x @ operands[1] + (operands[2] if len(operands) > 2 else 0.0)]
         case "scale_shift":
@@ -201,7 +201,7 @@ BINARY: dict[str, Function] = {
 }
 
 
-def _windows(op: Op, x: Doubles, fill: float, shape: tuple[int, ...]) -> Doubles:
+def windows(op: Op, x: Doubles, fill: float, shape: tuple[int, ...]) -> Doubles:
     """[taps, N, out..., C] of the padded map, taps in row-major order. The channel is the last axis."""
     kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
     rank = len(kernel)
@@ -219,7 +219,7 @@ def _windows(op: Op, x: Doubles, fill: float, shape: tuple[int, ...]) -> Doubles
 
 def _conv(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> Doubles:
     groups = int(op.number("groups"))
-    taps = _windows(op, operands[0], 0.0, shape)
+    taps = windows(op, operands[0], 0.0, shape)
     weights = operands[1][None] if groups == 1 else operands[1]
     weights = weights.reshape(groups, prod(op.ints("kernel")), *weights.shape[-2:])
     parts = np.split(taps, groups, axis=-1)

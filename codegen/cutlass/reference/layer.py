@@ -1,0 +1,105 @@
+"""A layer at sampled positions: its anchor, then its epilogue in order, nothing rounded to a stored type between.
+
+Sampled  -->  numbers [S] in exact arithmetic, error [S] of what a GPU has in fp32 before it stores them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.cutlass.reference.convolution import convolution
+from codegen.cutlass.reference.elementwise import ELEMENTWISE
+from codegen.cutlass.reference.evaluated import Evaluated
+from codegen.cutlass.reference.lines import layer_norm, rms_norm, softmax
+from codegen.cutlass.reference.lrn import lrn
+from codegen.cutlass.reference.movement import concat, gather, moved, pad, slice_, take, transpose, view
+from codegen.cutlass.reference.operands import Asked, Rule
+from codegen.cutlass.reference.pooling import average_pool, max_pool
+from codegen.cutlass.reference.products import matrix_product
+from codegen.cutlass.reference.reductions import reduction
+from codegen.cutlass.reference.resize import resize
+from codegen.judgement import Array, Bound, Doubles, Points, Sampled, rounded_sum_error
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.layers import Layer
+
+__all__ = ["KINDS", "REFERENCE", "Reference"]
+
+RULES: Mapping[str, Rule] = {
+    **ELEMENTWISE,
+    "conv": convolution,
+    "matmul": matrix_product,
+    "max_pool": max_pool,
+    "average_pool": average_pool,
+    "lrn": lrn,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_max", "reduce_nearest", "reduce_power"), reduction),
+    "resize": resize,
+    "transpose": moved(transpose),
+    "slice": moved(slice_),
+    "take": moved(take),
+    "gather": moved(gather),
+    "pad": pad,
+    "view": view,
+    "concat": concat,
+}
+
+KINDS = frozenset(RULES)
+"""Operators that the reference evaluates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Feature maps have their channels last. `outputs_first` says that weights of convolutions are (Cout, kernel...,
+    Cin) or, grouped, (G, Cout / G, kernel..., Cin / G); else Cout is the last axis."""
+
+    outputs_first: bool = True
+
+    def evaluate(self, sampled: Sampled) -> Evaluated:
+        """Raises TargetError for an operator of a kind that is not in KINDS."""
+        running: tuple[str, Evaluated] | None = None
+        for name in sampled.layer.ops:
+            op = sampled.graph.op_by_name[name]
+            if op.kind not in RULES:
+                raise TargetError(f"operator {name}", needs="a kind that the GPU's reference evaluates", has=op.kind)
+            with np.errstate(all="ignore"):
+                running = (op.outputs[0], RULES[op.kind](Asked(sampled, op, running, self.outputs_first)))
+        assert running is not None  # a layer has an anchor
+        return running[1]
+
+    def allowed(self, sampled: Sampled) -> Doubles:
+        """How far a stored half may be from the number: the error before it is stored, and half a step for storing
+        what may be that much larger. Infinities and NaN are to be stored as such, where they are certain."""
+        found = self.evaluate(sampled)
+        stored = rounded_sum_error(found.sizes, np.zeros(len(found.sizes)), 0, stored="float16", summed="float32")
+        return np.where(np.isfinite(found.numbers), stored + found.error, found.error)
+
+    @property
+    def judgement(self) -> Bound:
+        return Bound(self.allowed)
+
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: Points,
+        read: Callable[[str], Array],
+        chip: Chip,
+    ) -> Array:
+        """The numbers, as `codegen.target.AnyTarget.emulate` wants them. Raises TargetError as `evaluate`."""
+
+        def exact(name: str) -> Doubles:
+            return np.broadcast_to(0.0, graph.by_name[name].shape)
+
+        return self.evaluate(Sampled(graph, constants, layer, points, read, exact, chip)).numbers
+
+
+REFERENCE = Reference()
+"""Of the weights that kernels of this target read."""

@@ -1,0 +1,153 @@
+"""Operators along whole lines: softmax and norms, and how lines are found for points.
+
+    points [S, rank]  -->  the lines through them, each once: [U, L]  -->  results [U, L or 1]  -->  [S]
+
+A softmax takes the largest of its line off before the exponential; a variance is the mean of squared differences from
+the mean, not a difference of means. Kernels that do otherwise lose digits, which is not allowed for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from codegen.cutlass.reference.evaluated import (
+    ARGUMENT_UNITS,
+    ELEMENTARY_UNITS,
+    LEAST,
+    UNIT,
+    Evaluated,
+    Stored,
+    add,
+    divide,
+    immediate,
+    monotone,
+    mul,
+    off,
+    rounded,
+)
+from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.sums import pieces, plain_sum
+from codegen.judgement import Points
+
+__all__ = ["along_lines", "as_column", "layer_norm", "mean_of", "rms_norm", "softmax"]
+
+LineRule = Callable[[Evaluated], Evaluated]
+"""Of lines [U, L]: results for each element, or one a line, [U, 1]."""
+
+
+def along_lines(x: Stored, axes: tuple[int, ...], points: Points, rule: LineRule) -> Evaluated:
+    """What a rule makes of the lines of x along `axes`, at points of a result that has all axes of x."""
+    shape = x.values.shape
+    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    number, line_extents = _number(points, kept, shape), tuple(shape[axis] for axis in kept)
+    place = _number(points, axes, shape)
+    moved = x.moved((*kept, *axes))
+    lines, line = np.unique(number, return_inverse=True)
+    length = int(np.prod([shape[axis] for axis in axes]))
+    numbers, errors = np.empty((2, len(points)))
+    for piece in pieces(len(lines), length):
+        some = lines[piece]
+        rows = moved.at(*(np.unravel_index(some, line_extents) if kept else ()))
+        here = (line >= piece.start) & (line < piece.stop)
+        found = rule(Evaluated(rows.numbers.reshape(len(some), length), rows.error.reshape(len(some), length)))
+        where = (line[here] - piece.start, place[here] if found.numbers.shape[1] > 1 else 0)
+        numbers[here], errors[here] = found.numbers[where], found.error[where]
+    return Evaluated(numbers, errors)
+
+
+def _number(points: Points, axes: tuple[int, ...], shape: tuple[int, ...]) -> Points:
+    """The linear position along some of the axes."""
+    number = np.zeros(len(points), np.int64)
+    for axis in axes:
+        number = number * shape[axis] + points[:, axis]
+    return number
+
+
+def mean_of(lines: Evaluated) -> Evaluated:
+    """[U, 1]: the sum of each line over its length."""
+    total = divide(plain_sum(lines), immediate(float(lines.numbers.shape[1])))
+    return as_column(total)
+
+
+def softmax(asked: Asked) -> Evaluated:
+    axis = int(asked.op.number("axis")) % len(asked.shape)
+    return along_lines(asked.tensor(), (axis,), asked.points, _softmax)
+
+
+def _softmax(x: Evaluated) -> Evaluated:
+    """A share grows with its own element and falls with all others. Its powers are off by their rounding and that of
+    their arguments, x and the largest of the line, each perhaps times log2(e) before one is taken from the other; their
+    sum by a unit for each."""
+    largest = x.numbers.max(1, keepdims=True)
+    powers = np.exp(x.numbers - largest)
+    total = powers.sum(1, keepdims=True)
+    numbers = powers / total
+    error = np.zeros(numbers.shape)
+    if x.error.any():
+        high, low = np.exp(x.numbers + x.error - largest), np.exp(x.numbers - x.error - largest)
+        most = high / (high + (low.sum(1, keepdims=True) - low))
+        least = low / (low + (high.sum(1, keepdims=True) - high))
+        error = np.maximum(off(most, numbers), off(least, numbers))
+    arguments = np.where(np.isfinite(x.numbers), x.sizes + np.abs(largest), 0.0)
+    each = ELEMENTARY_UNITS + ARGUMENT_UNITS * arguments
+    summed = (powers * each).sum(1, keepdims=True) / total + numbers.shape[1]
+    rounding = UNIT * (each + summed + ELEMENTARY_UNITS) * (numbers + error) + LEAST
+    return _certain(Evaluated(numbers, error + rounding), x)
+
+
+def _certain(found: Evaluated, lines: Evaluated) -> Evaluated:
+    """Infinities and NaN are certain in lines of which nothing is off, else they may be anything."""
+    known = np.where(lines.error.any(1, keepdims=True), np.inf, 0.0)
+    error = np.where(np.isfinite(found.numbers), found.error, known)
+    return Evaluated(found.numbers, np.where(np.isnan(error), np.inf, error))
+
+
+def layer_norm(asked: Asked) -> Evaluated:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias."""
+    return _affine(asked, lambda x, epsilon: _over_root(*_centred(x), epsilon))
+
+
+def rms_norm(asked: Asked) -> Evaluated:
+    """x / sqrt(mean of squares + epsilon) * scale."""
+    return _affine(asked, lambda x, epsilon: _over_root(x, mean_of(mul(x, x)), epsilon))
+
+
+def _affine(asked: Asked, normalised: Callable[[Evaluated, float], Evaluated]) -> Evaluated:
+    epsilon = asked.op.number("epsilon")
+
+    def rule(lines: Evaluated) -> Evaluated:
+        return _certain(normalised(lines, epsilon), lines)
+
+    result = along_lines(asked.tensor(), asked.op.ints("axes"), asked.points, rule)
+    for position, combine in ((1, mul), (2, add)):
+        if position < len(asked.op.inputs):
+            result = combine(result, asked.operand(position))
+    return result
+
+
+def _centred(x: Evaluated) -> tuple[Evaluated, Evaluated]:
+    """x less its mean, and the variance. What the mean is off moves all elements alike: it adds only its square to the
+    mean of squares, for the differences from the true mean add up to nothing."""
+    mean = mean_of(x)
+    difference = x.numbers - mean.numbers
+    own = x.error + UNIT * (np.abs(difference) + x.error + mean.error)
+    centred = Evaluated(difference, own + mean.error)
+    squares = np.square(difference)
+    error = (2 * np.abs(difference) * own + np.square(own + mean.error)).mean(1)
+    terms = x.numbers.shape[1] + ELEMENTARY_UNITS  # a square, and the division by the length
+    variance = Evaluated(squares.mean(1), error + terms * UNIT * np.square(centred.sizes).mean(1))
+    return centred, as_column(variance)
+
+
+def _over_root(x: Evaluated, power: Evaluated, epsilon: float) -> Evaluated:
+    """No mean of squares is negative, whatever it is off."""
+    least = epsilon * (1 - 2 * UNIT)
+    root = monotone(lambda v: np.sqrt(np.maximum(v, least)), add(power, immediate(epsilon)))
+    return divide(x, rounded(root, ELEMENTARY_UNITS))
+
+
+def as_column(x: Evaluated) -> Evaluated:
+    """[U] as [U, 1]."""
+    return Evaluated(x.numbers[:, None], x.error[:, None])

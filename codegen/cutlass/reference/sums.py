@@ -1,0 +1,101 @@
+"""Sums in fp32 in any order: what they are, and K 2^-23 of the sum of magnitudes as the bound of their rounding.
+
+    rows [P, K], columns [F, K], samples as pairs of both  -->  sums of K products [S]
+
+Each of K additions may round the sum so far by a unit, for the matrix units cut where others round. Products of halves
+are exact in fp32; where an operand is off, so are its products. No sum of stored halves is beyond fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from codegen.cutlass.reference.evaluated import UNIT, Evaluated
+from codegen.judgement import Doubles, Points
+
+__all__ = ["pieces", "plain_sum", "sums_of_products"]
+
+ELEMENTS_AT_A_TIME = 1 << 21
+"""Of gathered operands, so that memory stays small."""
+
+WASTE = 32
+"""How many products of all rows with all columns may be computed for each one that is asked for: a matrix product
+does so many more in a second than pairs that are gathered."""
+
+Gather = Callable[[Points], Evaluated]
+"""Rows or columns [N, K] by their numbers."""
+
+Sums = Callable[[Doubles, Doubles], Doubles]
+"""Of the products of rows with columns, for each sample."""
+
+
+def pieces(count: int, length: int) -> Iterator[slice]:
+    """Of `count` things of `length` elements each as many at a time as memory should hold, one at least."""
+    step = max(1, ELEMENTS_AT_A_TIME // length)
+    return (slice(first, first + step) for first in range(0, count, step))
+
+
+def plain_sum(terms: Evaluated) -> Evaluated:
+    """Sums along the last axis."""
+    magnitudes = terms.sizes.sum(-1)
+    return _bounded(terms.numbers.sum(-1), terms.error.sum(-1), magnitudes, terms.numbers.shape[-1])
+
+
+def sums_of_products(
+    rows: Gather, columns: Gather, of_row: Points, of_column: Points, length: int, bias: Evaluated | None
+) -> Evaluated:
+    """Of row `of_row[s]` with column `of_column[s]` for each sample s, `length` long; `bias` [S] is one term more."""
+    numbers, errors, sizes = np.empty((3, len(of_row)))
+    for samples, a, b, sums in _blocks(rows, columns, of_row, of_column, length):
+        numbers[samples], errors[samples], sizes[samples] = _products(a, b, sums)
+    if bias is None:
+        return _bounded(numbers, errors, sizes, length)
+    return _bounded(numbers + bias.numbers, errors + bias.error, sizes + bias.sizes, length + 1)
+
+
+def _blocks(
+    rows: Gather, columns: Gather, of_row: Points, of_column: Points, length: int
+) -> Iterator[tuple[Points, Evaluated, Evaluated, Sums]]:
+    """Samples with the rows and columns that they need, as pairs or as matrices, whichever is less work."""
+    some_rows, row = np.unique(of_row, return_inverse=True)
+    some_columns, column = np.unique(of_column, return_inverse=True)
+    if len(some_rows) * len(some_columns) > WASTE * len(of_row):
+        for piece in pieces(len(of_row), length):
+            yield np.arange(len(of_row))[piece], rows(of_row[piece]), columns(of_column[piece]), _pairs
+        return
+    order = np.argsort(row, kind="stable")
+    for across in pieces(len(some_columns), length):
+        b = columns(some_columns[across])
+        here = order[(column[order] >= across.start) & (column[order] < across.stop)]
+        for down in pieces(len(some_rows), length):
+            samples = here[slice(*np.searchsorted(row[here], (down.start, down.stop)))]
+            chosen = _chosen(row[samples] - down.start, column[samples] - across.start)
+            yield samples, rows(some_rows[down]), b, chosen
+
+
+def _bounded(numbers: Doubles, errors: Doubles, sizes: Doubles, terms: int) -> Evaluated:
+    """Infinite and NaN sums are certain unless an infinite term is not."""
+    finite = np.isfinite(numbers)
+    error = np.where(finite, errors + terms * UNIT * sizes, np.where(np.isfinite(errors), 0.0, np.inf))
+    return Evaluated(numbers, np.where(np.isnan(error), np.inf, error))
+
+
+def _chosen(row: Points, column: Points) -> Sums:
+    return lambda a, b: np.asarray((a @ b.T)[row, column])
+
+
+def _pairs(a: Doubles, b: Doubles) -> Doubles:
+    return np.asarray(np.einsum("sk,sk->s", a, b))
+
+
+def _products(a: Evaluated, b: Evaluated, sums: Sums) -> tuple[Doubles, Doubles, Doubles]:
+    """Sums, by how much they are off for what the operands are, sums of magnitudes."""
+    numbers, sizes = sums(a.numbers, b.numbers), sums(a.sizes, b.sizes)
+    errors = np.zeros(len(numbers))
+    if a.error.any():
+        errors += sums(a.error, b.sizes)
+    if b.error.any():
+        errors += sums(np.abs(a.numbers), b.error)
+    return numbers, errors, sizes
