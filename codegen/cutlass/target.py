@@ -9,6 +9,7 @@ from codegen.cutlass.emission import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.reference import REFERENCE
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
 from codegen.judgement import Array, Judgement, Points
 from codegen.target import ClusterFiles, Execution, TensorPlaces
@@ -34,6 +35,10 @@ class CutlassTarget:
     execution: str = "launches"
     data_base_bytes: int = 0
     wants: Wants = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
+
+    @property
+    def judgement(self) -> Judgement:
+        return REFERENCE.judgement
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """A chip file of another kind cannot say what kernels need."""
@@ -63,6 +68,17 @@ class CutlassTarget:
         self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip
     ) -> ClusterFiles:
         return emit_launches(plan, graph, constants, places, chip, lambda _step: None)
+
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: Points,
+        read: Callable[[str], Array],
+        chip: Chip,
+    ) -> Array:
+        return REFERENCE.emulate(graph, constants, layer, points, read, chip)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

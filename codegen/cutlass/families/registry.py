@@ -12,7 +12,9 @@ from codegen.cutlass.families.concat import CONCAT
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.direct_convolution import DIRECT_CONVOLUTION
 from codegen.cutlass.families.expressions import BINARY, UNARY
+from codegen.cutlass.families.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.family import Family
+from codegen.cutlass.families.gemm import GEMM
 from codegen.cutlass.families.lines import LINE_FAMILY
 from codegen.cutlass.families.lrn import LRN
 from codegen.cutlass.families.maps import MapFamily, no_anchor
@@ -30,6 +32,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            GEMM,
+            FALLBACK_PRODUCT,
             LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS, operations=taps),
