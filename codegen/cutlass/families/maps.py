@@ -102,11 +102,11 @@ class MapFamily:
         return tuple(self._launch(work, int(width), anchor) for anchor in anchors)
 
     def _launch(self, work: Work, width: int, anchor: Anchor) -> Launch:
-        graph, shape = work.graph, work.shape(work.output) or (1,)
+        graph, shape = work.graph, work.shape(work.output)
         domain = anchor.domain or shape
         ops = [graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(graph, ops if self.elementwise else ops[1:], "" if self.elementwise else ops[0].outputs[0])
-        name = "_".join(dict.fromkeys(op.kind for op in ops))[:100]
+        name = "_".join(dict.fromkeys((self.name, *(op.kind for op in ops))))[:100]  # never that of a C function
         head = f"constexpr int RANK = {len(shape)}, V = {width};\n{EACH}\n"
         text = (
             source_text("common.cuh")

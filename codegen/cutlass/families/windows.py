@@ -47,9 +47,8 @@ def over_taps(work: Work, statements: str) -> str:
             f"const int end{axis} = min(w.kernel[{axis}], steps(w.extent[{axis}] - origin{axis}, w.dilation[{axis}]));"
         )
     for axis in spatial:
-        lines.append(
-            f"for (int tap{axis} = steps(max(-origin{axis}, 0), w.dilation[{axis}]); tap{axis} < end{axis}; ++tap{axis}) {{"
-        )
+        first = f"steps(max(-origin{axis}, 0), w.dilation[{axis}])"
+        lines.append(f"for (int tap{axis} = {first}; tap{axis} < end{axis}; ++tap{axis}) {{")
         pixel = f"({pixel} * w.extent[{axis}] + origin{axis} + tap{axis} * w.dilation[{axis}])"
         tap = f"({tap} * w.kernel[{axis}] + tap{axis})" if axis else f"tap{axis}"
     lines += [f"const size_t pixel = {pixel};", f"const int tap = {tap};", statements, "}" * len(spatial)]

@@ -3,6 +3,9 @@ starts once. Each output is bit for bit the element that was moved, or within wh
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -109,7 +112,7 @@ def _convolutions(b: Branches) -> dict[str, tuple[str, int]]:
     """Outputs, the template that is to compute each, and the terms of its sums."""
     x, y, line, cube = b.input(2, 16, 9, 7), b.input(1, 6, 8, 5), b.input(2, 8, 13), b.input(1, 8, 4, 5, 3)
 
-    def conv(image: str, *weights: int, bias: bool = True, **attributes: object) -> str:
+    def conv(image: str, *weights: int, bias: bool = True, **attributes: Any) -> str:
         operands = [b.constant(b.halves(*weights))] + [b.constant(b.halves(weights[0]))] * bias
         return b.node("Conv", image, *operands, **attributes)
 
@@ -131,29 +134,33 @@ def _convolutions(b: Branches) -> dict[str, tuple[str, int]]:
     }
 
 
-def _followed(b: Branches) -> dict[str, int]:
-    """Layers of a map and element-wise operators behind it, which read operands at the map's positions."""
+def _followed(b: Branches) -> dict[str, tuple[int, int]]:
+    """Layers of a map and element-wise operators behind it, which read operands at the map's positions: terms of their
+    sums, and launches."""
     x, y = b.input(2, 16, 6, 5), b.input(2, 8, 6, 5)
     tall, scale = b.input(2, 5, 40, 24), b.constant(np.abs(b.halves(1, 24, 1, 1)))
 
     def behind(value: str, operand: str) -> str:
         return b.node("Relu", b.node("Add", value, operand, out=False))
 
-    def made(op_type: str, *operands: str, **attributes: object) -> str:
+    def made(op_type: str, *operands: str, **attributes: Any) -> str:
         return b.node(op_type, *operands, out=False, **attributes)
 
     depthwise = made("Conv", x, b.constant(b.halves(16, 1, 3, 3)), group=16, pads=[1, 1, 1, 1])
     joined = made("Concat", *([y] * 17), axis=1)
     turned = made("Transpose", tall, perm=[0, 3, 1, 2])
     return {
-        behind(depthwise, x): 14,
-        behind(joined, b.constant(b.halves(1, 136, 1, 1))): 4,
-        behind(b.node("Mul", turned, scale, out=False), b.input(2, 24, 5, 40)): 6,
-        behind(made("LRN", x, size=3), x): 16,
-        behind(made("Slice", x, b.integers(1), b.integers(9), b.integers(1)), y): 4,
-        behind(made("Pad", y, b.integers(0, 5, 0, 0, 0, 3, 0, 0)), x): 4,
-        behind(made("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]), b.constant(b.halves(1, 1, 6, 5))): 4,
-        behind(made("Resize", y, "", "", b.integers(2, 8, 9, 4), mode="linear"), b.constant(b.halves(8, 1, 1))): 20,
+        behind(depthwise, x): (14, 1),
+        behind(joined, b.constant(b.halves(1, 136, 1, 1))): (4, 2),
+        behind(b.node("Mul", turned, scale, out=False), b.input(2, 24, 5, 40)): (6, 1),
+        behind(made("LRN", x, size=3), x): (16, 1),
+        behind(made("Slice", x, b.integers(1), b.integers(9), b.integers(1)), y): (4, 1),
+        behind(made("Pad", y, b.integers(0, 5, 0, 0, 0, 3, 0, 0)), x): (4, 1),
+        behind(made("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]), b.constant(b.halves(1, 1, 6, 5))): (4, 1),
+        behind(made("Resize", y, "", "", b.integers(2, 8, 9, 4), mode="linear"), b.constant(b.halves(8, 1, 1))): (
+            20,
+            1,
+        ),
     }
 
 
@@ -194,7 +201,7 @@ def convolved(chip: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Exec
 
 
 @pytest.fixture(scope="module")
-def followed(chip: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def followed(chip: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Executed, dict[str, tuple[int, int]]]:
     b = Branches()
     outputs = _followed(b)
     return executed(b, tmp_path_factory.mktemp("followed"), chip), outputs
@@ -239,7 +246,25 @@ def test_convolutions_that_cutlass_does_not_take_are_right(
     _right((found, {name: terms for name, (_, terms) in outputs.items()}))
 
 
-def test_what_follows_a_map_is_computed_where_its_elements_lie(followed: Made) -> None:
+def test_what_follows_a_map_is_computed_where_its_elements_lie(
+    followed: tuple[Executed, dict[str, tuple[int, int]]],
+) -> None:
     found, outputs = followed
-    _right(followed)
-    assert all(found.launches(name) == (2 if "17" in name else 1) for name in outputs), "one layer, one kernel each"
+    _right((found, {name: terms for name, (terms, _) in outputs.items()}))
+    assert {name: found.launches(name) for name in outputs} == {name: count for name, (_, count) in outputs.items()}
+
+
+def test_the_largest_of_numbers_and_nan_is_nan(tmp_path: Path) -> None:
+    b = Branches()
+    content = np.resize([1, 2, 3, np.nan, 4, -np.inf, 5, 6, np.inf, 7, 8], (1, 8, 5, 4)).astype(np.float32)
+    name = b.node("MaxPool", b.input(1, 8, 5, 4, content=content), kernel_shape=[2, 2])
+    windows = np.lib.stride_tricks.sliding_window_view(content, (2, 2), (2, 3))
+    np.testing.assert_array_equal(executed(b, tmp_path).found[name], windows.max((4, 5)))
+
+
+def test_operators_may_have_the_names_of_c_functions(tmp_path: Path) -> None:
+    b = Branches()
+    x = b.input(2, 3, content=np.abs(b.halves(2, 3)))
+    outputs = [b.node(op_type, x) for op_type in ("Abs", "Sqrt", "Exp")] + [b.node("Max", x, b.input(3))]
+    found = executed(b, tmp_path)
+    assert max(found.beyond(name, 4) for name in outputs) <= 1
