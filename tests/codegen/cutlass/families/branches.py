@@ -55,6 +55,9 @@ class Branches:
         self.constants[name] = content
         return name
 
+    def number(self, value: float) -> str:
+        return self.constant(np.array(value, np.float32))
+
     def integers(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
 

@@ -49,10 +49,10 @@ def _moved(b: Branches) -> list[str]:
         b.node("Slice", x, b.integers(8), b.integers(16), b.integers(1)),
         b.node("Slice", x, b.integers(3), b.integers(4), b.integers(3), b.integers(1 << 40)),
         b.node("Slice", strange, b.integers(1), b.integers(2), b.integers(2)),
-        b.node("Pad", flat, b.integers(1, 8, 0, 16), b.constant(np.float32(-2))),
-        b.node("Pad", flat, b.integers(0, 3, 2, 5), b.constant(np.float32(np.inf))),
+        b.node("Pad", flat, b.integers(1, 8, 0, 16), b.number(-2)),
+        b.node("Pad", flat, b.integers(0, 3, 2, 5), b.number(np.inf)),
         b.node("Pad", flat, b.integers(-2, -8, 1, 0)),
-        b.node("Pad", x, b.integers(0, 0, 2, 1, 0, 0, -1, 3), b.constant(np.float32(0.1))),
+        b.node("Pad", x, b.integers(0, 0, 2, 1, 0, 0, -1, 3), b.number(0.1)),
         b.node("Gather", flat, b.integers(10, 0, 0, 3), axis=0),
         b.node("Gather", flat, b.integers(5, -1, 7, 7, 0, 2, 1, 23), axis=1),
         b.node("Gather", b.input(3, 9), b.integers(5, 2, 2), axis=1),
@@ -94,7 +94,7 @@ def _resized(b: Branches) -> dict[str, int]:
 
     found = {}
     for coordinates in ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"):
-        given = {"coordinate_transformation_mode": coordinates}
+        given: dict[str, Any] = {"coordinate_transformation_mode": coordinates}
         found[b.node("Resize", even, *sizes(2, 8, 9, 1), mode="linear", **given)] = 16
         found[b.node("Resize", odd, *sizes(1, 3, 4, 9), mode="linear", **given)] = 16
         for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):

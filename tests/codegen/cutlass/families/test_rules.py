@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ def test_more_than_six_axes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attribute", ["strides", "dilations"])
 def test_windows_beyond_32_bits_are_refused(attribute: str, tmp_path: Path) -> None:
     b = Branches()
-    b.node("MaxPool", b.input(1, 8, 4, 4), kernel_shape=[1, 1], **{attribute: [1, 3 << 29]})
+    wide: dict[str, Any] = {attribute: [1, 3 << 29]}
+    b.node("MaxPool", b.input(1, 8, 4, 4), kernel_shape=[1, 1], **wide)
     said = refused(b, tmp_path)
     assert f"{attribute} of 1610612736 along an axis, windows of at most 1073741824 positions are counted" in said
 
