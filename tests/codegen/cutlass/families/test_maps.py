@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.codegen.cutlass.families.branches import Branches, Executed, executed
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.verification.verify import VerifyOptions, verify_model
+from tests.codegen.cutlass.families.branches import Branches, Executed, executed, saved
 
 
 def _pools(b: Branches) -> dict[str, int]:
@@ -236,6 +238,15 @@ def test_tiles_move_the_last_axis_where_both_axes_are_long(moved: tuple[Executed
 
 def test_resized_maps_are_right_for_all_coordinates(resized: Made) -> None:
     _right(resized)
+
+
+def test_the_reference_agrees_on_factors_that_leave_an_extent(tmp_path: Path) -> None:
+    b = Branches()
+    x = b.input(2, 8, 5, 7)
+    for scales in ((1, 1, 2, 1.05), (1, 1, 1.05, 1.05)):
+        b.node("Resize", x, "", b.constant(np.array(scales, np.float32)), mode="linear")
+        b.node("Resize", x, "", b.constant(np.array(scales, np.float32)))
+    assert verify_model(saved(b, tmp_path), "a100", CompileOptions("O0"), VerifyOptions(samples=512)).failures == ()
 
 
 def test_convolutions_that_cutlass_does_not_take_are_right(

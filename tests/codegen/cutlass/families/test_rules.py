@@ -15,16 +15,14 @@ from dsa_sched.pipeline.driver import plan_model
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.ir.graph import Graph, Op, Tensor
-from tests.codegen.cutlass.families.branches import Branches
+from tests.codegen.cutlass.families.branches import Branches, saved
 
 A100 = load_chip("a100")
 
 
 def refused(b: Branches, folder: Path) -> str:
-    path = folder / "branches.onnx"
-    path.write_bytes(b.model().SerializeToString())
     with pytest.raises(ModelError) as error:
-        plan_model(path, "a100", CompileOptions("O0"))
+        plan_model(saved(b, folder), "a100", CompileOptions("O0"))
     return str(error.value)
 
 
