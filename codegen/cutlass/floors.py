@@ -17,7 +17,15 @@ from hw_models.parts import SimtEngine
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["arithmetic_floor", "cache_floor", "lanes_floor", "launch_seconds", "main_floor", "stored_bytes"]
+__all__ = [
+    "arithmetic_floor",
+    "cache_floor",
+    "lanes_floor",
+    "launch_seconds",
+    "main_floor",
+    "reached_bytes",
+    "stored_bytes",
+]
 
 
 def launch_seconds(chip: Chip) -> float:
@@ -37,6 +45,12 @@ def stored_bytes(work: Work) -> int:
         if name in graph.outputs or any(reader.name not in inside for reader in graph.consumers[name])
     }
     return sum(graph.by_name[name].size_bytes for name in read | left)
+
+
+def reached_bytes(work: Work, elements: int) -> int:
+    """`stored_bytes` of layers that read so many elements of the anchor's first input at most."""
+    read = work.graph.by_name[work.anchor.inputs[0]]
+    return stored_bytes(work) - max(0, read.size_bytes - elements * read.item_bytes)
 
 
 def main_floor(chip: Chip, moved_bytes: int) -> KernelFloor:

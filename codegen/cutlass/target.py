@@ -48,8 +48,8 @@ class CutlassTarget:
         return tuple(OPERATORS.items())
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
-        del constants, chip
-        return accepts(graph, op)
+        del constants
+        return accepts(graph, op, chip)
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         return can_fuse_epilogue(graph, layer, op, operand)

@@ -1,5 +1,5 @@
-"""Anchor of concatenations: a thread finds the input that its position lies in. A launch reads 16 inputs at most, so that
-its parameters stay few; more are more launches, each for a part of the output.
+"""Anchor of concatenations: a thread finds the input that its position lies in. A launch reads 16 inputs at most, so
+that its parameters stay few; more are more launches, each for a part of the output.
 
     at[axis] --bounds of the inputs--> x, first, extent;  x[(before * extent + at[axis] - first) * behind + rest]
 """

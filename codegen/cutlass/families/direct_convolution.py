@@ -11,21 +11,17 @@ group, filter), for `along` (filter, tap, channel of the group) as they are.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Literal
 
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, MapFamily
-from codegen.cutlass.families.windows import WINDOW, taps, window_numbers
-from codegen.cutlass.floors import arithmetic_floor, main_floor, stored_bytes
+from codegen.cutlass.families.windows import WINDOW, over_taps, taps, window_bytes, window_numbers
 from codegen.cutlass.launches import Address, Data
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import KernelFloor
 
 __all__ = ["DIRECT_CONVOLUTION"]
 
-THREADS = 256
 Way = Literal["own", "shared", "each", "along"]
 
 STATEMENTS: dict[Way, str] = {
@@ -91,7 +87,7 @@ def _anchor(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     declarations = ", const half* __restrict__ x, const half* __restrict__ weights, Window w, int channels"
     declarations += ", int channels_a_group, int filters_a_group, int all_taps"
     declarations += ", const half* __restrict__ bias" if biased else ""
-    statements = f"const int filter = at[RANK - 1];\n  {start}\n  {taps(work, STATEMENTS[way])}"
+    statements = f"const int filter = at[RANK - 1];\n  {start}\n  {over_taps(work, STATEMENTS[way])}"
     arguments = (
         Address(op.inputs[0]),
         _arranged(work, way, constants),
@@ -99,7 +95,7 @@ def _anchor(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
         work.shape(op.inputs[0])[-1],
         channels,
         filters,
-        prod(op.ints("kernel")),
+        taps(work),
         *((Address(op.inputs[2]),) if biased else ()),
     )
     includes = f"{WINDOW}#define FILTERS extents.v[RANK - 1]\n"
@@ -111,20 +107,15 @@ def _takes(work: Work) -> bool:
     return int(work.anchor.number("groups")) > 1 or not CONVOLUTION.offers(work)
 
 
-def _floors(work: Work, width: int) -> tuple[KernelFloor, ...]:
-    """Each product is one multiply-add of a lane."""
-    chip, shape = work.chip, work.shape(work.output)
-    macs = _groups(work)[0] * prod(work.anchor.ints("kernel")) * width * THREADS
-    blocks = -(-prod(shape) // (width * THREADS))
-    return (
-        main_floor(chip, stored_bytes(work)),
-        arithmetic_floor(chip, chip.lanes.name, macs, (blocks,), chip.lanes.elements_per_cycle("float32")),
-    )
+def _products(work: Work) -> int:
+    """Of one element; each is one multiply-add of a lane."""
+    return _groups(work)[0] * taps(work)
 
 
 DIRECT_CONVOLUTION = MapFamily(
     "direct_conv",
     {"conv": _anchor},
     takes=_takes,
-    floors=_floors,
+    moved=window_bytes,
+    operations=_products,
 )

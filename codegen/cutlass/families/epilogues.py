@@ -33,9 +33,7 @@ def chain_of(graph: Graph, ops: Sequence[Op], running: str) -> Chain:
 
     An anchor that is element-wise itself is the first of `ops`, and `running` is "". Statements use `at`, the position
     of the first of V neighbours, and RANK."""
-    declarations: list[str] = []
-    statements: list[str] = []
-    arguments: list[Argument] = []
+    declarations, statements, arguments = list[str](), list[str](), list[Argument]()
     shape = graph.by_name[ops[-1].outputs[0]].shape if ops else ()
     count = 0
 

@@ -33,12 +33,15 @@ def _lrn(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     del constants
     op = work.anchor
     size = int(op.number("size"))
-    steps = width + size - 1
-    includes = f"constexpr int REACH = {size // 2}, UNROLLED = {steps if steps <= MOST_UNROLLED else 1};\n"
+    reach = min(size // 2, work.shape(op.inputs[0])[-1])
+    steps = width + 2 * reach
+    includes = f"constexpr int REACH = {reach}, UNROLLED = {steps if steps <= MOST_UNROLLED else 1};\n"
     share = float(op.number("alpha")) / size
     arguments = (Address(op.inputs[0]), share, float(op.number("bias")), float(op.number("beta")))
     declarations = ", const half* __restrict__ x, float share, float bias, float beta"
     return (Anchor(declarations, STATEMENTS, arguments, includes),)
 
 
-LRN = MapFamily("lrn", {"lrn": _lrn})
+LRN = MapFamily(
+    "lrn", {"lrn": _lrn}, operations=lambda work: min(int(work.anchor.number("size")), work.shape(work.output)[-1])
+)

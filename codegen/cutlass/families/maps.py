@@ -1,4 +1,4 @@
-"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor for each kind.
+"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor by operator.
 
 max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
 """
@@ -16,7 +16,7 @@ from codegen.cutlass.launches import Address, Argument, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import Kernel, KernelFloor
+from partitioner.ir.kernels import Kernel
 
 __all__ = ["Anchor", "AnchorRule", "MapFamily", "NO_ANCHOR", "no_anchor"]
 
@@ -43,6 +43,7 @@ class Anchor:
 AnchorRule = Callable[[Work, int, Constants], tuple[Anchor, ...]]
 """(work, V, constants) -> the anchor, or one for each part of the output."""
 
+
 NO_ANCHOR = Anchor("", "", ())
 """Of layers that are element-wise from their first operator on."""
 
@@ -57,8 +58,8 @@ class MapFamily:
     """`anchors` by kind of operator; kinds of an `elementwise` family are chains of such operators from the anchor on.
 
     `takes` says whether the family computes a layer of one of its kinds, `width` how many neighbours a thread does,
-    `parts` how many launches there are. `floors` are those of what a layer moves, the number of neighbours given;
-    `operations` are those that an element needs at least."""
+    `parts` how many launches there are. For the floors, `moved` are bytes that the main memory gives and takes, and
+    `operations` those that an anchor needs at least for an element."""
 
     name: str
     anchors: Mapping[str, AnchorRule]
@@ -66,9 +67,7 @@ class MapFamily:
     takes: Callable[[Work], bool] = lambda _work: True
     width: Callable[[Work], int] = lambda work: vector_width(work.shape(work.output))
     parts: Callable[[Work], int] = lambda _work: 1
-    floors: Callable[[Work, int], tuple[KernelFloor, ...]] = lambda work, _width: (
-        main_floor(work.chip, stored_bytes(work)),
-    )
+    moved: Callable[[Work], int] = stored_bytes
     operations: Callable[[Work], int] = lambda _work: 1
 
     @property
@@ -87,7 +86,10 @@ class MapFamily:
                 (("vector", width),),
                 launches=self.parts(work),
                 launch_seconds=launch_seconds(chip),
-                floors=(*self.floors(work, width), lanes_floor(chip, warps * operations, operations, blocks)),
+                floors=(
+                    main_floor(chip, self.moved(work)),
+                    lanes_floor(chip, warps * operations, operations, blocks),
+                ),
                 blocks=(blocks,),
             ),
         )
@@ -100,12 +102,12 @@ class MapFamily:
         return tuple(self._launch(work, int(width), anchor) for anchor in anchors)
 
     def _launch(self, work: Work, width: int, anchor: Anchor) -> Launch:
-        graph, shape = work.graph, work.shape(work.output) or (1,)
+        graph, shape = work.graph, work.shape(work.output)
         domain = anchor.domain or shape
         ops = [graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(graph, ops if self.elementwise else ops[1:], "" if self.elementwise else ops[0].outputs[0])
-        name = "_".join(dict.fromkeys(op.kind for op in ops))[:100]
-        head = f"constexpr int RANK = {len(domain)}, V = {width};\n"
+        name = "_".join(dict.fromkeys((self.name, *(op.kind for op in ops))))[:100]  # never that of a C function
+        head = f"constexpr int RANK = {len(shape)}, V = {width};\n"
         text = (
             source_text("common.cuh")
             + head

@@ -1,5 +1,5 @@
-"""Anchors that move elements: slices, gathers by constant indices, constant padding, resizing to the nearest element, and
-transposes that leave the last axis in its place or have little to gain from a tile.
+"""Anchors that move elements: slices, gathers by constant indices, constant padding, resizing to the nearest element,
+and transposes that leave the last axis in its place or have little to gain from a tile.
 
     from = base + sum over axes of at[axis] * stride[axis], or of a table of the axis at at[axis];  v[k] = x[from]
 
@@ -21,12 +21,11 @@ from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, AnchorRule, MapFamily
 from codegen.cutlass.families.resize import nearest_places
 from codegen.cutlass.families.transposes import tiling_of
-from codegen.cutlass.floors import main_floor, stored_bytes
+from codegen.cutlass.floors import reached_bytes
 from codegen.cutlass.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["MOVEMENT", "moved_floors", "strides_of"]
+__all__ = ["MOVEMENT", "strides_of"]
 
 Table = npt.NDArray[np.int64]
 Places = Callable[[Work], "Moved"]
@@ -55,7 +54,8 @@ def _sliced(work: Work) -> Moved:
     """Position p reads starts + steps * p."""
     op, strides = work.anchor, strides_of(work.shape(work.anchor.inputs[0]))
     base = sum(start * stride for start, stride in zip(op.ints("starts"), strides, strict=True))
-    return Moved(base, tuple(step * stride for step, stride in zip(op.ints("steps"), strides, strict=True)))
+    steps = zip(work.shape(op.outputs[0]), op.ints("steps"), strides, strict=True)
+    return Moved(base, tuple(step * stride if extent > 1 else 0 for extent, step, stride in steps))
 
 
 def _taken(work: Work) -> Moved:
@@ -117,7 +117,7 @@ def _pad(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     begins = op.ints("begins")
     together = width > 1 and begins[-1] % 8 == 0 and given[-1] % 8 == 0
     statements = f"""bool inside = true;
-  int from = 0;
+  unsigned from = 0;
 #pragma unroll
   for (int axis = 0; axis < RANK; ++axis) {{
     const int place = at[axis] - begins.v[axis];
@@ -137,13 +137,9 @@ def _pad(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     return (Anchor(declarations, statements, (Address(op.inputs[0]), dims(given), dims(begins))),)
 
 
-def moved_floors(work: Work, width: int = 1) -> tuple[KernelFloor, ...]:
-    """What the output does not hold of the first input need not be read."""
-    del width
-    graph, op = work.graph, work.anchor
-    read, made = graph.by_name[op.inputs[0]], graph.by_name[op.outputs[0]]
-    unread = max(0, read.size_bytes - prod(made.shape) * read.item_bytes)
-    return (main_floor(work.chip, stored_bytes(work) - unread),)
+def _moved_bytes(work: Work) -> int:
+    """Each element of the output is one of the input, or none."""
+    return reached_bytes(work, prod(work.shape(work.output)))
 
 
 def _takes(work: Work) -> bool:
@@ -162,4 +158,4 @@ ANCHORS: Mapping[str, AnchorRule] = {
     "pad": _pad,
 }
 
-MOVEMENT = MapFamily("movement", ANCHORS, takes=_takes, floors=moved_floors)
+MOVEMENT = MapFamily("movement", ANCHORS, takes=_takes, moved=_moved_bytes)

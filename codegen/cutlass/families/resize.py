@@ -7,6 +7,7 @@ anchor of linear resizing. Resizing to the nearest element is a movement by thes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from codegen.cutlass.families.epilogues import dims
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, MapFamily
+from codegen.cutlass.floors import reached_bytes
 from codegen.cutlass.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants, Op
 
@@ -25,7 +27,9 @@ Positions = npt.NDArray[np.int64]
 
 def resized_axes(given: tuple[int, ...], wanted: tuple[int, ...], op: Op) -> tuple[int, ...]:
     """Axes along which positions of the output are not those of the input: the extent differs, or a factor that is not
-    one leaves it."""
+    one leaves it. Where all extents stay onnxruntime copies, whatever the factors."""
+    if given == wanted:
+        return ()
     scales = _scales(op) or (1.0,) * len(given)
     axes = enumerate(zip(given, wanted, scales, strict=True))
     return tuple(axis for axis, (extent, made, scale) in axes if extent != made or scale != 1)
@@ -85,24 +89,24 @@ def _linear(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     del width, constants
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     axes = resized_axes(given, wanted, op)
-    strides = [0 if axis in axes else int(np.prod(given[axis + 1 :])) for axis in range(len(given))]
+    strides = [0 if axis in axes else prod(given[axis + 1 :]) for axis in range(len(given))]
     declarations, arguments = ", const half* __restrict__ x, Dims strides", list[Argument]()
     lines = ["EACH v[k] = 0.f;", "const int from = offset<RANK>(at, strides);"]
     for number, axis in enumerate(axes):
         places = _places(op, axis, given[axis], wanted[axis])
         low = np.floor(places)
         elements = np.stack([low, np.minimum(low + 1, given[axis] - 1)], 1).astype("<i4")
-        declarations += f", const int* __restrict__ e{axis}, const float* __restrict__ u{axis}"
+        declarations += f", const int* __restrict__ near{axis}, const float* __restrict__ share{axis}"
         arguments.append(Data(f"{op.name} neighbours along axis {axis}",
-                              (elements * int(np.prod(given[axis + 1 :]))).astype("<i4").tobytes()))  # fmt: skip
+                              (elements * prod(given[axis + 1 :])).astype("<i4").tobytes()))  # fmt: skip
         arguments.append(Data(f"{op.name} shares along axis {axis}", (places - low).astype("<f4").tobytes()))
         lines += [
             f"for (int c{number} = 0; c{number} < 2; ++c{number}) {{",
-            f"const float s{number} = c{number} ? u{axis}[at[{axis}]] : 1.f - u{axis}[at[{axis}]];",
-            f"if (s{number} == 0.f) continue;",
+            f"const float part{number} = c{number} ? share{axis}[at[{axis}]] : 1.f - share{axis}[at[{axis}]];",
+            f"if (part{number} == 0.f) continue;",
         ]
-    corner = " + ".join(["from", *(f"e{axis}[2 * at[{axis}] + c{number}]" for number, axis in enumerate(axes))])
-    share = " * ".join(["1.f", *(f"s{number}" for number in range(len(axes)))])
+    corner = " + ".join(["from", *(f"near{axis}[2 * at[{axis}] + c{number}]" for number, axis in enumerate(axes))])
+    share = " * ".join(["1.f", *(f"part{number}" for number in range(len(axes)))])
     lines += ["float t[V];", f"load(t, x + ({corner}));", f"EACH v[k] = fmaf({share}, t[k], v[k]);", "}" * len(axes)]
     return (Anchor(declarations, "\n  ".join(lines), (Address(op.inputs[0]), dims(tuple(strides)), *arguments)),)
 
@@ -113,4 +117,10 @@ def _takes(work: Work) -> bool:
     return op.attribute("mode") == "linear" and len(given) - 1 not in resized_axes(given, wanted, op)
 
 
-LINEAR_RESIZE = MapFamily("resize", {"resize": _linear}, takes=_takes)
+def _moved_bytes(work: Work) -> int:
+    """Of each element of the output two neighbours along every axis that changes."""
+    given, wanted = work.shape(work.anchor.inputs[0]), work.shape(work.output)
+    return reached_bytes(work, prod(wanted) << len(resized_axes(given, wanted, work.anchor)))
+
+
+LINEAR_RESIZE = MapFamily("resize", {"resize": _linear}, takes=_takes, moved=_moved_bytes)

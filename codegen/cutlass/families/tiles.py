@@ -12,7 +12,7 @@ from codegen.cutlass.floors import arithmetic_floor, cache_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["TILES", "Tile", "tile_floors", "tile_named", "widest_first"]
+__all__ = ["PRODUCT_TILES", "TILES", "Tile", "tile_floors", "tile_named", "widest_first"]
 
 DEPTH = 32
 
@@ -60,21 +60,24 @@ TILES: Sequence[Tile] = (
     Tile(128, 32, 32, 32, 4),
 )
 """Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory."""
+PRODUCT_TILES: Sequence[Tile] = (*TILES, Tile(32, 64, 16, 32, 6))
+"""The last for products of few rows, where others multiply mostly zeros; the main memory binds it, so that more of its
+small tiles of depth are in flight."""
 
 
 def tile_named(name: object) -> Tile | None:
     """The tile of a plan's parameter; None for none of ours."""
-    return next((tile for tile in TILES if tile.name == name), None)
+    return next((tile for tile in PRODUCT_TILES if tile.name == name), None)
 
 
 def widest_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
-    """`TILES` in the order in which the first of equally fast ones is taken: those of which every core of the chip gets
-    a block, then those that leave least cores idle. Floors count bytes, not how few blocks ask for them."""
+    """`PRODUCT_TILES` in the order in which the first of equally fast ones is taken: those of which every core of the
+    chip gets a block, then those that leave least cores idle. Floors count bytes, not how few blocks ask for them."""
 
     def idle(tile: Tile) -> int:
         return max(0, chip.cores_per_cluster - batches * -(-rows // tile.rows) * -(-columns // tile.columns))
 
-    return tuple(sorted(TILES, key=idle))
+    return tuple(sorted(PRODUCT_TILES, key=idle))
 
 
 def tile_floors(
