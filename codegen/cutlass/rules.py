@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from codegen.cutlass.families.line_operators import LINE_RULES
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.families.tensor_epilogues import refusal
 from partitioner.ir.graph import Graph, Op
@@ -14,7 +15,7 @@ __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
 MOST_AXES = 6
 MOST_ELEMENTS = (1 << 31) - 1
 
-OPERATORS: Mapping[str, str] = {}
+OPERATORS: Mapping[str, str] = {**LINE_RULES}
 """Kinds of operators, each with its rules for a reader."""
 
 

@@ -25,10 +25,9 @@ from partitioner.ir.kernels import Kernel
 __all__ = ["LINE_FAMILY", "LineFamily"]
 
 BLOCK, WARP = 256, 32
-ROW_TEAMS: tuple[int, ...] = (32, 8, 256, 1024)
-COLUMN_TEAMS: tuple[int, ...] = (8, 32, 1)
-"""Threads for a line, the one that is taken where the floors are equal first. Columns are read 32, 8 or 256 sets of
-neighbours at a time: the first is a warp's width, the others are for few lines and for short ones."""
+ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
+COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
+"""Threads for a line. Columns are read 256, 32 or 8 sets of neighbours at a time."""
 MOST_HELD = 32
 """Elements that a thread holds."""
 
@@ -55,10 +54,21 @@ class _Problem:
 
     @property
     def teams(self) -> tuple[int, ...]:
-        """None of them has more than twice the threads that a line has steps for, but for the smallest."""
+        """None of them has more than twice the threads that a line has steps for, but for the smallest. In the order in
+        which they are preferred where their floors are equal, as where the main memory binds."""
         choices = ROW_TEAMS if self.shape.rows else COLUMN_TEAMS
         steps, _ = self.shape.counts(self.vector)
-        return tuple(team for team in choices if team < 2 * steps or team == min(choices))
+        offered = [team for team in choices if team < 2 * steps or team == min(choices)]
+        return tuple(sorted(offered, key=self._order))
+
+    def _order(self, team: int) -> tuple[bool, int, int]:
+        """First what reads lines once, then what puts most threads to work, as many as the chip has room for, then what
+        leaves fewest of a warp idle."""
+        chip = self.work.chip
+        steps, count = self.shape.counts(self.vector)
+        room = chip.cores_per_cluster * chip.simt.threads_per_core
+        again = self.operator.passes > 1 and not self.held(team)
+        return again, -min(count * min(team, steps), room), self.blocks(team) * self.warp_steps(team)
 
     def blocks(self, team: int) -> int:
         _, count = self.shape.counts(self.vector)
@@ -86,7 +96,7 @@ class _Problem:
 
 def threads(team: int) -> int:
     """Of a block."""
-    return max(BLOCK, team)
+    return BLOCK if team <= WARP else team
 
 
 @dataclass(frozen=True, slots=True)
