@@ -94,8 +94,8 @@ def _nearest(_op: Op) -> str:
 
 
 def _power(op: Op) -> str:
-    """64 over the power of two at or above the largest |x|, or |x - nearest| where it is `centred`: that of the smallest
-    or of the largest, since a difference that is rounded keeps its order."""
+    """64 over the power of two at or above the largest |x|, or |x - nearest| where it is `centred`: that of the
+    smallest or of the largest element, since differences that are rounded keep their order."""
     nearest = "larger(low[k], 0.f) + smaller(high[k], 0.f)" if op.number("centred") else "0.f"
     return f"""{SMALLEST}
   {LARGEST}

@@ -1,6 +1,6 @@
 """An array as lines: its axes put together into runs, of which every other one lies along the lines.
 
-    shape (2, 5, 7, 16), lines along axes 1 and 2   -->   kept 2 x 16, along 35; neighbours in memory are of other lines
+shape (2, 5, 7, 16), lines along axes 1 and 2   -->   kept 2 x 16, along 35; neighbours in memory are of other lines
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from partitioner.ir.kernels import Kernel
 
 __all__ = ["LINE_FAMILY", "LineFamily"]
 
-BLOCK, WARP = 256, 32
+BLOCK, WARP, FLOAT = 256, 32, 4
 ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
 COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
 """Threads for a line. Columns are read 256, 32 or 8 sets of neighbours at a time."""
@@ -86,6 +86,11 @@ class _Problem:
         together = min(team, WARP) if self.shape.rows else max(1, WARP * team // threads(team))
         return -(-steps // together) * -(-here // (WARP // together))
 
+    def shared_bytes(self, team: int) -> int:
+        """Where the warps of a block leave what each has found of the same lines."""
+        warps, of_lines = threads(team) // WARP, 1 if self.shape.rows else self.vector * (threads(team) // team)
+        return FLOAT * warps * of_lines if team > (WARP if self.shape.rows else 1) else 0
+
     def held(self, team: int) -> int:
         """Steps of a line that a thread holds, a power of two; 0 where it reads them again for each pass."""
         steps = self.steps(team)
@@ -129,7 +134,7 @@ class LineFamily:
         return Kernel(
             self.name,
             (("threads", team), ("vector", problem.vector)),
-            resources=(("threads", threads(team)),),
+            resources=(("shared_bytes", problem.shared_bytes(team)), ("threads", threads(team))),
             launch_seconds=launch_seconds(chip),
             floors=(
                 main_floor(chip, stored_bytes(work)),
@@ -142,7 +147,9 @@ class LineFamily:
         problem = self._problem(work)
         team, vector = parameters.get("threads"), parameters.get("vector")
         if problem is None or not isinstance(team, int) or team not in problem.teams or vector != problem.vector:
-            offered = [f"threads={choice}, vector={problem.vector}" for choice in problem.teams] if problem else ["none"]
+            offered = (
+                [f"threads={choice}, vector={problem.vector}" for choice in problem.teams] if problem else ["none"]
+            )
             raise TargetError(f"kernel {self.name} for {work.layer.name}", needs=" or ".join(offered),
                               has=f"threads={team}, vector={vector}")  # fmt: skip
         chain = chain_of(work.graph, problem.chain, work.anchor.outputs[0])

@@ -141,7 +141,7 @@ def test_of_equal_floors_what_reads_a_line_once_is_taken(tmp_path: Path) -> None
 def test_a_kernel_that_is_not_offered_is_refused(parameters: dict[str, int | str], tmp_path: Path) -> None:
     plan = planned(saved([("softmax", CASES["softmax last"])], tmp_path))
     work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
-    with pytest.raises(TargetError, match="kernel lines for softmax0: needs threads=8, vector=8.*has threads="):
+    with pytest.raises(TargetError, match=r"kernel lines for softmax0: needs threads=8, vector=8.*has threads="):
         FAMILIES["lines"].launches(work, parameters, plan.context.constants)
 
 
@@ -174,7 +174,9 @@ def special(tmp_path_factory: pytest.TempPathFactory) -> tuple[Floats, dict[str,
     path = b.save(tmp_path_factory.mktemp("special"), *names)
     rows = special_rows(COLUMNS)
     results = compile_model(path, "a100", O0).artifact.run({"x": rows})
-    return rows.astype(np.float16).astype(np.float64), {name: value.astype(np.float64) for name, value in results.items()}
+    return rows.astype(np.float16).astype(np.float64), {
+        name: value.astype(np.float64) for name, value in results.items()
+    }
 
 
 def half(x: Floats) -> Floats:
