@@ -143,6 +143,7 @@ class LineFamily:
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """One. Raises TargetError for parameters that are not offered."""
         del constants
         problem = self._problem(work)
         team, vector = parameters.get("threads"), parameters.get("vector")

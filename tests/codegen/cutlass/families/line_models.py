@@ -14,7 +14,7 @@ from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Case = Callable[[ModelBuilder, str], str]
 
-__all__ = ["CASES", "LONG_CASES", "TEAM_CASES", "Case", "saved"]
+__all__ = ["CASES", "LONG_CASES", "TEAM_CASES", "Case", "random_cases", "saved", "special_rows"]
 
 
 def softmax(shape: tuple[int, ...], axis: int = -1) -> Case:
@@ -149,6 +149,26 @@ TEAM_CASES: dict[str, Case] = {
     "columns": softmax((2, 37, 80), 1),
 }
 """For which every number of threads is offered."""
+
+
+def random_cases(count: int, seed: int) -> dict[str, Case]:
+    """Operators of random shapes along random axes."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Case] = {}
+    for number in range(count):
+        rank = int(rng.integers(1, 7))
+        last = int(rng.choice([1, 3, 8, 16, 41, 96]))
+        shape = (*(int(extent) for extent in rng.integers(1, 5 if rank > 3 else 14, rank - 1)), last)
+        axes = sorted(int(axis) for axis in rng.choice(rank, int(rng.integers(1, rank + 1)), replace=False))
+        kind = str(rng.choice(["Softmax", "LayerNormalization", "ReduceSum", "ReduceMean", "ReduceMax"]))
+        if kind == "Softmax":
+            case = softmax(shape, axes[0])
+        elif kind == "LayerNormalization":
+            case = norm(kind, shape, axes[0], epsilon=0.01)
+        else:
+            case = reduced(kind, shape, *axes)
+        found[f"{number} {kind} {shape} {axes}"] = case
+    return found
 
 
 def saved(cases: Iterable[tuple[str, Case]], folder: Path) -> Path:

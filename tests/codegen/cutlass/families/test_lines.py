@@ -17,10 +17,18 @@ from dsa_sched.pipeline.driver import PlannedKernels, compile_model, compile_pla
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
-from hw_models.errors import TargetError
+from hw_models.errors import ModelError, TargetError
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.ir.layers import Layer
-from tests.codegen.cutlass.families.line_models import CASES, LONG_CASES, TEAM_CASES, Case, saved, special_rows
+from tests.codegen.cutlass.families.line_models import (
+    CASES,
+    LONG_CASES,
+    TEAM_CASES,
+    Case,
+    random_cases,
+    saved,
+    special_rows,
+)
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 O0 = CompileOptions("O0")
@@ -67,6 +75,12 @@ def test_every_operator_is_judged(verified: VerifyReport) -> None:
 @pytest.mark.slow
 def test_long_lines_are_within_the_bound(tmp_path: Path) -> None:
     assert verify_model(saved(LONG_CASES.items(), tmp_path), "a100", O0, SAMPLES).failures == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_random_shapes_are_within_the_bound(seed: int, tmp_path: Path) -> None:
+    assert verify_model(saved(random_cases(24, seed).items(), tmp_path), "a100", O0, SAMPLES).failures == ()
 
 
 def test_lines_on_an_h200(tmp_path: Path) -> None:
@@ -150,6 +164,20 @@ def test_lines_are_no_kernel_of_a_window_that_is_smaller(tmp_path: Path) -> None
     work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
     with pytest.raises(TargetError, match="needs none"):
         FAMILIES["lines"].launches(work, {"threads": 8, "vector": 8}, plan.context.constants)
+
+
+def test_arrays_of_more_axes_than_kernels_index_are_refused(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    y = b.node("ReduceMean", b.input(2, 2, 2, 2, 2, 2, 2), b.integers(0, 2), name="mean")
+    with pytest.raises(ModelError, match=r"ReduceMean mean.*has 7 axes, at most 6 are indexed"):
+        compile_model(b.save(tmp_path, y), "a100", O0)
+
+
+def test_statistics_of_a_norm_are_refused(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    b.node("LayerNormalization", b.input(2, 8), b.weights(8), outputs=["y", "mean"], name="norm")
+    with pytest.raises(ModelError, match=r"LayerNormalization norm.*its mean and deviation are read too"):
+        compile_model(b.save(tmp_path, "y", "mean"), "a100", O0)
 
 
 # special numbers ------------------------------------------------------------------------------------------------------
