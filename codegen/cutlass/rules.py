@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from codegen.cutlass.families.family import Work
+from codegen.cutlass.families.line_operators import LINE_RULES
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.families.tensor_epilogues import refusal
 from hw_models.chip import Chip
@@ -15,7 +16,8 @@ from partitioner.ir.layers import Layer
 __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
 
 MOST_AXES = 6
-MOST_ELEMENTS = (1 << 31) - 1
+MOST_ELEMENTS = 1 << 30
+"""So that the number of a thread beyond the last element is one of 32 bits, too."""
 MOST_STEPS = 1 << 30
 """Positions along an axis that windows may reach: sums of two of them are integers of 32 bits."""
 
@@ -33,6 +35,7 @@ OPERATORS: Mapping[str, str] = {
     "transpose": "Any order of at most 6 axes; where the last axis moves, by tiles in shared memory.",
     "resize": "Nearest or linear along any axes but that of the channels, all coordinates that the frontend takes. "
     "Places are computed in fp32 as the network is compiled.",
+    **LINE_RULES,
 }
 """Kinds of operators, each with its rules for a reader."""
 
@@ -48,7 +51,7 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
         if len(tensor.shape) > MOST_AXES:
             return f"{name} has {len(tensor.shape)} axes, at most {MOST_AXES} are indexed"
         if prod(tensor.shape) > MOST_ELEMENTS:
-            return f"{name} has {prod(tensor.shape)} elements, indices are of 32 bits"
+            return f"{name} has {prod(tensor.shape)} elements, at most {MOST_ELEMENTS} are indexed"
     if op.kind in REFUSALS and (refused := REFUSALS[op.kind](graph, op)):
         return refused
     work = Work(graph, (Layer(op.name, (op.name,), op.outputs[0]),), chip)

@@ -15,6 +15,7 @@ __all__ = [
     "hard_sigmoid",
     "leaky_relu",
     "left_over",
+    "of_equal_rank",
     "scale_shift",
     "unary",
 ]
@@ -60,7 +61,12 @@ def binary(writer: Writer, node: Node) -> None:
 
 
 def add_binary(writer: Writer, node: Node, kind: str, inputs: tuple[str, ...]) -> None:
-    """Computed operands of lower rank get leading unit axes first, so that layouts can be compared axis by axis."""
+    writer.add(node, kind, inputs=of_equal_rank(writer, node, inputs))
+
+
+def of_equal_rank(writer: Writer, node: Node, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Computed operands of lower rank than the result get leading unit axes, so that layouts can be compared axis by
+    axis."""
     rank = len(writer.shape(node.outputs[0]))
     operands = []
     for position, name in enumerate(inputs):
@@ -71,7 +77,7 @@ def add_binary(writer: Writer, node: Node, kind: str, inputs: tuple[str, ...]) -
         suffix = f"operand{position}"
         operands.append(writer.intermediate(node, suffix, (1,) * (rank - len(shape)) + shape))
         writer.add(node, "view", inputs=(name,), suffix=suffix)
-    writer.add(node, kind, inputs=tuple(operands))
+    return tuple(operands)
 
 
 def batch_norm(_writer: Writer, _node: Node) -> None:

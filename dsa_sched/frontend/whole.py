@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dsa_sched.frontend.decompose import SELU_ALPHA, SELU_GAMMA
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Refusal, Rule, Writer
+from dsa_sched.frontend.rules_elementwise import of_equal_rank
 from partitioner.ir.graph import Attribute
 
 __all__ = ["WHOLE"]
@@ -44,7 +45,8 @@ def _norm(writer: Writer, node: Node) -> None:
     kind = "layer_norm" if node.op_type == "LayerNormalization" else "rms_norm"
     axes = tuple(range(node.integer("axis", -1) % rank, rank))
     attributes: dict[str, Attribute] = {"axes": axes, "epsilon": node.number("epsilon", 1e-5)}
-    writer.add(node, kind, attributes, inputs=tuple(filter(None, node.inputs)), outputs=node.outputs[:1])
+    inputs = of_equal_rank(writer, node, tuple(filter(None, node.inputs)))
+    writer.add(node, kind, attributes, inputs=inputs, outputs=node.outputs[:1])
 
 
 WHOLE: Mapping[str, Rule] = {

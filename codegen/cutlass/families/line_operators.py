@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from codegen.cutlass.families.expressions import literal
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["LINES", "LineOperator", "affine", "line_axes"]
+__all__ = ["LINES", "LINE_RULES", "LineOperator", "affine", "line_axes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ def _nearest(_op: Op) -> str:
 
 
 def _power(op: Op) -> str:
-    """64 over the power of two at or above the largest |x|, or |x - nearest| where it is `centred`: that of the smallest
-    or of the largest, since a difference that is rounded keeps its order."""
+    """64 over the power of two at or above the largest |x|, or |x - nearest| where it is `centred`: that of the
+    smallest or of the largest element, since differences that are rounded keep their order."""
     nearest = "larger(low[k], 0.f) + smaller(high[k], 0.f)" if op.number("centred") else "0.f"
     return f"""{SMALLEST}
   {LARGEST}
@@ -119,6 +119,22 @@ LINES: Mapping[str, LineOperator] = {
     "average_pool": LineOperator(_mean, 1, reduces=True),
     "max_pool": LineOperator(_max, 1, reduces=True),
 }
+
+SUMS = "Any axes, kept or not. Sums are fp32, in an order that depends on the shape alone."
+EXTREMES = "Any axes, kept or not. NaN stays NaN."
+LINE_RULES: Mapping[str, str] = {
+    "softmax": "Any axis, lines of any length. Powers and their sum are fp32; a line of -inf is NaN.",
+    "layer_norm": "All axes from one on, with scale and bias, constant or computed. The variance is summed after the "
+    "mean, in fp32; mean and deviation are not given out.",
+    "rms_norm": "All axes from one on, with a scale, constant or computed. Squares are summed in fp32.",
+    "reduce_sum": SUMS,
+    "reduce_mean": SUMS,
+    "reduce_max": EXTREMES,
+    "reduce_nearest": "Any axes: what is nearest to zero between the smallest and the largest.",
+    "reduce_power": "Any axes: 64 over the power of two at or above the largest magnitude, which is held between 2^-9 "
+    "and 65504.",
+}
+"""For a reader; pools have rules of their own, of all windows."""
 
 
 def line_axes(graph: Graph, op: Op) -> frozenset[int] | None:

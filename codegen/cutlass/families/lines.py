@@ -24,11 +24,10 @@ from partitioner.ir.kernels import Kernel
 
 __all__ = ["LINE_FAMILY", "LineFamily"]
 
-BLOCK, WARP = 256, 32
-ROW_TEAMS: tuple[int, ...] = (32, 8, 256, 1024)
-COLUMN_TEAMS: tuple[int, ...] = (8, 32, 1)
-"""Threads for a line, the one that is taken where the floors are equal first. Columns are read 32, 8 or 256 sets of
-neighbours at a time: the first is a warp's width, the others are for few lines and for short ones."""
+BLOCK, WARP, FLOAT = 256, 32, 4
+ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
+COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
+"""Threads for a line. Columns are read 256, 32 or 8 sets of neighbours at a time."""
 MOST_HELD = 32
 """Elements that a thread holds."""
 
@@ -55,10 +54,21 @@ class _Problem:
 
     @property
     def teams(self) -> tuple[int, ...]:
-        """None of them has more than twice the threads that a line has steps for, but for the smallest."""
+        """None of them has more than twice the threads that a line has steps for, but for the smallest. In the order in
+        which they are preferred where their floors are equal, as where the main memory binds."""
         choices = ROW_TEAMS if self.shape.rows else COLUMN_TEAMS
         steps, _ = self.shape.counts(self.vector)
-        return tuple(team for team in choices if team < 2 * steps or team == min(choices))
+        offered = [team for team in choices if team < 2 * steps or team == min(choices)]
+        return tuple(sorted(offered, key=self._order))
+
+    def _order(self, team: int) -> tuple[bool, int, int]:
+        """First what reads lines once, then what puts most threads to work, as many as the chip has room for, then what
+        leaves fewest of a warp idle."""
+        chip = self.work.chip
+        steps, count = self.shape.counts(self.vector)
+        room = chip.cores_per_cluster * chip.simt.threads_per_core
+        again = self.operator.passes > 1 and not self.held(team)
+        return again, -min(count * min(team, steps), room), self.blocks(team) * self.warp_steps(team)
 
     def blocks(self, team: int) -> int:
         _, count = self.shape.counts(self.vector)
@@ -76,6 +86,11 @@ class _Problem:
         together = min(team, WARP) if self.shape.rows else max(1, WARP * team // threads(team))
         return -(-steps // together) * -(-here // (WARP // together))
 
+    def shared_bytes(self, team: int) -> int:
+        """Where the warps of a block leave what each has found of the same lines."""
+        warps, of_lines = threads(team) // WARP, 1 if self.shape.rows else self.vector * (threads(team) // team)
+        return FLOAT * warps * of_lines if team > (WARP if self.shape.rows else 1) else 0
+
     def held(self, team: int) -> int:
         """Steps of a line that a thread holds, a power of two; 0 where it reads them again for each pass."""
         steps = self.steps(team)
@@ -86,7 +101,7 @@ class _Problem:
 
 def threads(team: int) -> int:
     """Of a block."""
-    return max(BLOCK, team)
+    return BLOCK if team <= WARP else team
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +134,7 @@ class LineFamily:
         return Kernel(
             self.name,
             (("threads", team), ("vector", problem.vector)),
-            resources=(("threads", threads(team)),),
+            resources=(("shared_bytes", problem.shared_bytes(team)), ("threads", threads(team))),
             launch_seconds=launch_seconds(chip),
             floors=(
                 main_floor(chip, stored_bytes(work)),
@@ -128,6 +143,7 @@ class LineFamily:
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """One. Raises TargetError for parameters that are not offered."""
         del constants
         problem = self._problem(work)
         team, vector = parameters.get("threads"), parameters.get("vector")

@@ -1,5 +1,11 @@
 // Neighbours in memory are of V lines: a block has THREADS / T of those, as neighbouring threads, and T threads a line.
-constexpr int S = V, ACROSS = THREADS / T;
+constexpr int S = V, ACROSS = THREADS / T, WARPS = THREADS / 32;
+
+// One for all reductions of a block: each ends with a barrier, before the next writes.
+__device__ __forceinline__ float (&parts_of_warps())[WARPS][V][ACROSS] {
+  __shared__ float parts[WARPS][V][ACROSS];
+  return parts;
+}
 
 struct Team {
   int column, lane, start;
@@ -22,8 +28,7 @@ struct Team {
     for (int step = ACROSS; step < 32; step *= 2)
       EACH result[k] = join(result[k], __shfl_xor_sync(~0u, result[k], step));
     if constexpr (T > 1) {
-      constexpr int WARPS = THREADS / 32;
-      __shared__ float parts[WARPS][V][ACROSS];
+      auto& parts = parts_of_warps();
       const int x = threadIdx.x % ACROSS;
       if (threadIdx.x % 32 < ACROSS) EACH parts[threadIdx.x / 32][k][x] = result[k];
       __syncthreads();

@@ -1,6 +1,12 @@
 // Neighbours in memory are of one line: a team is T neighbouring threads, some lanes of a warp or all threads of a block.
 constexpr int S = 1;
 
+// One for all reductions of a block: each ends with a barrier, before the next writes.
+__device__ __forceinline__ float (&parts_of_warps())[THREADS / 32] {
+  __shared__ float parts[THREADS / 32];
+  return parts;
+}
+
 struct Team {
   int line, lane, start;
   bool works;
@@ -25,7 +31,7 @@ struct Team {
 #pragma unroll
     for (int step = (T < 32 ? T : 32) / 2; step; step /= 2) all = join(all, __shfl_xor_sync(~0u, all, step));
     if constexpr (T > 32) {
-      __shared__ float parts[T / 32];
+      auto& parts = parts_of_warps();
       if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = all;
       __syncthreads();
       all = parts[0];

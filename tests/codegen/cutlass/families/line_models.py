@@ -14,7 +14,7 @@ from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Case = Callable[[ModelBuilder, str], str]
 
-__all__ = ["CASES", "LONG_CASES", "TEAM_CASES", "Case", "saved"]
+__all__ = ["CASES", "LONG_CASES", "TEAM_CASES", "Case", "random_cases", "saved", "special_rows"]
 
 
 def softmax(shape: tuple[int, ...], axis: int = -1) -> Case:
@@ -58,9 +58,9 @@ def norm_and_more(b: ModelBuilder, name: str) -> str:
 
 
 def mean_and_more(b: ModelBuilder, name: str) -> str:
-    """An odd last axis, and a vector along it."""
-    y = b.node("ReduceMean", b.input(2, 6, 3, 7), b.integers(1), keepdims=1)
-    return b.node("Relu", b.node("Add", b.node("Sigmoid", y), b.weights(7)), outputs=[name])
+    """A vector along an axis of three, of which eight neighbours are more."""
+    y = b.node("ReduceMean", b.input(2, 6, 8, 3), b.integers(1), keepdims=1)
+    return b.node("Relu", b.node("Add", b.node("Sigmoid", y), b.weights(3)), outputs=[name])
 
 
 def rows_and_more(b: ModelBuilder, name: str) -> str:
@@ -68,6 +68,21 @@ def rows_and_more(b: ModelBuilder, name: str) -> str:
     x = b.input(5, 48)
     y = b.node("Add", b.node("Abs", b.node("ReduceSum", x, b.integers(1))), b.constant(1.0))
     return b.node("Div", b.node("ReduceMax", x, b.integers(1)), y, outputs=[name])
+
+
+def computed_scale(*shape: int) -> Case:
+    """Scale and bias that are inputs of the network, one of them for all elements."""
+
+    def build(b: ModelBuilder, name: str) -> str:
+        return b.node("LayerNormalization", b.input(*shape), b.input(shape[-1]), b.input(1), outputs=[name])
+
+    return build
+
+
+def norm_of_a_map(b: ModelBuilder, name: str) -> str:
+    """Across the width of a map that a pool has left with its channels last."""
+    x = b.node("MaxPool", b.input(2, 16, 5, 3), kernel_shape=[1, 1])
+    return b.node("LayerNormalization", x, b.input(3), b.weights(3), outputs=[name])
 
 
 def whole_window(b: ModelBuilder, name: str) -> str:
@@ -89,6 +104,7 @@ CASES: dict[str, Case] = {
     "sum of the first": reduced("ReduceSum", (9, 5, 8), 0, keepdims=0),
     "sum of every other axis": reduced("ReduceSum", (4, 3, 5, 16), 0, 2),
     "mean between": reduced("ReduceMean", (2, 3, 4, 5, 8), 1, 3),
+    "mean of thin rows": reduced("ReduceMean", (2, 6, 8, 3), 1),
     "mean of one element": reduced("ReduceMean", (3, 1, 8), 1),
     "mean of a map": reduced("ReduceMean", (2, 16, 5, 3), 2, 3),
     "maximum of a map": reduced("ReduceMax", (2, 7, 5, 3), 2, 3, keepdims=0),
@@ -102,12 +118,15 @@ CASES: dict[str, Case] = {
     "norm of map rows": norm("LayerNormalization", (2, 16, 5, 3), -1),
     "norm of maps": norm("LayerNormalization", (2, 16, 5, 3), 1),
     "norm and more": norm_and_more,
+    "norm with a computed scale": computed_scale(3, 5, 24),
+    "norm of a map with a computed scale": norm_of_a_map,
     "rms": norm("RMSNormalization", (3, 5, 24), vectors=1),
-    "rms of planes": norm("RMSNormalization", (3, 5, 7), 1, vectors=1, epsilon=0.1),
+    "rms of planes": norm("RMSNormalization", (3, 8, 3), 1, vectors=1, epsilon=0.1),
     "mean pool": pool("GlobalAveragePool", 2, 16, 5, 3),
     "mean pool of odd channels": pool("GlobalAveragePool", 1, 5, 7, 9),
     "largest of all pixels": pool("GlobalMaxPool", 2, 16, 5, 3),
     "mean pool of lines": pool("GlobalAveragePool", 2, 6, 11),
+    "mean pool of volumes": pool("GlobalAveragePool", 2, 8, 3, 2, 5),
     "whole window": whole_window,
     "instances": lambda b, name: b.node(
         "InstanceNormalization", b.input(2, 8, 5, 3), b.weights(8), b.weights(8), outputs=[name]
@@ -130,6 +149,26 @@ TEAM_CASES: dict[str, Case] = {
     "columns": softmax((2, 37, 80), 1),
 }
 """For which every number of threads is offered."""
+
+
+def random_cases(count: int, seed: int) -> dict[str, Case]:
+    """Operators of random shapes along random axes."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Case] = {}
+    for number in range(count):
+        rank = int(rng.integers(1, 7))
+        last = int(rng.choice([1, 3, 8, 16, 41, 96]))
+        shape = (*(int(extent) for extent in rng.integers(1, 5 if rank > 3 else 14, rank - 1)), last)
+        axes = sorted(int(axis) for axis in rng.choice(rank, int(rng.integers(1, rank + 1)), replace=False))
+        kind = str(rng.choice(["Softmax", "LayerNormalization", "ReduceSum", "ReduceMean", "ReduceMax"]))
+        if kind == "Softmax":
+            case = softmax(shape, axes[0])
+        elif kind == "LayerNormalization":
+            case = norm(kind, shape, axes[0], epsilon=0.01)
+        else:
+            case = reduced(kind, shape, *axes)
+        found[f"{number} {kind} {shape} {axes}"] = case
+    return found
 
 
 def saved(cases: Iterable[tuple[str, Case]], folder: Path) -> Path:
