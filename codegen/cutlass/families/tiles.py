@@ -72,12 +72,14 @@ def tile_named(name: object) -> Tile | None:
 
 def widest_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
     """`PRODUCT_TILES` in the order in which the first of equally fast ones is taken: those of which every core of the
-    chip gets a block, then those that leave least cores idle. Floors count bytes, not how few blocks ask for them."""
+    chip gets a block, then those that leave least cores idle; of these, those that compute least beyond the result.
+    Floors count bytes, not how few blocks ask for them."""
 
-    def idle(tile: Tile) -> int:
-        return max(0, chip.cores_per_cluster - batches * -(-rows // tile.rows) * -(-columns // tile.columns))
+    def rank(tile: Tile) -> tuple[int, int]:
+        blocks = batches * -(-rows // tile.rows) * -(-columns // tile.columns)
+        return max(0, chip.cores_per_cluster - blocks), blocks * tile.rows * tile.columns
 
-    return tuple(sorted(PRODUCT_TILES, key=idle))
+    return tuple(sorted(PRODUCT_TILES, key=rank))
 
 
 def tile_floors(
