@@ -57,9 +57,7 @@ class FallbackProductFamily:
         graph, op = work.graph, work.anchor
         a, b, shape = work.shape(op.inputs[0]), work.shape(op.inputs[1]), work.shape(op.outputs[0])
         chain = chain_of(graph, [graph.op_by_name[name] for name in work.layer.ops[1:]], op.outputs[0])
-        head = (
-            f'constexpr int RANK = {len(shape)}, V = 1;\n#define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)\n'
-        )
+        head = f"constexpr int RANK = {len(shape)}, V = 1;\n"
         text = (
             source_text("common.cuh")
             + head

@@ -98,7 +98,7 @@ class TransposeFamily:
         ops = [work.graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(work.graph, ops[1:], ops[0].outputs[0])
         name = "_".join(dict.fromkeys(op.kind for op in ops))[:100]
-        head = f"constexpr int RANK = {len(shape)}, V = 1;\n#define EACH for (int k = 0; k < V; ++k)\n"
+        head = f"constexpr int RANK = {len(shape)}, V = 1;\n"
         text = filled("transpose.cu", NAME=name, PARAMETERS=chain.declarations, EPILOGUE=chain.statements)
         padded = ((1, 0, 0),) * (MOST_OTHERS - len(tiling.others)) + tiling.others
         arguments = (
