@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -78,7 +79,8 @@ def test_values_that_others_read_stay_outside(tmp_path: Path) -> None:
 def test_what_the_template_does_not_take(tmp_path: Path, change: dict[str, object]) -> None:
     net = Network([("x", (1, 16, 12, 12))])
     wide = net.conv("x", 96, 1)
-    filtered = net.conv(wide, 96, 3, **{"group": 96, "pads": [1, 1, 1, 1], **change})
+    attributes: dict[str, Any] = {"group": 96, "pads": [1, 1, 1, 1], **change}
+    filtered = net.conv(wide, 96, 3, bias=True, **attributes)
     plan = fused(net.model(net.conv(filtered, 24, 1)), tmp_path)
     assert all(read_kernel(group.kernel)[0] != "inverted_residual" for group in plan.groups)
 

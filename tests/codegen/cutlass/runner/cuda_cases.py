@@ -282,6 +282,26 @@ def _opened(folder: Path) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
     return runner, network
 
 
+def long_files_of_constants_lie_where_they_should(folder: Path, device: FakeDevice) -> None:
+    """Longer than what the runner in C copies at once; the constant that counts is at their end."""
+    path, data = folder / "launches.json", folder / "data" / "c.bin"
+    value = json.loads(path.read_text())
+    before = 8 << 20
+    start = value["arena_bytes"]
+    value["arena_bytes"] = start + before + 4096
+    value["tensors"][3]["offset"] = start + before
+    value["data"][0] |= {"offset": start, "bytes": before + data.stat().st_size}
+    path.write_text(json.dumps(value))
+    data.write_bytes(bytes(before) + data.read_bytes())
+    with Network(folder) as network:
+        np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
+    runner, opened = _opened(folder)
+    x, y = device.allocate(example()), device.allocate(np.zeros(SHAPE, np.float16))
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(x, y)) == 0
+    np.testing.assert_array_equal(device.memory.load(y, np.float16, SHAPE), expected(example()))
+    runner.dsa_destroy(opened)
+
+
 def the_runner_in_c_takes_the_callers_context(folder: Path, device: FakeDevice) -> None:
     driver = CudaDriver()
     runner, network = _opened(folder)
@@ -310,6 +330,7 @@ CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
     the_runner_in_c_gives_the_numbers,
     the_runner_in_c_takes_the_callers_context,
     shared_memory_of_tensors_is_not_bound_in_place,
+    long_files_of_constants_lie_where_they_should,
 )
 
 

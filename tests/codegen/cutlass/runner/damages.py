@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,14 @@ def first(entry: str, key: str, value: object) -> Change:
 def moved(**values: object) -> Change:
     """Changes the first relocation."""
     return lambda value_of: value_of["launches"][0]["relocations"][0].update(values)
+
+
+def with_section_size(data: bytes, section: int, size_bytes: int) -> bytes:
+    """ELF with another size of one section."""
+    (sections,) = struct.unpack_from("<Q", data, 40)
+    changed = bytearray(data)
+    struct.pack_into("<Q", changed, sections + 64 * section + 32, size_bytes)
+    return bytes(changed)
 
 
 CHANGES: tuple[tuple[str, Change, str, str], ...] = (
@@ -349,6 +358,27 @@ BYTES: tuple[tuple[str, str, Callable[[bytes], bytes], str, str], ...] = (
         "sections beyond the end",
         "kernels/two.cubin",
         lambda data: data[:40] + b"\xff" * 8 + data[48:],
+        "two.cubin: is cut off",
+        "two.cubin: is no machine code of a GPU, or cut off",
+    ),
+    (
+        "program headers beyond the end",
+        "kernels/two.cubin",
+        lambda data: data[:32] + b"\xff" * 8 + data[40:],
+        "two.cubin: is cut off",
+        "two.cubin: is no machine code of a GPU, or cut off",
+    ),
+    (
+        "sections right behind the end",
+        "kernels/two.cubin",
+        lambda data: data[:40] + struct.pack("<Q", len(data) + 64) + data[48:],
+        "two.cubin: is cut off",
+        "two.cubin: is no machine code of a GPU, or cut off",
+    ),
+    (
+        "one section beyond the end",
+        "kernels/two.cubin",
+        lambda data: with_section_size(data, 1, len(data)),
         "two.cubin: is cut off",
         "two.cubin: is no machine code of a GPU, or cut off",
     ),
