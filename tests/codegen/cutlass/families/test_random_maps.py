@@ -84,8 +84,8 @@ def _pooled(b: Branches, draw: Draw) -> tuple[str, int]:
     window = _window(draw, spatial)
     if draw.integers(2):
         window["ceil_mode"] = int(draw.integers(2))
-        if window["ceil_mode"]:  # windows that start in the padding are counted by ONNX and dropped by onnxruntime
-            window["pads"] = [0] * (2 * spatial)
+        if window["ceil_mode"]:  # no window starts beyond the image: onnxruntime drops those, ONNX's shapes have them
+            window["pads"], window["strides"] = [0] * (2 * spatial), window["kernel_shape"]
         return b.node("MaxPool", b.input(*shape), **window), 0
     return b.node("AveragePool", b.input(*shape), **window, count_include_pad=int(draw.integers(2))), 28
 
