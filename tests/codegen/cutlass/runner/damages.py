@@ -167,6 +167,12 @@ CHANGES: tuple[tuple[str, Change, str, str], ...] = (
         "data 0.file needs a name",
         "is no name of a file",
     ),
+    (
+        "file two folders deep",
+        first("data", "file", "data/deep/c.bin"),
+        "data 0.file needs a name",
+        "data/deep/c.bin is no name of a file of the folder",
+    ),
     ("hidden file", first("data", "file", "data/.c"), "data 0.file needs a name", "data/.c is no name of a file"),
     ("folder as a file", first("data", "file", "data"), "data: is no file", "data: is no file"),
     (
