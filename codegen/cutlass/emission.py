@@ -22,6 +22,7 @@ from codegen.cutlass.launches import MARK_SHIFT, Address, ComputedLaunch, Data, 
 from codegen.cutlass.nvcc import NvccError, find_nvcc
 from codegen.cutlass.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.ptx import Kernel, PtxError
+from codegen.cutlass.runner import runner_files
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
@@ -101,7 +102,7 @@ def emit_launches(
         modules=tuple(ModuleEntry(**_paths(source)) for source in compiled),
         launches=tuple(entries),
     )
-    files = {LAUNCHES: found.text(), **content.files}
+    files = {LAUNCHES: found.text(), **content.files, **runner_files()}
     for source, each_compiled in compiled.items():
         paths = _paths(source)
         files[paths["source"]] = source.text.encode()

@@ -275,7 +275,17 @@ def test_the_largest_of_numbers_and_nan_is_nan(tmp_path: Path) -> None:
 
 def test_operators_may_have_the_names_of_c_functions(tmp_path: Path) -> None:
     b = Branches()
-    x = b.input(2, 3, content=np.abs(b.halves(2, 3)))
-    outputs = [b.node(op_type, x) for op_type in ("Abs", "Sqrt", "Exp")] + [b.node("Max", x, b.input(3))]
+    x = b.input(2, 3, content=1 + np.arange(6).reshape(2, 3) / 4)
+    outputs = [b.node(op_type, x) for op_type in ("Abs", "Sqrt", "Exp", "Log", "Erf")]
+    outputs.append(b.node("Max", x, b.input(3)))
     found = executed(b, tmp_path)
     assert max(found.beyond(name, 4) for name in outputs) <= 1
+
+
+def test_softplus_of_large_and_small_numbers(tmp_path: Path) -> None:
+    b = Branches()
+    content = np.array([-65504, -16.5, -12, -5, -1e-4, 0, 0.5, 12, 300, np.inf, -np.inf, np.nan], np.float16)
+    name = b.node("Softplus", b.input(12, content=content))
+    with np.errstate(invalid="ignore"):
+        wanted = np.logaddexp(0, content.astype(np.float64))
+    np.testing.assert_allclose(executed(b, tmp_path).found[name], wanted, 2**-11 + 2**-20, 2**-25)
