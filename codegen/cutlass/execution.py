@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +92,6 @@ def _file(files: ClusterFiles, name: str) -> bytes:
         raise TargetError(files.executable, needs=f"the file {name}", has="none of that name") from None
 
 
-@lru_cache(maxsize=256)
 def _parsed(ptx: bytes) -> Module:
     try:
         return parse(ptx.decode())

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import dsa_sched
+import hw_models
 from codegen.target import GroupTarget
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
@@ -35,6 +36,8 @@ from tests.repo.test_one_place import CHIP, LINK, REST, WAYS
 from tests.small_models import save
 
 Array = npt.NDArray[np.float64]
+
+CHIPS = Path(hw_models.__file__).parent / "chips"
 
 ENTRY_POINTS = """
 [dsa_sched.targets]
@@ -236,12 +239,12 @@ def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level:
 
 def test_a_chip_file_of_a_gpu_will_do(toys: Path, model: Path) -> None:
     """The seam asks for nothing that only arrays of cores have."""
-    isa = load_chip("a100").isa
-    entry_points = toys / "toy-1.0.dist-info" / "entry_points.txt"
-    entry_points.write_text(ENTRY_POINTS.replace("toy-groups =", f"{isa} ="), encoding="utf-8")
-    report = verify_model(model, "a100", CompileOptions("O3"), VerifyOptions(samples=256))
+    gpu = toys / "gpu.yaml"
+    text = (CHIPS / "a100.yaml").read_text(encoding="utf-8")
+    gpu.write_text(text.replace(f"isa: {load_chip('a100').isa}", "isa: toy-groups"), encoding="utf-8")
+    report = verify_model(model, gpu, CompileOptions("O3"), VerifyOptions(samples=256))
     assert report.failures == ()
-    explained = CliRunner().invoke(cli, ["explain", str(model), "--chip", "a100", "--level", "O3"])
+    explained = CliRunner().invoke(cli, ["explain", str(model), "--chip", str(gpu), "--level", "O3"])
     assert "relu_tanh_neg_exp(unroll=4)" in explained.stdout
 
 
