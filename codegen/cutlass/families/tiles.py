@@ -1,6 +1,9 @@
 """Tiles of matrix kernels: what a block and a warp compute at once, what that occupies, and how long it takes at least.
 
 rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
+
+The C++ of kernels is our own: `cutlass_library`, which writes instances of CUTLASS's kernels, knows for these only its
+linear combinations as epilogues, and no kernel that has bias, residual and activations.
 """
 
 from __future__ import annotations

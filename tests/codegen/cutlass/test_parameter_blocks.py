@@ -9,7 +9,7 @@ import pytest
 
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.launches import ComputedLaunch, Source
+from codegen.cutlass.launches import ComputedLaunch, Launch, Source
 from codegen.cutlass.nvcc import Compiler
 from codegen.cutlass.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.ptx import Module, parse
@@ -50,7 +50,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> tuple[ComputedLaunch, 
     plan = plan_model(b.save(tmp_path_factory.mktemp("blocks"), *outputs), "a100", CompileOptions("O0"))
     assert isinstance(plan, PlannedKernels)
     ctx = plan.context
-    found = []
+    found: list[Launch | ComputedLaunch] = []
     for group in plan.plan.groups:
         work = Work(ctx.graph, group.layers, ctx.chip)
         found += FAMILIES["conv2d"].launches(work, {"tile": "64x64"}, ctx.constants)
