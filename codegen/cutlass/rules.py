@@ -15,9 +15,9 @@ MOST_AXES = 6
 MOST_ELEMENTS = (1 << 31) - 1
 
 OPERATORS: Mapping[str, str] = {
-    "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where the "
-    "matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, on the "
-    "CUDA cores.",
+    "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
+    "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
+    "on the CUDA cores.",
 }
 """Kinds of operators, each with its rules for a reader."""
 
