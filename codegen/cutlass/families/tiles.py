@@ -62,7 +62,8 @@ TILES: Sequence[Tile] = (
     Tile(64, 64, 32, 32, 4),
     Tile(128, 32, 32, 32, 4),
 )
-"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory a product."""
+"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory for a
+product."""
 PRODUCT_TILES: Sequence[Tile] = (*TILES, Tile(32, 64, 16, 32, 6))
 """The last for products of few rows, where others multiply mostly zeros; the main memory binds it, so that more of its
 small tiles of depth are in flight."""
