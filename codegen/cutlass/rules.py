@@ -36,6 +36,9 @@ OPERATORS: Mapping[str, str] = {
     "resize": "Nearest or linear along any axes but that of the channels, all coordinates that the frontend takes. "
     "Places are computed in fp32 as the network is compiled.",
     **LINE_RULES,
+    "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
+    "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
+    "on the CUDA cores.",
 }
 """Kinds of operators, each with its rules for a reader."""
 
