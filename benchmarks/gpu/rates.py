@@ -1,0 +1,3 @@
+def items(bench): return iter(())
+def lines(rows): return []
+def wrong(row): return ""
