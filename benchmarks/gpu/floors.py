@@ -1,6 +1,6 @@
 """The least that the kernels of a plan take, by the chip file, for a table: floors, not predictions of a time.
 
-    Plan, target, chip --kernels of each group--> seconds of launches, of each memory and unit; which binds
+Plan, target, chip --kernels of each group--> seconds of launches, of each memory and unit; which binds
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ def _full(graph: Graph, name: str) -> Box:
 def _box(shape: tuple[int, ...], random: np.random.Generator, *, corner: bool) -> Box:
     """Some elements along each axis: from the start of each, or from anywhere."""
     extents = [min(extent, BOX_EXTENT) for extent in shape[:-1]] + [min(shape[-1], MOST_CHANNELS)]
-    starts = [0 if corner else int(random.integers(0, extent - size + 1)) for extent, size in zip(shape, extents, strict=True)]
+    starts = [
+        0 if corner else int(random.integers(0, whole - size + 1)) for whole, size in zip(shape, extents, strict=True)
+    ]
     return tuple((start, start + size) for start, size in zip(starts, extents, strict=True))
 
 
@@ -174,4 +176,3 @@ def _added(one: Judged, other: Judged) -> Judged:
     return Judged(
         one.samples + other.samples, one.wrong + other.wrong, max(one.share, other.share), one.first or other.first
     )
-

@@ -3,8 +3,8 @@
     network x batch x level --compile, weights from seeds--> cubins, launches.json, graph, plan, floors, recipes
 
 Everything is compiled here; over there steps need Python and NumPy (`benchmarks/gpu/steps.py`). Weights stay behind:
-each is made there from a seed, with the mean and the spread of the network's own. A pack for a GPU has machine code, one
-for the rehearsal on the executor (`--ptx`) has PTX. `--small` takes networks and batches that the executor runs in
+each is made there from a seed, with the mean and the spread of the network's own. A pack for a GPU has machine code,
+one for the rehearsal on the executor (`--ptx`) has PTX. `--small` takes networks and batches that the executor runs in
 seconds. Level O3 is packed where it fuses something.
 
 Equal checkouts make equal packs, byte for byte. A network that does not compile is named in the manifest and on the
@@ -14,6 +14,7 @@ screen, and the exit code is then 1.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package 
 
 from benchmarks.gpu.floors import floors_of, is_fused
 from benchmarks.gpu.packed_weights import Movement, find_movements, to_bytes
+from benchmarks.gpu.rate_kernels import packed_rates
 from benchmarks.gpu.stage_lists import stage_lists
 from benchmarks.gpu.store import PackWriter, checkout_hash
 from benchmarks.gpu.synthetic import Array, is_drawn, synthetic
@@ -71,11 +73,13 @@ def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, A
     writer = PackWriter(folder)
     programs: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
+    rates: dict[str, dict[str, Any]] = {}
     for chip_name in wanted.chips:
         chip = load_chip(chip_name)
         target = target_of(chip)
         if not isinstance(target, GroupTarget):
             raise TargetError(f"chip {chip_name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
+        rates[chip.name] = packed_rates(chip, writer, ptx=wanted.ptx)
         for network in wanted.networks:
             for batch in wanted.batches:
                 progress(f"{network}, batch {batch}, {chip_name}")
@@ -91,7 +95,7 @@ def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, A
         "code": "ptx" if wanted.ptx else "cubin",
         "programs": programs,
         "left_out": left_out,
-        "rates": {},
+        "rates": rates,
     }
     return manifest, writer.finish(manifest)
 
@@ -126,7 +130,7 @@ def _objects(
     listed = read_launch_list(files[LAUNCHES])
     kind = "ptx" if ptx else "cubin"
     modules = {(path := getattr(module, kind)): writer.add(files[path]) for module in listed.modules}
-    recipe_text = repr_json({key: recipe for key, recipe in recipes.items() if key in _used(model)})
+    recipe_text = _json({key: recipe for key, recipe in recipes.items() if key in _used(model)})
     return {
         "architecture": listed.architecture,
         "launches": writer.add(files[LAUNCHES]),
@@ -138,9 +142,7 @@ def _objects(
     }
 
 
-def repr_json(value: Any) -> bytes:
-    import json
-
+def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True).encode()
 
 
@@ -187,8 +189,10 @@ def _offset(listed: LaunchList, files: Mapping[str, bytes], content: bytes) -> i
             continue
         for data in listed.data:
             first = tensor.offset - data.offset
-            if 0 <= first and first + tensor.bytes <= data.bytes and (
-                np.frombuffer(files[data.file], np.uint8, tensor.bytes, first).tobytes() == content
+            if (
+                first >= 0
+                and first + tensor.bytes <= data.bytes
+                and (np.frombuffer(files[data.file], np.uint8, tensor.bytes, first).tobytes() == content)
             ):
                 return tensor.offset
     raise TargetError(LAUNCHES, needs="the weights that its kernels were given", has="others")

@@ -62,7 +62,8 @@ def _numbered(constants: Mapping[str, Array], movable: Sequence[str], digit: int
 
 def _row(constants: Mapping[str, Array], movable: Sequence[str]) -> Array:
     """All movable constants one after the other; halves fit into singles."""
-    return np.concatenate([constants[key].reshape(-1).astype(np.float32) for key in movable] or [np.empty(0, np.float32)])
+    wide = [constants[key].reshape(-1).astype(np.float32) for key in movable]
+    return np.concatenate([np.empty(0, np.float32), *wide])
 
 
 def _movement(data: bytes, digits: Sequence[bytes], row: Array) -> Movement | None:

@@ -53,7 +53,7 @@ def _row(bench: Bench, program: Program) -> Row:
 
 def _inputs(made: Unfolded) -> dict[str, Array]:
     tensors = [made.graph.by_name[name] for name in made.graph.inputs]
-    return {tensor.name: drawn_input(SEED + number, tensor.shape, tensor.dtype) for number, tensor in enumerate(tensors)}
+    return {one.name: drawn_input(SEED + number, one.shape, one.dtype) for number, one in enumerate(tensors)}
 
 
 def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[dict[str, Judged], dict[str, Array]]:
@@ -110,7 +110,8 @@ def wrong(row: Row) -> str:
     if row["wrong"]:
         name, found = next(iter(row["wrong"].items()))
         more = f" and {len(row['wrong']) - 1} groups more" if len(row["wrong"]) > 1 else ""
-        return f"group {name}{more}: {found['wrong']} of {found['of']} samples beyond their bound, first {found['first']}"
+        share = f"{found['wrong']} of {found['of']} samples"
+        return f"group {name}{more}: {share} beyond their bound, first {found['first']}"
     if not row["finite"]:
         return "outputs that are not finite"
     return "" if row["same_bits"] else "a second run left other bits"
@@ -123,7 +124,5 @@ def lines(rows: Sequence[Row]) -> list[str]:
         if "error" in row:
             found.append(f"| {row['key']} | | | | {said} |")
         else:
-            found.append(
-                f"| {row['key']} | {row['groups']} | {row['samples']} | {row['largest_share']:.2f} | {said} |"
-            )
+            found.append(f"| {row['key']} | {row['groups']} | {row['samples']} | {row['largest_share']:.2f} | {said} |")
     return found

@@ -68,7 +68,7 @@ def _problem(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any]])
 def _tasks(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any]]) -> TaskGraph:
     """A task a kernel, named by its group; a view is what it is a view of."""
     source: dict[str, str] = {}
-    made = {name: INPUTS for name in graph.inputs}
+    made = dict.fromkeys(graph.inputs, INPUTS)
     readers: dict[str, list[str]] = {name: [] for name in graph.inputs}
     tasks = [Task(INPUTS)]
     for step in plan.steps:

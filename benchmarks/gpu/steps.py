@@ -79,7 +79,7 @@ def _worked(item: Item) -> Row:
         return {"key": item.key, **item.work()}
     except (UserError, RunnerError) as error:
         return {"key": item.key, "error": str(error)}
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:
         return {"key": item.key, "error": f"{type(error).__name__}: {error}"}
 
 

@@ -74,6 +74,9 @@ class Pack:
     hash: str
     manifest: dict[str, Any]
 
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
     @property
     def programs(self) -> tuple[Program, ...]:
         return tuple(Program(entry) for entry in self.manifest["programs"])

@@ -94,7 +94,7 @@ def synthetic(constants: Mapping[str, Array]) -> tuple[dict[str, dict[str, Any]]
 
 
 def drawn_input(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
-    """A fresh input: numbers of a standard deviation of 1, or zeros of a type that is no float, which may be indices."""
+    """A fresh input: numbers of a standard deviation of 1, or zeros of a type that is no float, for indices."""
     if not dtype.startswith("float"):
         return np.zeros(shape, dtype)
     return _uniform(seed, prod(shape)).astype(dtype).reshape(shape)

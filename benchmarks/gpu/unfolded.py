@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,7 +56,7 @@ class Unfolded:
     @cached_property
     def constants(self) -> dict[str, Array]:
         """By content hash of the network's own, as the graph names them."""
-        return {key: drawn(recipe) for key, recipe in self.recipes.items()}
+        return _constants(self.pack, self.program.entry["constants"])
 
     @cached_property
     def listed(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Unfolded:
             content = np.zeros(data["bytes"], np.uint8)
             for offset, part in (*self._weights(), *self._packed()):
                 first = offset - data["offset"]
-                if 0 <= first and first + len(part) <= len(content):
+                if first >= 0 and first + len(part) <= len(content):
                     content[first : first + len(part)] = np.frombuffer(part, np.uint8)
             content.tofile(self._file(data["file"]))
 
@@ -107,6 +107,12 @@ class Unfolded:
         return np.concatenate([self.constants[key].reshape(-1).astype(np.float32) for key in keys])
 
 
+@lru_cache(maxsize=8)
+def _constants(pack: Pack, name: str) -> dict[str, Array]:
+    """Those of one object of recipes: batches and levels of a network share them."""
+    return {key: drawn(recipe) for key, recipe in json.loads(pack.text(name)).items()}
+
+
 @contextmanager
 def unfolded(pack: Pack, program: Program) -> Iterator[Unfolded]:
     """The program in a folder that goes afterwards."""
@@ -114,4 +120,3 @@ def unfolded(pack: Pack, program: Program) -> Iterator[Unfolded]:
         made = Unfolded(pack, program, Path(scratch))
         made.write()
         yield made
-
