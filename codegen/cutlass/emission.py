@@ -1,6 +1,6 @@
 """Plan -> files of a GPU artifact: sources, PTX and machine code of its kernels, constants, and the list of launches.
 
-    step of the plan --its kernel's family--> Launch, ...  --nvcc, programs of the host-->  launches.json
+    step of the plan --its kernel's family--> Launch, ...  --nvcc, kernels that make parameters-->  launches.json
 
 The arena holds what the driver has placed (`TensorPlaces`), then constants that only kernels know, then memory that the
 launches of one layer share.
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.cutlass.arena import Arena
-from codegen.cutlass.compiled import Printed, compile_sources, file_stem, printed_launches
+from codegen.cutlass.compiled import compile_sources, file_stem
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation
-from codegen.cutlass.launches import MARK_SHIFT, Address, Data, HostLaunch, Launch, Scratch, Source, mark
+from codegen.cutlass.launches import MARK_SHIFT, Address, ComputedLaunch, Data, Launch, Scratch, Source, mark
 from codegen.cutlass.nvcc import NvccError, find_nvcc
+from codegen.cutlass.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.ptx import Kernel, PtxError
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.chip import Chip
@@ -41,7 +42,7 @@ class Asked:
     """A launch and the group that it is for, by the user's name."""
 
     group: str
-    launch: Launch | HostLaunch
+    launch: Launch | ComputedLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +61,22 @@ def emit_launches(
 ) -> ClusterFiles:
     """Raises TargetError where nvcc is missing, refuses a kernel, or a plan names a kernel that no family makes."""
     asked = plan_launches(plan, graph, constants, chip)
-    printing = [each.launch for each in asked if isinstance(each.launch, HostLaunch)]
+    computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
     try:
         compiler = find_nvcc(_cache())
         compiled = compile_sources(
             [each.launch.source for each in asked], chip.isa.removeprefix("sm_"), compiler, progress
         )
-        printed = dict(zip(printing, printed_launches(printing, compiler), strict=True))
     except (NvccError, PtxError) as error:
         raise TargetError(f"kernels of {graph.name}", needs="nvcc to compile them", has=str(error)) from error
+    blocks = parameter_blocks(computed, {source: each.module for source, each in compiled.items()})
     arena = Arena(graph, places)
     modules = {source: number for number, source in enumerate(compiled)}
     entries = []
     for each in asked:
         launch = each.launch
-        if isinstance(launch, HostLaunch):
-            started = _host_entry(launch, printed[launch], arena)
+        if isinstance(launch, ComputedLaunch):
+            started = _computed_entry(launch, blocks[launch], arena)
         else:
             started = _own_entry(launch, compiled[launch.source].module.kernels[launch.kernel], arena)
         entries.append(
@@ -161,9 +162,9 @@ def _encoded(argument: int | float | tuple[int, ...], size: int) -> bytes:
     return argument.to_bytes(size, "little", signed=argument < 0)
 
 
-def _host_entry(launch: HostLaunch, printed: Printed, arena: Arena) -> Started:
-    """The block that a program of the host has printed, its marks found: of each the high bytes, and what was added."""
-    block, relocations = bytearray(printed.parameters), []
+def _computed_entry(launch: ComputedLaunch, made: ParameterBlock, arena: Arena) -> Started:
+    """A block of parameters, its marks found: of each the high bytes, and what was added."""
+    block, relocations = bytearray(made.parameters), []
     prefixes = {mark(number) >> MARK_SHIFT: place for number, place in enumerate(launch.places)}
     for at in range(0, len(block) - 7, 8):
         word = int.from_bytes(block[at : at + 8], "little")
@@ -171,7 +172,7 @@ def _host_entry(launch: HostLaunch, printed: Printed, arena: Arena) -> Started:
         if place is not None:
             relocations.append(arena.relocation(at, place, word & (1 << MARK_SHIFT) - 1))
             block[at : at + 8] = bytes(8)
-    return Started(printed.grid, (printed.threads, 1, 1), printed.shared_bytes, bytes(block), tuple(relocations))
+    return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, bytes(block), tuple(relocations))
 
 
 def _cache() -> Path | None:

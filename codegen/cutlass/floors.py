@@ -12,10 +12,12 @@ from math import prod
 
 from codegen.cutlass.families.family import Work
 from hw_models.chip import Chip
+from hw_models.errors import ChipError
+from hw_models.parts import SimtEngine
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["arithmetic_floor", "cache_floor", "launch_seconds", "main_floor", "stored_bytes"]
+__all__ = ["arithmetic_floor", "cache_floor", "lanes_floor", "launch_seconds", "main_floor", "stored_bytes"]
 
 
 def launch_seconds(chip: Chip) -> float:
@@ -55,6 +57,19 @@ def arithmetic_floor(chip: Chip, name: str, macs_per_block: float, grid: Iterabl
     most = -(-blocks // chip.cores_per_cluster)
     seconds = most * macs_per_block / macs_per_cycle / chip.clock_hz
     return KernelFloor(name, seconds, f"{macs_per_block:.0f} MACs in each of {blocks} blocks")
+
+
+def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks: int) -> KernelFloor:
+    """Operations on floats that are not the tensor cores': `warp_operations` of all warps of a block together, each one
+    for all threads of its warp, idle ones too, and `thread_operations` of the thread that has most, which does no more
+    than one in a cycle. Whole waves as in `arithmetic_floor`. Raises ChipError for a chip without CUDA cores."""
+    engine = next((engine for engine in chip.engines if isinstance(engine, SimtEngine)), None)
+    if engine is None:
+        raise ChipError(f"chip {chip.name}", needs="an engine of kind simt", has="none")
+    in_block = warp_operations * chip.simt.warp_threads
+    most = -(-blocks // chip.cores_per_cluster)
+    cycles = max(most * in_block / engine.elements_per_cycle("float32"), thread_operations)
+    return KernelFloor(engine.name, cycles / chip.clock_hz, f"{in_block} operations in each of {blocks} blocks")
 
 
 def _bandwidth(chip: Chip, memory: str) -> float:

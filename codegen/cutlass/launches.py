@@ -1,7 +1,7 @@
 """What families of kernels make: launches of compiled sources, with arguments that name tensors.
 
     Launch(source, kernel, grid, block, arguments)   a kernel of our own: arguments one by one
-    HostLaunch(source, kernel, numbers, places)      a kernel of CUTLASS's: a program of the host prints all that
+    ComputedLaunch(source, kernel, numbers, places)  a kernel of CUTLASS's: a kernel of its source computes all that
 
 Nothing here knows where tensors lie; `codegen.cutlass.emission` does.
 """
@@ -15,8 +15,8 @@ __all__ = [
     "MARK_SHIFT",
     "Address",
     "Argument",
+    "ComputedLaunch",
     "Data",
-    "HostLaunch",
     "Launch",
     "Place",
     "Scratch",
@@ -62,7 +62,7 @@ class Data:
 
 
 MARK_SHIFT = 40
-"""Marks differ from here on; what lies below is what a program has added to one, in bytes."""
+"""Marks differ from here on; what lies below is what has been added to one, in bytes."""
 
 Place: TypeAlias = Address | Scratch | Data
 Argument: TypeAlias = int | float | tuple[int, ...] | Place
@@ -84,11 +84,11 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class HostLaunch:
+class ComputedLaunch:
     """One start of a kernel whose parameter block only C++ knows how to make.
 
-    Compiled with PARAMETERS, `source` is a program whose `main` is given `numbers` and prints shared bytes, the grid, the
-    threads of a block and the block of parameters in hexadecimal, in which `mark(i)` stands for `places[i]`."""
+    `source` has a second kernel, `parameters`, that is given `numbers` and makes shared bytes, the grid, the threads of
+    a block and the block of parameters, in which `mark(i)` stands for `places[i]`."""
 
     source: Source
     kernel: str
@@ -97,5 +97,5 @@ class HostLaunch:
 
 
 def mark(number: int) -> int:
-    """What stands in printed parameters for the address of a place, as in `sources/host.h`."""
+    """What stands in computed parameters for the address of a place, as in `sources/parameters.cuh`."""
     return (0x5E5E00 + number + 1) << MARK_SHIFT

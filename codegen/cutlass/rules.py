@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
+from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.families.tensor_epilogues import refusal
+from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
 
 __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
 
 MOST_AXES = 6
 MOST_ELEMENTS = (1 << 31) - 1
+MOST_STEPS = 1 << 30
+"""Positions along an axis that windows may reach: sums of two of them are integers of 32 bits."""
 
-OPERATORS: Mapping[str, str] = {}
+OPERATORS: Mapping[str, str] = {
+    "conv": "One to four spatial axes, any groups, strides, dilations and paddings. Two-dimensional ones run on the "
+    "tensor cores, several groups in a launch each where that takes no longer; the others, depthwise ones among them, "
+    "on the CUDA cores in one launch. Sums are fp32.",
+    "max_pool": "One to four spatial axes, any window, dilated ones too. NaN stays NaN.",
+    "average_pool": "One to four spatial axes, any window, with or without its padding counted. Sums are fp32.",
+    "lrn": "Any odd number of channels; squares, sums and the power are fp32.",
+    "concat": "Any axis and any number of inputs, 16 of them in a launch.",
+    "slice": "Any starts and steps, negative ones too.",
+    "pad": "By a constant, on any axis; negative paddings cut off.",
+    "take": "Constant indices along any axis.",
+    "transpose": "Any order of at most 6 axes; where the last axis moves, by tiles in shared memory.",
+    "resize": "Nearest or linear along any axes but that of the channels, all coordinates that the frontend takes. "
+    "Places are computed in fp32 as the network is compiled.",
+}
 """Kinds of operators, each with its rules for a reader."""
 
 
-def accepts(graph: Graph, op: Op) -> str | None:
+def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     """None where some family has a kernel for the operator by itself, else why not."""
     if op.is_view:
         return None
@@ -30,7 +49,10 @@ def accepts(graph: Graph, op: Op) -> str | None:
             return f"{name} has {len(tensor.shape)} axes, at most {MOST_AXES} are indexed"
         if prod(tensor.shape) > MOST_ELEMENTS:
             return f"{name} has {prod(tensor.shape)} elements, indices are of 32 bits"
-    return None if any(op.kind in family.kinds for family in FAMILIES.values()) else f"no kernel computes {op.kind}"
+    if op.kind in REFUSALS and (refused := REFUSALS[op.kind](graph, op)):
+        return refused
+    work = Work(graph, (Layer(op.name, (op.name,), op.outputs[0]),), chip)
+    return None if any(family.offers(work) for family in FAMILIES.values()) else f"no kernel computes this {op.kind}"
 
 
 def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
@@ -38,3 +60,30 @@ def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str)
     if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
         return f"{operand} is broadcast by {op.name}"
     return refusal(graph, layer[1:], op, operand) if layer[0].kind in ("conv", "matmul") else None
+
+
+def _window(graph: Graph, op: Op) -> str | None:
+    """Windows are counted in integers of 32 bits."""
+    numbers = {name: max(op.ints(name)) for name in ("kernel", "strides", "dilations")}
+    spatial = len(op.ints("kernel"))
+    begins, ends = op.ints("pads")[:spatial], op.ints("pads")[spatial:]
+    extents = graph.by_name[op.inputs[0]].shape[1:-1]
+    numbers["padded extent"] = max(sum(along) for along in zip(extents, begins, ends, strict=True))
+    for name, number in numbers.items():
+        if number > MOST_STEPS:
+            return f"{name} of {number} along an axis, windows of at most {MOST_STEPS} positions are counted"
+    return None
+
+
+def _resize(graph: Graph, op: Op) -> str | None:
+    shapes = [graph.by_name[name].shape for name in (op.inputs[0], op.outputs[0])]
+    if op.attribute("mode") == "linear" and shapes[0][-1] != shapes[1][-1]:
+        return "linear resizing of the axis that runs fastest, which holds channels"
+    return None
+
+
+REFUSALS: Mapping[str, Callable[[Graph, Op], str | None]] = {
+    **dict.fromkeys(("conv", "max_pool", "average_pool"), _window),
+    "resize": _resize,
+}
+"""By kind, what no kernel of the kind computes."""

@@ -9,7 +9,7 @@ from codegen.cutlass.emission import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.reference import JUDGEMENT, emulate
+from codegen.cutlass.reference import REFERENCE
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
 from codegen.judgement import Array, Judgement, Points
 from codegen.target import ClusterFiles, Execution, TensorPlaces
@@ -38,18 +38,7 @@ class CutlassTarget:
 
     @property
     def judgement(self) -> Judgement:
-        return JUDGEMENT
-
-    def emulate(
-        self,
-        graph: Graph,
-        constants: Constants,
-        layer: Layer,
-        points: Points,
-        read: Callable[[str], Array],
-        chip: Chip,
-    ) -> Array:
-        return emulate(graph, constants, layer, points, read, chip)
+        return REFERENCE.judgement
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """A chip file of another kind cannot say what kernels need."""
@@ -61,8 +50,8 @@ class CutlassTarget:
         return tuple(OPERATORS.items())
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
-        del constants, chip
-        return accepts(graph, op)
+        del constants
+        return accepts(graph, op, chip)
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         return can_fuse_epilogue(graph, layer, op, operand)
@@ -79,6 +68,17 @@ class CutlassTarget:
         self, plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip
     ) -> ClusterFiles:
         return emit_launches(plan, graph, constants, places, chip, lambda _step: None)
+
+    def emulate(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        points: Points,
+        read: Callable[[str], Array],
+        chip: Chip,
+    ) -> Array:
+        return REFERENCE.emulate(graph, constants, layer, points, read, chip)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

@@ -18,7 +18,7 @@ from codegen.cutlass.families.padding import pad_channels
 from codegen.cutlass.families.tensor_epilogues import TensorEpilogue, tensor_epilogue
 from codegen.cutlass.families.tiles import TILES, Tile, tile_floors, tile_named
 from codegen.cutlass.floors import launch_seconds, main_floor, stored_bytes
-from codegen.cutlass.launches import Address, Data, HostLaunch, Launch, Place, Scratch, Source
+from codegen.cutlass.launches import Address, ComputedLaunch, Data, Launch, Place, Scratch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
@@ -115,7 +115,7 @@ class ConvolutionFamily:
             (main_floor(chip, moved), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
         )
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | HostLaunch, ...]:
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
         problem, tile = _Problem(work), tile_named(parameters.get("tile"))
         if tile is None:
             raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in TILES)}",
@@ -143,10 +143,11 @@ def _source(problem: _Problem, tile: Tile) -> Source:
         STAGES=tile.stages,
         ALIGNMENT=problem.alignment,
     )
-    return Source(f"conv2d_{tile.name}", text.replace('#include "host.h"', source_text("host.h")), cutlass=True)
+    text = text.replace('#include "parameters.cuh"', source_text("parameters.cuh"))
+    return Source(f"conv2d_{tile.name}", text, cutlass=True)
 
 
-def _launch(problem: _Problem, source: Source, image: Place, filters: Place, group: int) -> HostLaunch:
+def _launch(problem: _Problem, source: Source, image: Place, filters: Place, group: int) -> ComputedLaunch:
     op, result = problem.work.anchor, problem.result
     rows, columns = problem.taps
     n, h, w, _ = problem.image
@@ -165,7 +166,7 @@ def _launch(problem: _Problem, source: Source, image: Place, filters: Place, gro
         Address(problem.work.output, True, written),
         *((Address(bias, plus_bytes=written),) if bias else ()),
     )
-    return HostLaunch(source, "convolution", numbers, places)
+    return ComputedLaunch(source, "convolution", numbers, places)
 
 
 def _moved(place: Place, plus_bytes: int) -> Place:

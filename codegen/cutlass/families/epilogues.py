@@ -33,7 +33,7 @@ def chain_of(graph: Graph, ops: Sequence[Op], running: str) -> Chain:
 
     An anchor that is element-wise itself is the first of `ops`, and `running` is "". Statements use `at`, the position
     of the first of V neighbours, and RANK."""
-    declarations, statements, arguments = [], [], []
+    declarations, statements, arguments = list[str](), list[str](), list[Argument]()
     shape = graph.by_name[ops[-1].outputs[0]].shape if ops else ()
     count = 0
 
@@ -68,8 +68,8 @@ def broadcast_strides(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[
 
 
 def vector_width(shape: tuple[int, ...]) -> int:
-    """8 where the last axis has a multiple of 8 elements, else 1: a thread computes so many neighbours, which no operand
-    breaks up, since each has the same elements along that axis, or one for all."""
+    """8 where the last axis has a multiple of 8 elements, else 1: a thread computes so many neighbours, which no
+    operand breaks up, since each has the same elements along that axis, or one for all."""
     return 1 if shape[-1] % 8 else 8
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from codegen.cutlass.launches import HostLaunch, Launch
+from codegen.cutlass.launches import ComputedLaunch, Launch
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
@@ -61,6 +61,6 @@ class Family(Protocol):
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         """Candidates; empty where the template cannot compute these layers together."""
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | HostLaunch, ...]:
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
         """What is started for the candidate of these parameters, in order. Raises TargetError for parameters that the
         family never offers."""

@@ -1,6 +1,6 @@
 """Tiles of matrix kernels: what a block and a warp compute at once, what that occupies, and how long it takes at least.
 
-    rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
+rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from codegen.cutlass.floors import arithmetic_floor, cache_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["TILES", "Tile", "tile_floors", "tile_named"]
+__all__ = ["TILES", "Tile", "tile_floors", "tile_named", "widest_first"]
 
 DEPTH = 32
 
@@ -67,7 +67,19 @@ def tile_named(name: object) -> Tile | None:
     return next((tile for tile in TILES if tile.name == name), None)
 
 
-def tile_floors(chip: Chip, tile: Tile, rows: int, columns: int, depth: int, batches: int = 1) -> tuple[KernelFloor, ...]:
+def widest_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
+    """`TILES` in the order in which the first of equally fast ones is taken: those of which every core of the chip gets
+    a block, then those that leave least cores idle. Floors count bytes, not how few blocks ask for them."""
+
+    def idle(tile: Tile) -> int:
+        return max(0, chip.cores_per_cluster - batches * -(-rows // tile.rows) * -(-columns // tile.columns))
+
+    return tuple(sorted(TILES, key=idle))
+
+
+def tile_floors(
+    chip: Chip, tile: Tile, rows: int, columns: int, depth: int, batches: int = 1
+) -> tuple[KernelFloor, ...]:
     """Of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, whole tiles
     and whole waves of blocks."""
     grid = (-(-rows // tile.rows), -(-columns // tile.columns), batches)
@@ -82,5 +94,5 @@ def tile_floors(chip: Chip, tile: Tile, rows: int, columns: int, depth: int, bat
     return (
         arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle("mma", "float16")),
         KernelFloor("shared", waves * read / bandwidth, f"{read} bytes in each of {blocks} blocks"),
-        cache_floor(chip, 2 * blocks * (tile.rows + tile.columns) * depth),
+        cache_floor(chip, 2 * batches * depth * (grid[1] * rows + grid[0] * columns)),
     )

@@ -19,6 +19,8 @@ def matrix_product(asked: Asked) -> Evaluated:
     turned = b.moved((*range(rank - 2), rank - 1, rank - 2))
     lines, line = _lines(a, asked.points[:, :-1])
     columns, column = _lines(turned, np.delete(asked.points, -2, 1))
+    if rank == 2:
+        columns = _columns(b)
     bias = asked.vector(2) if len(asked.op.inputs) > 2 else None
     return sums_of_products(lines, columns, line, column, a.values.shape[-1], bias)
 
@@ -28,3 +30,13 @@ def _lines(factor: Stored, points: Points) -> tuple[Gather, Points]:
     extents = factor.values.shape[:-1]
     numbers = np.ravel_multi_index(aligned(points, extents), extents)
     return lambda some: factor.at(*np.unravel_index(some, extents)), numbers
+
+
+def _columns(matrix: Stored) -> Gather:
+    """As the lines of the transposed matrix, in the order of memory: a long matrix is read once from end to end."""
+
+    def gather(some: Points) -> Evaluated:
+        found = Stored(np.take(matrix.values, some, 1), np.take(matrix.errors, some, 1)).moved((1, 0))
+        return found.at(...)
+
+    return gather

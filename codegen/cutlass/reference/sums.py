@@ -20,12 +20,15 @@ __all__ = ["pieces", "plain_sum", "sums_of_products"]
 ELEMENTS_AT_A_TIME = 1 << 21
 """Of gathered operands, so that memory stays small."""
 
-WASTE = 8
+WASTE = 32
 """How many products of all rows with all columns may be computed for each one that is asked for: a matrix product
-does more in a second than pairs that are gathered."""
+does so many more in a second than pairs that are gathered."""
 
 Gather = Callable[[Points], Evaluated]
 """Rows or columns [N, K] by their numbers."""
+
+Sums = Callable[[Doubles, Doubles], Doubles]
+"""Of the products of rows with columns, for each sample."""
 
 
 def pieces(count: int, length: int) -> Iterator[slice]:
@@ -45,13 +48,31 @@ def sums_of_products(
 ) -> Evaluated:
     """Of row `of_row[s]` with column `of_column[s]` for each sample s, `length` long; `bias` [S] is one term more."""
     numbers, errors, sizes = np.empty((3, len(of_row)))
-    order = np.argsort(of_row, kind="stable")  # samples that share a row stay together
-    for piece in pieces(len(order), length):
-        some = order[piece]
-        numbers[some], errors[some], sizes[some] = _products(rows, columns, of_row[some], of_column[some])
+    for samples, a, b, sums in _blocks(rows, columns, of_row, of_column, length):
+        numbers[samples], errors[samples], sizes[samples] = _products(a, b, sums)
     if bias is None:
         return _bounded(numbers, errors, sizes, length)
     return _bounded(numbers + bias.numbers, errors + bias.error, sizes + bias.sizes, length + 1)
+
+
+def _blocks(
+    rows: Gather, columns: Gather, of_row: Points, of_column: Points, length: int
+) -> Iterator[tuple[Points, Evaluated, Evaluated, Sums]]:
+    """Samples with the rows and columns that they need, as pairs or as matrices, whichever is less work."""
+    some_rows, row = np.unique(of_row, return_inverse=True)
+    some_columns, column = np.unique(of_column, return_inverse=True)
+    if len(some_rows) * len(some_columns) > WASTE * len(of_row):
+        for piece in pieces(len(of_row), length):
+            yield np.arange(len(of_row))[piece], rows(of_row[piece]), columns(of_column[piece]), _pairs
+        return
+    order = np.argsort(row, kind="stable")
+    for across in pieces(len(some_columns), length):
+        b = columns(some_columns[across])
+        here = order[(column[order] >= across.start) & (column[order] < across.stop)]
+        for down in pieces(len(some_rows), length):
+            samples = here[slice(*np.searchsorted(row[here], (down.start, down.stop)))]
+            chosen = _chosen(row[samples] - down.start, column[samples] - across.start)
+            yield samples, rows(some_rows[down]), b, chosen
 
 
 def _bounded(numbers: Doubles, errors: Doubles, sizes: Doubles, terms: int) -> Evaluated:
@@ -61,18 +82,16 @@ def _bounded(numbers: Doubles, errors: Doubles, sizes: Doubles, terms: int) -> E
     return Evaluated(numbers, np.where(np.isnan(error), np.inf, error))
 
 
-def _products(rows: Gather, columns: Gather, of_row: Points, of_column: Points) -> tuple[Doubles, Doubles, Doubles]:
+def _chosen(row: Points, column: Points) -> Sums:
+    return lambda a, b: np.asarray((a @ b.T)[row, column])
+
+
+def _pairs(a: Doubles, b: Doubles) -> Doubles:
+    return np.asarray(np.einsum("sk,sk->s", a, b))
+
+
+def _products(a: Evaluated, b: Evaluated, sums: Sums) -> tuple[Doubles, Doubles, Doubles]:
     """Sums, by how much they are off for what the operands are, sums of magnitudes."""
-    some_rows, row = np.unique(of_row, return_inverse=True)
-    some_columns, column = np.unique(of_column, return_inverse=True)
-    a, b = rows(some_rows), columns(some_columns)
-    if len(some_rows) * len(some_columns) <= WASTE * len(row):
-        return _both(a, b, lambda x, y: np.asarray((x @ y.T)[row, column]))
-    a, b = a.at(row), b.at(column)
-    return _both(a, b, lambda x, y: np.asarray(np.einsum("sk,sk->s", x, y)))
-
-
-def _both(a: Evaluated, b: Evaluated, sums: Callable[[Doubles, Doubles], Doubles]) -> tuple[Doubles, Doubles, Doubles]:
     numbers, sizes = sums(a.numbers, b.numbers), sums(a.sizes, b.sizes)
     errors = np.zeros(len(numbers))
     if a.error.any():

@@ -1,5 +1,5 @@
-// CUTLASS's implicit-GEMM convolution with an epilogue of element-wise operators: the kernel, or with PARAMETERS a
-// program of the host that prints what a launch needs.
+// CUTLASS's implicit-GEMM convolution with an epilogue of element-wise operators: the kernel, and one
+// that makes its parameters.
 #include "cutlass/cutlass.h"
 #include "cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h"
 #include "cutlass/epilogue/thread/linear_combination_residual_block.h"
@@ -13,20 +13,19 @@ using Kernel = cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
     cutlass::arch::OpMultiplyAdd, cutlass::conv::IteratorAlgorithm::kOptimized, cutlass::conv::StrideSupport::kStrided,
     @ALIGNMENT@, @ALIGNMENT@>::Kernel;
 
-#ifndef PARAMETERS
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     convolution(__grid_constant__ const Kernel::Params params) {
   extern __shared__ __align__(128) unsigned char storage[];
   Kernel kernel;
   kernel(params, *reinterpret_cast<Kernel::SharedStorage*>(storage));
 }
-#else
-#include "host.h"
+
+#include "parameters.cuh"
 
 // images, height, width, channels, filters, filter height and width, output height and width, padding, stride and
 // dilation (height, width each), channels from one pixel to the next of image and result, whether there is a bias.
-int main(int count, char** given) {
-  Numbers v(count, given, 18);
+extern "C" __global__ void parameters(const Numbers* all, int* heads, unsigned char* bytes) {
+  const Numbers& v = all[blockIdx.x];
   const int n = v[0], h = v[1], w = v[2], c = v[3], k = v[4], r = v[5], s = v[6], p = v[7], q = v[8];
   cutlass::conv::Conv2dProblemSize size(n, h, w, c, k, r, s, p, q, v[9], v[10], v[11], v[12], v[13], v[14],
                                         cutlass::conv::Mode::kCrossCorrelation);
@@ -35,8 +34,7 @@ int main(int count, char** given) {
   Kernel::Arguments arguments(size, {mark<Half>(0), image}, {mark<Half>(1), filters}, {mark<Half>(2), result},
                               {mark<Half>(3), result}, {1.f, 1.f}, cutlass::conv::SplitKMode::kSerial,
                               v[17] ? mark<Half>(4) : nullptr, nullptr, 0, 0);
-  print_launch<Kernel>(arguments, [](auto const& params) {
+  tell_launch<Kernel>(heads, bytes, arguments, [](auto const& params) {
     return Kernel::ThreadblockSwizzle().get_grid_shape(params.grid_tiled_shape);
   });
 }
-#endif

@@ -8,5 +8,5 @@ extern "C" __global__ void __launch_bounds__(256)
   float v[V];
   @ANCHOR@
   @EPILOGUE@
-  store<V>(y + size_t(i) * V, v);
+  store<V>(y + @ELEMENT@, v);
 }

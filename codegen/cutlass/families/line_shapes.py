@@ -1,0 +1,72 @@
+"""An array as lines: its axes put together into runs, of which every other one lies along the lines.
+
+    shape (2, 5, 7, 16), lines along axes 1 and 2   -->   kept 2 x 16, along 35; neighbours in memory are of other lines
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+
+__all__ = ["LineShape", "Run", "line_shape"]
+
+WIDE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring axes that are alike; `stride` in elements."""
+
+    extent: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineShape:
+    """`kept` number the lines and `along` their elements, the outermost first. `rows`: neighbours in memory are of one
+    line."""
+
+    kept: tuple[Run, ...]
+    along: tuple[Run, ...]
+    rows: bool
+
+    @property
+    def lines(self) -> int:
+        return prod(run.extent for run in self.kept)
+
+    @property
+    def elements(self) -> int:
+        """Of a line."""
+        return prod(run.extent for run in self.along)
+
+    @property
+    def vector(self) -> int:
+        """Neighbours that can be read at once: 8, aligned, or 1."""
+        inner = (self.along if self.rows else self.kept)[-1]
+        return 1 if inner.extent % WIDE else WIDE
+
+    def counts(self, vector: int) -> tuple[int, int]:
+        """Steps of a line, and lines or, where a step has elements of several, sets of lines."""
+        if self.rows:
+            return self.elements // vector, self.lines
+        return self.elements, self.lines // vector
+
+
+def line_shape(shape: tuple[int, ...], axes: Collection[int]) -> LineShape:
+    """Of lines along `axes` of an array; axes of one element belong to no run."""
+    runs: list[tuple[bool, Run]] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        stride, along = prod(shape[axis + 1 :]), axis in axes
+        if runs and runs[-1][0] == along:
+            runs[-1] = along, Run(runs[-1][1].extent * extent, stride)
+        else:
+            runs.append((along, Run(extent, stride)))
+    nothing = (Run(1, 0),)
+    return LineShape(
+        tuple(run for along, run in runs if not along) or nothing,
+        tuple(run for along, run in runs if along) or nothing,
+        not runs or runs[-1][0],
+    )
