@@ -20,6 +20,7 @@ setup(
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],
         "codegen": ["py.typed"],
+        "codegen.cutlass.runner": ["*.c", "*.h", "*.txt"],
         "codegen.cutlass.sources": ["*.cu", "*.cuh", "*.h"],
         "codegen.neuralscale.simulator.arithmetic": ["*.bin"],
     },

@@ -13,7 +13,16 @@ from typing import Final
 
 __all__ = ["FILES", "runner_files"]
 
-FILES: Final = ("CMakeLists.txt", "README.txt", "runner.c", "runner.h", "runner.py")
+FILES: Final = (
+    "CMakeLists.txt",
+    "README.txt",
+    "launch_list.c",
+    "launch_list.h",
+    "program.c",
+    "runner.c",
+    "runner.h",
+    "runner.py",
+)
 
 
 def runner_files() -> Mapping[str, bytes]:

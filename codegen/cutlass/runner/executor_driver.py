@@ -45,7 +45,8 @@ class Recording:
 
 
 class ExecutorDriver:
-    """A `Driver` whose device is the executor. `seed` draws the order of thread blocks."""
+    """A `Driver` whose device is the executor. `seed` draws the order of thread blocks. What cannot be, and faults of
+    kernels, raise RunnerError."""
 
     def __init__(self, seed: int = 0, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
@@ -158,7 +159,7 @@ class ExecutorDriver:
         """Graphs go with the driver."""
 
     def times(self, repeats: int, before: Start, body: Start, stream: int) -> tuple[float, ...]:
-        """By the clock of this machine. Raises RunnerError."""
+        """By the clock of this machine."""
         self.synchronize(stream)
         found = []
         for _ in range(repeats):

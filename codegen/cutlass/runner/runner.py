@@ -24,10 +24,10 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -39,6 +39,8 @@ FORMAT: Final = "dsa-sched-launches/1"
 MAX_LIST_BYTES: Final = 256 << 20
 MAX_CODE_BYTES: Final = 256 << 20
 MAX_RANK: Final = 16
+MAX_OUTSIDE: Final = 4096
+"""Inputs and outputs together."""
 MAX_BYTES: Final = 1 << 46
 MAX_PARAMETERS: Final = 4096
 ALIGNMENT: Final = 16
@@ -47,7 +49,7 @@ DTYPES: Final = ("float16", "float32", "float64", "int8", "uint8", "int32", "int
 ROLES: Final = ("input", "output", "value", "constant", "workspace")
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?")
 KERNEL_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f]+")
+PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})*")
 ARCHITECTURE: Final = re.compile(r"sm_([0-9]{1,2})([0-9])(a?)")
 
@@ -167,6 +169,8 @@ def _tensor(value: object, who: str, arena_bytes: int) -> Tensor:
         tuple(_number(one, f"{who}.layout", 0, 64) for one in _items(entry.get("layout", []), f"{who}.layout", 0, 64)),
         *_range(entry, who, arena_bytes),
     )
+    if tensor.role in ("input", "output") and len(tensor.layout) not in (0, len(tensor.shape)):
+        raise _refuse(f"{tensor.role} {tensor.name}", "a layout of the shape's rank", tensor.layout)
     if tensor.role in ("input", "output") and tensor.used_bytes > tensor.size_bytes:
         raise _refuse(f"{tensor.role} {tensor.name}", f"{tensor.used_bytes} bytes for {tensor}", tensor.size_bytes)
     return tensor
@@ -216,9 +220,19 @@ def _data(value: object, who: str, arena_bytes: int) -> tuple[str, int, int]:
     return (_word(entry["file"], f"{who}.file", FILE_NAME, 200), *_range(entry, who, arena_bytes))
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON. Which of two values of one key counts, readers do not agree on."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"a key twice: {next(key for key in keys if keys.count(key) > 1)}")
+    return found
+
+
 def _read_list(folder: Path) -> LaunchList:
     try:
-        value = json.loads(_file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8"))
+        text = _file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8")
+        value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise RunnerError(f"launches.json: is no JSON: {error}") from error
     keys = ("format", "architecture", "arena_bytes", "tensors", "data", "modules", "launches")
@@ -230,6 +244,8 @@ def _read_list(folder: Path) -> LaunchList:
     tensors = tuple(_tensor(one, f"tensor {k}", arena) for k, one in enumerate(_items(entry["tensors"], "tensors")))
     modules = tuple(_module(one, f"module {k}") for k, one in enumerate(_items(entry["modules"], "modules")))
     names = [one.name for one in tensors if one.role in ("input", "output")]
+    if len(names) > MAX_OUTSIDE:
+        raise _refuse("tensors", f"at most {MAX_OUTSIDE} inputs and outputs", len(names))
     if len(names) != len(set(names)):
         raise _refuse("tensors", "names of inputs and outputs that differ", ", ".join(sorted(names)))
     return LaunchList(
@@ -329,7 +345,8 @@ class Driver(Protocol):
 
 
 class CudaDriver:
-    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use too."""
+    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use too. What CUDA refuses raises
+    RunnerError."""
 
     def __init__(self, device: int = 0) -> None:
         try:
@@ -479,11 +496,12 @@ class CudaDriver:
 
     def close(self) -> None:
         if self._context is not None:
-            for stream in self._streams:
-                self._call("cuStreamDestroy", stream)
-            self._streams, self._private = [], None
-            self._context = None
-            self._call("cuDevicePrimaryCtxRelease", self._device)
+            with ExitStack() as all_of_it:
+                all_of_it.callback(self._call, "cuDevicePrimaryCtxRelease", self._device)
+                for stream in self._streams:
+                    all_of_it.callback(self._call, "cuStreamDestroy", stream)
+                self._streams, self._private = [], None
+                self._context = None
 
 
 # ------------------------------------------------------------------------------------------------------- the network
@@ -518,6 +536,10 @@ class Network:
         layer; without graph. Raises RunnerError."""
         self._list = _read_list(Path(folder))
         self._files = Path(folder)
+        self.inputs: Mapping[str, Tensor] = self._outside("input")
+        """By name, in the order of the list."""
+        self.outputs: Mapping[str, Tensor] = self._outside("output")
+        """By name, in the order of the list."""
         self._driver: Driver = driver if driver is not None else CudaDriver()
         self._owned = driver is None
         self._graph, self._check = graph and not check, check
@@ -539,16 +561,19 @@ class Network:
         self._stream = self._driver.stream()
         self._arena = self._driver.allocate(max(self._list.arena_bytes, 1))
         self._load_data()
+        most: dict[tuple[int, str], int] = {}
+        for launch in self._list.launches:
+            key = (launch.module, launch.kernel)
+            most[key] = max(most.get(key, 0), launch.shared_bytes)
         for launch in self._list.launches:
             key = (launch.module, launch.kernel)
             if key in self._functions:
                 continue
-            with _told(launch):
+            with _told(replace(launch, shared_bytes=most[key])):
                 if launch.module not in self._modules:
                     self._modules[launch.module] = self._driver.load(self._image(launch.module))
-                same = (one for one in self._list.launches if (one.module, one.kernel) == key)
-                most = max(one.shared_bytes for one in same)
-                self._functions[key] = self._driver.function(self._modules[launch.module], launch.kernel, most)
+                self._functions[key] = self._driver.function(self._modules[launch.module], launch.kernel, most[key])
+        self._fixed = _fixed(self._list)
         self._home = self._bind({})
 
     def _load_data(self) -> None:
@@ -568,16 +593,6 @@ class Network:
         image = _file(self._files, cubin, MAX_CODE_BYTES).read_bytes()
         _check_machine_code(image, cubin)
         return image
-
-    @property
-    def inputs(self) -> dict[str, Tensor]:
-        """By name, in the order of the list."""
-        return {one.name: one for one in self._list.tensors if one.role == "input"}
-
-    @property
-    def outputs(self) -> dict[str, Tensor]:
-        """By name, in the order of the list."""
-        return {one.name: one for one in self._list.tensors if one.role == "output"}
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -670,17 +685,18 @@ class Network:
         return tuple(time / inner for time in times)
 
     def close(self) -> None:
-        """Gives memory, kernels and graphs back."""
-        if self._arena is not None:
-            self._driver.enter()
-            for graph in self._graphs:
-                self._driver.discard(graph)
-            for module in self._modules.values():
-                self._driver.unload(module)
-            self._driver.free(self._arena)
-        self._graphs, self._modules, self._arena, self._bound = [], {}, None, None
-        if self._owned:
-            self._driver.close()
+        """Gives memory, kernels and graphs back, all of it even where CUDA refuses a part. Raises RunnerError then."""
+        with ExitStack() as all_of_it:
+            if self._owned:
+                all_of_it.callback(self._driver.close)
+            if self._arena is not None:
+                self._driver.enter()
+                all_of_it.callback(self._driver.free, self._arena)
+                for module in self._modules.values():
+                    all_of_it.callback(self._driver.unload, module)
+                for graph in self._graphs:
+                    all_of_it.callback(self._driver.discard, graph)
+            self._graphs, self._modules, self._arena, self._bound = [], {}, None, None
 
     def __enter__(self) -> Network:
         return self
@@ -688,12 +704,19 @@ class Network:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except RunnerError:
+            if error is None:  # after a fault CUDA refuses everything: the fault is what counts
+                raise
 
     def _enter(self) -> None:
         if self._arena is None:
             raise RunnerError("the network is closed")
         self._driver.enter()
+
+    def _outside(self, role: str) -> Mapping[str, Tensor]:
+        return MappingProxyType({one.name: one for one in self._list.tensors if one.role == role})
 
     def _known(self, name: str) -> Tensor:
         tensor = self.inputs.get(name) or self.outputs.get(name)
@@ -717,7 +740,10 @@ class Network:
 
     def _bind(self, pointers: dict[str, int], keeps: tuple[object, ...] = ()) -> Binding:
         for name, pointer in pointers.items():
-            self._known(name)
+            if self._known(name).name in self._fixed:
+                raise RunnerError(
+                    f"{name}: shares memory with {self._fixed[name]}: copy it, it cannot be bound in place"
+                )
             if pointer <= 0 or pointer % ALIGNMENT:
                 raise RunnerError(f"{name}: needs an address that {ALIGNMENT} divides, has {pointer:#x}")
         places = [
@@ -756,6 +782,21 @@ class Network:
             self._graphs.remove(binding._graph)
             self._driver.discard(binding._graph)
             binding._graph = None
+
+
+def _fixed(listed: LaunchList) -> dict[str, str]:
+    """Inputs and outputs, each with another tensor of a kernel that shares memory with it, or an output that no kernel
+    names: with a buffer of the caller's in place of that memory, the kernels would not see it."""
+    named = {tensor for launch in listed.launches for _, tensor, _ in launch.relocations}
+    found = {}
+    for number, one in enumerate(listed.tensors):
+        if one.role in ("input", "output"):
+            others = (listed.tensors[other] for other in sorted(named - {number}))
+            end = one.offset + one.size_bytes
+            sharing = next((o.name for o in others if o.offset < end and one.offset < o.offset + o.size_bytes), None)
+            if sharing is not None or (one.role == "output" and number not in named):
+                found[one.name] = sharing or "what is loaded"
+    return found
 
 
 @contextmanager
@@ -847,8 +888,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _read_inputs(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
     except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise RunnerError(f"{path}: is no file of arrays (npz): {error}") from error
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.cutlass.launch_list import FORMAT, DataFile, LaunchEntry, LaunchList, LaunchTensor, ModuleEntry, Relocation
+from codegen.cutlass.launch_list import DataFile, LaunchEntry, LaunchList, LaunchTensor, ModuleEntry, Relocation
 from codegen.cutlass.nvcc import Compiler
 from codegen.cutlass.runner import runner_files
 
@@ -73,7 +73,7 @@ def launch_list() -> LaunchList:
         )  # fmt: skip
 
     return LaunchList(
-        format=FORMAT,
+        format="dsa-sched-launches/1",
         architecture="sm_80",
         arena_bytes=5 * aligned,
         tensors=(
@@ -129,3 +129,9 @@ def write_network(folder: Path, kernels: Kernels) -> Path:
     for name, data in runner_files().items():
         (folder / name).write_bytes(data)
     return folder
+
+
+def save_input(path: Path) -> None:
+    """The example as a file of arrays."""
+    arrays: dict[str, Any] = {"x/in": example()}
+    np.savez(path, **arrays)

@@ -11,7 +11,7 @@ import pytest
 
 from codegen.cutlass.runner.executor_driver import ExecutorDriver
 from codegen.cutlass.runner.runner import Network, RunnerError, main
-from tests.codegen.cutlass.runner.small_network import example, expected
+from tests.codegen.cutlass.runner.small_network import example, expected, save_input
 
 ROOT = Path(__file__).parents[4]
 
@@ -107,7 +107,7 @@ def test_more_shared_memory_than_asked_for_is_refused(folder: Path) -> None:
 
 
 def test_it_runs_where_there_is_only_numpy(folder: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", **{"x/in": example()})
+    save_input(tmp_path / "x.npz")
     files = ["--input", str(tmp_path / "x.npz"), "--output", str(tmp_path / "y.npz")]
     done = subprocess.run(
         [sys.executable, "-c", ONLY_NUMPY, str(folder), *files],

@@ -1,0 +1,319 @@
+"""What both runners do with a CUDA driver; each case in a process of its own, on the fake libcuda over the executor.
+
+python -m tests.codegen.cutlass.runner.cuda_cases CASE FOLDER LIBRARY [RUNNER_LIBRARY]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen.cutlass.runner.runner import CudaDriver, Network, RunnerError
+from tests.codegen.cutlass.runner.fake_device import DeviceTensor, FakeDevice
+from tests.codegen.cutlass.runner.small_network import COLUMNS, ROWS, SKIPPED_BYTES, example, expected, launch_list
+
+SHAPE = (ROWS, COLUMNS)
+
+
+def numbers_by_graph(folder: Path, device: FakeDevice) -> None:
+    _numbers(folder, device, graph=True)
+    calls = _calls()
+    assert calls.count("cuGraphInstantiate") == 1
+    assert calls.count("cuGraphLaunch") == 2
+    assert calls.count("cuLaunchKernel") == 2
+
+
+def numbers_without_graph(folder: Path, device: FakeDevice) -> None:
+    _numbers(folder, device, graph=False)
+    assert _calls().count("cuLaunchKernel") == 4
+
+
+def _numbers(folder: Path, device: FakeDevice, *, graph: bool) -> None:
+    with Network(folder, graph=graph) as network:
+        for factor in (1, 2):
+            (y,) = network.run({"x/in": factor * example()}).values()
+            np.testing.assert_array_equal(y, expected(factor * example()))
+    assert device.live(contexts=1) == 0
+    with pytest.raises(RunnerError, match="the network is closed"):
+        network.run({})
+
+
+def parameters_are_relocated_and_shared_memory_is_asked_for(folder: Path, device: FakeDevice) -> None:
+    x, y = (device.allocate(example()) for _ in range(2))
+    with Network(folder, graph=False) as network:
+        network.run_pointers(0, {"x/in": x, "y": y})
+        network.run_pointers(0, {})
+    calls = _calls()
+    assert calls.index("attribute reverse 8 65536") < calls.index("cuLaunchKernel")
+    assert not any(line.startswith("attribute scale_add") for line in calls)
+    lines = [line.split() for line in calls if line.startswith("launch ")]
+    assert [line[1] for line in lines] == ["scale_add", "reverse"] * 2
+    first, second, third, fourth = (bytes.fromhex(line[-1]) for line in lines)
+    arena = int.from_bytes(third[:8], "little")
+    tensors = {tensor.name: arena + tensor.offset for tensor in launch_list().tensors}
+    assert arena == tensors["x/in"]
+    assert _words(first, 3) == [x, tensors["c"] + SKIPPED_BYTES, tensors["v"]]
+    assert _words(second, 2) == [tensors["v"], y]
+    assert _words(third, 3) == [tensors["x/in"], tensors["c"] + SKIPPED_BYTES, tensors["v"]]
+    assert _words(fourth, 2) == [tensors["v"], tensors["y"]]
+    given = bytes.fromhex(launch_list().launches[0].parameters)
+    assert first[24:] == third[24:] == given[24:]
+    assert " ".join(lines[1][2:8]) == "(3, 1, 1) (64, 1, 1)"
+
+
+def _words(data: bytes, count: int) -> list[int]:
+    return list(struct.unpack_from(f"<{count}Q", data))
+
+
+def tensors_by_dlpack_are_bound_without_copies(folder: Path, device: FakeDevice) -> None:
+    x, y = example(), np.zeros(SHAPE, np.float16)
+    start = device.allocate(np.concatenate([np.zeros(8, np.float16), x.reshape(-1)]))
+    there = device.allocate(y)
+    given = DeviceTensor(start, SHAPE, offset=16)
+    with Network(folder) as network:
+        binding = network.bind_dlpack({"x/in": given, "y": DeviceTensor(there, SHAPE, strides=(COLUMNS, 1))})
+        assert given.streams == [-1]
+        before = len(_calls())
+        binding.run(0)
+        binding.run(0)
+        assert not any("Memcpy" in line for line in _calls()[before:])
+        assert _calls().count("cuGraphInstantiate") == 1
+        np.testing.assert_array_equal(device.memory.load(there, np.float16, SHAPE), expected(x))
+        binding.close()
+        assert _calls()[-1] == "cuGraphExecDestroy"
+        network.bind_dlpack({"x/in": start + 16}).run()
+    assert device.live(contexts=1) == 0
+
+
+def unfit_tensors_are_refused(folder: Path, device: FakeDevice) -> None:
+    at = device.allocate(example())
+    with Network(folder) as network:
+        for tensor, told in (
+            (DeviceTensor(at, SHAPE, device=(2, 1)), r"x/in: needs device \(2, 0\) of DLPack, has \(2, 1\)"),
+            (example(), r"x/in: needs device \(2, 0\) of DLPack, has \(1, 0\)"),
+            (DeviceTensor(at, SHAPE, kind=(2, 32)), r"x/in: needs float16 \(3, 40\), has float32 \(3, 40\)"),
+            (DeviceTensor(at, SHAPE, kind=(4, 16)), r"has bfloat16 \(3, 40\)"),
+            (DeviceTensor(at, SHAPE[::-1]), r"x/in: needs float16 \(3, 40\), has float16 \(40, 3\)"),
+            (DeviceTensor(at, SHAPE, strides=(1, ROWS)), "x/in: needs elements in a row, last axis fastest"),
+            (DeviceTensor(at, SHAPE, offset=8), "x/in: needs an address that 16 divides"),
+            (DeviceTensor(0, SHAPE), "x/in: needs an address that 16 divides, has 0x0"),
+            ("a word", "x/in: needs a tensor that speaks DLPack, has str"),
+        ):
+            with pytest.raises(RunnerError, match=told):
+                network.bind_dlpack({"x/in": tensor})
+        with pytest.raises(RunnerError, match="z: no such input or output; there are x/in, y"):
+            network.bind_dlpack({"z": at})
+        with pytest.raises(RunnerError, match="z: no such input or output"):
+            network.run_pointers(0, {"z": at})
+        with pytest.raises(RunnerError, match=r"input x/in: needs float16 \(3, 40\), has float32 \(3, 40\)"):
+            network.run({"x/in": example().astype(np.float32)})
+        with pytest.raises(RunnerError, match="inputs: needs x/in, has none"):
+            network.run({})
+
+
+def times_are_those_of_events(folder: Path, device: FakeDevice) -> None:
+    """The fake driver's time is half a millisecond a launch."""
+    with Network(folder) as network:
+        assert network.time(4, warm_up=2) == (1.0,) * 4
+        assert network.time_launches(3, inner=5, flush_bytes=4096) == ((0.5,) * 3,) * 2
+        assert _calls().count("cuMemsetD8Async") == 6
+    with Network(folder, graph=False) as network:
+        assert network.time_launches(1) == ((0.5,),) * 2
+    assert device.live(contexts=1) == 0
+
+
+def threads_may_change_between_runs(folder: Path, device: FakeDevice) -> None:
+    """A new thread has no current context."""
+    found = []
+    with Network(folder) as network:
+        thread = threading.Thread(target=lambda: found.append(network.run({"x/in": example()})["y"]))
+        thread.start()
+        thread.join()
+    np.testing.assert_array_equal(found[0], expected(example()))
+    del device
+
+
+def errors_say_what_and_give_all_back(folder: Path, device: FakeDevice) -> None:
+    with pytest.raises(RunnerError, match="device 1: needs one of 1, counted from 0"):
+        CudaDriver(1)
+    for capability, told in (("90", "sm_90"), ("75", "sm_75")):
+        os.environ["FAKE_CUDA_SM"] = capability
+        with pytest.raises(RunnerError, match=f"machine code for sm_80, device 0 is {told}"):
+            Network(folder)
+    os.environ["FAKE_CUDA_SM"] = "86"  # machine code of 8.0 runs there
+    text = (folder / "launches.json").read_text()
+    for function, where in (
+        ("cuMemAlloc", "cuMemAlloc"),
+        ("cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync"),
+        ("cuModuleLoadData", "layer Scale/1: kernel scale_add .*cuModuleLoadData"),
+        ("cuFuncSetAttribute", "layer Reverse: kernel reverse .*65536 bytes of shared memory.*cuFuncSetAttribute"),
+        ("cuStreamCreate", "cuStreamCreate"),
+    ):
+        os.environ["FAKE_CUDA_FAIL"] = function
+        with pytest.raises(RunnerError, match=f"{where}: CUDA_ERROR_OUT_OF_MEMORY: out of memory"):
+            Network(folder)
+        assert device.live(contexts=1) == 0, function
+    del os.environ["FAKE_CUDA_FAIL"]
+    with Network(folder) as network:
+        os.environ["FAKE_CUDA_FAIL"] = "cuLaunchKernel"
+        with pytest.raises(RunnerError, match=r"layer Scale/1: kernel scale_add .*cuLaunchKernel: .*out of memory"):
+            network.run({"x/in": example()})
+        del os.environ["FAKE_CUDA_FAIL"]
+        np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
+    assert device.live(contexts=1) == 0
+    (folder / "launches.json").write_text(text.replace('"scale_add"', '"absent"'))
+    with pytest.raises(RunnerError, match=r"layer Scale/1: kernel absent .*cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"):
+        Network(folder)
+    assert device.live(contexts=1) == 0
+
+
+def faults_end_a_run(folder: Path, device: FakeDevice) -> None:
+    path = folder / "launches.json"
+    path.write_text(path.read_text().replace('"shared_bytes": 65536', '"shared_bytes": 65280'))
+    with Network(folder, check=True) as network, pytest.raises(RunnerError, match=r"layer Reverse: .*LAUNCH_FAILED"):
+        network.run({"x/in": example()})
+    (fault,) = device.faults
+    assert "out of bounds" in fault
+    assert device.live(contexts=1) == 0
+
+
+def _run_and_refuse(folder: Path, refused: str) -> None:
+    """A run, then a driver that refuses a function, as it does after a fault."""
+    with Network(folder, check=True) as network:
+        try:
+            network.run({"x/in": example()})
+        finally:
+            os.environ["FAKE_CUDA_FAIL"] = refused
+
+
+def what_cuda_refuses_while_closing_hides_nothing_and_keeps_nothing(folder: Path, device: FakeDevice) -> None:
+    with pytest.raises(RunnerError, match="cuModuleUnload: CUDA_ERROR_OUT_OF_MEMORY"):
+        _run_and_refuse(folder, "cuModuleUnload")
+    assert device.live(contexts=1) == 1  # the module alone
+    del os.environ["FAKE_CUDA_FAIL"]
+    path = folder / "launches.json"
+    path.write_text(path.read_text().replace('"shared_bytes": 65536', '"shared_bytes": 65280'))
+    with pytest.raises(RunnerError, match=r"layer Reverse: .*LAUNCH_FAILED"):
+        _run_and_refuse(folder, "cuModuleUnload")
+    assert device.live(contexts=1) == 2
+
+
+def architecture_specific_code_runs_on_its_own(folder: Path, device: FakeDevice) -> None:
+    path = folder / "launches.json"
+    path.write_text(path.read_text().replace("sm_80", "sm_90a"))
+    for capability, runs in (("90", True), ("100", False), ("91", False)):
+        os.environ["FAKE_CUDA_SM"] = capability
+        if runs:
+            with Network(folder) as network:
+                np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
+        else:
+            with pytest.raises(RunnerError, match=f"machine code for sm_90a, device 0 is sm_{capability}"):
+                Network(folder)
+    del device
+
+
+def the_runner_in_c_gives_the_numbers(folder: Path, device: FakeDevice) -> None:
+    x, y = example(), np.zeros(SHAPE, np.float16)
+    here, there = device.allocate(x), device.allocate(y)
+    runner, network = _opened(folder)
+    pointers = (ctypes.c_void_p * 2)(here, there)
+    before = len(_calls())
+    assert runner.dsa_run(network, None, pointers) == 0
+    assert [line for line in _calls()[before:] if not line.startswith("launch ")] == ["cuLaunchKernel"] * 2
+    np.testing.assert_array_equal(device.memory.load(there, np.float16, SHAPE), expected(x))
+    two = (2 * x).copy()
+    assert runner.dsa_set_input(network, ctypes.c_size_t(0), two.ctypes.data_as(ctypes.c_void_p)) == 0
+    assert runner.dsa_run(network, None, None) == 0
+    assert runner.dsa_get_output(network, ctypes.c_size_t(0), y.ctypes.data_as(ctypes.c_void_p)) == 0
+    np.testing.assert_array_equal(y, expected(two))
+    assert runner.dsa_run(network, None, (ctypes.c_void_p * 2)(here + 8, there)) == 1
+    assert runner.dsa_set_input(network, ctypes.c_size_t(1), y.ctypes.data_as(ctypes.c_void_p)) == 1
+    assert runner.dsa_error_text(network, 1) == b"invalid argument"
+    runner.dsa_destroy(network)
+    assert device.live() == 0
+
+
+def shared_memory_of_tensors_is_not_bound_in_place(folder: Path, device: FakeDevice) -> None:
+    """The output lies where the value before it lies, which the kernel of a row does not mind."""
+    path = folder / "launches.json"
+    value = json.loads(path.read_text())
+    value["tensors"][1]["offset"] = value["tensors"][2]["offset"]
+    path.write_text(json.dumps(value))
+    at = device.allocate(example())
+    with Network(folder) as network:
+        np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
+        network.run_pointers(0, {"x/in": at})
+        with pytest.raises(RunnerError, match="y: shares memory with v: copy it, it cannot be bound in place"):
+            network.run_pointers(0, {"y": at})
+    runner, opened = _opened(folder)
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(at, None)) == 0
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(None, at)) == 1
+    runner.dsa_destroy(opened)
+    value["launches"].pop()
+    path.write_text(json.dumps(value))
+    with Network(folder) as network, pytest.raises(RunnerError, match="y: shares memory with v"):
+        network.bind_dlpack({"y": at})
+    value["launches"].pop()
+    path.write_text(json.dumps(value))
+    with Network(folder) as network, pytest.raises(RunnerError, match="y: shares memory with what is loaded"):
+        network.bind_dlpack({"y": at})
+    runner, opened = _opened(folder)
+    assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(None, at)) == 1
+    runner.dsa_destroy(opened)
+
+
+def _opened(folder: Path) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+    """The runner in C, and the network of a folder."""
+    runner = ctypes.CDLL(sys.argv[4])
+    runner.dsa_create.restype = ctypes.c_void_p
+    runner.dsa_error_text.restype = ctypes.c_char_p
+    error = ctypes.create_string_buffer(500)
+    network = ctypes.c_void_p(runner.dsa_create(str(folder).encode(), error, ctypes.c_size_t(500)))
+    assert network, error.value
+    return runner, network
+
+
+def the_runner_in_c_takes_the_callers_context(folder: Path, device: FakeDevice) -> None:
+    driver = CudaDriver()
+    runner, network = _opened(folder)
+    assert _calls().count("cuDevicePrimaryCtxRetain") == 1
+    runner.dsa_destroy(network)
+    driver.close()
+    assert device.live(contexts=1) == 0
+
+
+def _calls() -> list[str]:
+    return Path(os.environ["FAKE_CUDA_LOG"]).read_text().splitlines()
+
+
+CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
+    numbers_by_graph,
+    numbers_without_graph,
+    parameters_are_relocated_and_shared_memory_is_asked_for,
+    tensors_by_dlpack_are_bound_without_copies,
+    unfit_tensors_are_refused,
+    times_are_those_of_events,
+    threads_may_change_between_runs,
+    errors_say_what_and_give_all_back,
+    faults_end_a_run,
+    what_cuda_refuses_while_closing_hides_nothing_and_keeps_nothing,
+    architecture_specific_code_runs_on_its_own,
+    the_runner_in_c_gives_the_numbers,
+    the_runner_in_c_takes_the_callers_context,
+    shared_memory_of_tensors_is_not_bound_in_place,
+)
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[2])
+    ptx = (place / "kernels" / "two.ptx").read_text()
+    {case.__name__: case for case in CASES}[sys.argv[1]](place, FakeDevice(Path(sys.argv[3]), ptx))

@@ -1,0 +1,48 @@
+"""The runners' files: all of them are shipped, and they depend on nothing of this project."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+from codegen.cutlass import launch_list
+from codegen.cutlass.runner import FILES, runner, runner_files
+
+FOLDER = Path(runner.__file__).parent
+
+
+def test_every_file_of_the_folder_is_shipped_but_those_of_this_project() -> None:
+    there = {path.name for path in FOLDER.iterdir() if path.is_file()}
+    assert there - set(FILES) == {"__init__.py", "executor_driver.py"}
+    assert list(runner_files()) == sorted(FILES)
+    assert runner_files()["runner.c"] == (FOLDER / "runner.c").read_bytes()
+
+
+def test_the_package_has_them() -> None:
+    tree = ast.parse((FOLDER.parents[2] / "setup.py").read_text())
+    (data,) = (word.value for word in ast.walk(tree) if isinstance(word, ast.keyword) and word.arg == "package_data")
+    patterns = ast.literal_eval(data)["codegen.cutlass.runner"]
+    packed = {path.name for pattern in patterns for path in FOLDER.glob(pattern)}
+    assert packed | {"runner.py"} == set(FILES)
+
+
+def test_the_runner_imports_only_numpy_and_what_python_has() -> None:
+    names = set()
+    for node in ast.walk(ast.parse((FOLDER / "runner.py").read_text())):
+        match node:
+            case ast.Import():
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            case ast.ImportFrom():
+                assert node.level == 0
+                names.add(str(node.module).split(".")[0])
+    assert names - set(sys.stdlib_module_names) == {"numpy"}
+
+
+def test_bounds_are_those_of_the_format() -> None:
+    assert runner.FORMAT == launch_list.FORMAT
+    assert runner.MAX_LIST_BYTES == launch_list.MAX_LIST_BYTES
+    assert f'#define DSA_FORMAT "{launch_list.FORMAT}"' in runner_files()["launch_list.h"].decode()
+    fields = launch_list.LaunchTensor.model_json_schema()["properties"]
+    assert tuple(fields["dtype"]["enum"]) == runner.DTYPES
+    assert tuple(fields["role"]["enum"]) == runner.ROLES

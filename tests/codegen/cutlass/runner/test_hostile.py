@@ -1,0 +1,185 @@
+"""Folders that a stranger made: both runners say what is wrong, and neither ends in any other way.
+
+The runner in C runs under the address and undefined-behaviour sanitizers, on the fake driver.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from codegen.cutlass.launch_list import read_launch_list
+from codegen.cutlass.runner.executor_driver import ExecutorDriver
+from codegen.cutlass.runner.runner import Network, RunnerError
+from hw_models.errors import TargetError
+from tests.codegen.cutlass.runner.conftest import build
+from tests.codegen.cutlass.runner.damages import BYTES, CHANGES, Change
+from tests.codegen.cutlass.runner.small_network import example
+
+MUTANTS = 150
+
+
+class CubinDriver(ExecutorDriver):
+    """Asks for machine code, so that it is checked, and has the PTX beside it executed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._ptx = (folder / "kernels" / "two.ptx").read_bytes()
+
+    @property
+    def loads(self) -> str:
+        return "cubin"
+
+    def load(self, image: bytes) -> object:
+        assert image[:4] == b"\x7fELF"
+        return super().load(self._ptx)
+
+
+def in_python(folder: Path) -> str:
+    """The message of the runner in Python; empty where the network runs."""
+    try:
+        with Network(folder, CubinDriver(folder)) as network:
+            network.run({"x/in": example()})
+    except RunnerError as error:
+        return str(error)
+    return ""
+
+
+def in_c(program: Path, fake_cuda: Path, folder: Path) -> str:
+    """The message of the runner in C; empty where the network runs. Sanitizers end the test."""
+    raw = folder.parent / "x.bin"
+    raw.write_bytes(example().tobytes())
+    done = subprocess.run(
+        [program, folder, "--input", f"x/in={raw}", "--output", f"y={folder.parent / 'y.bin'}"],
+        env=os.environ | {"LD_LIBRARY_PATH": str(fake_cuda)}, capture_output=True, check=False,
+    )  # fmt: skip
+    error = done.stderr.decode(errors="replace")
+    assert "Sanitizer" not in error, error
+    assert "runtime error" not in error, error
+    assert (done.returncode, error) == (0, "") or (done.returncode == 1 and error.startswith("error: ")), error
+    return error
+
+
+@pytest.mark.parametrize(("change", "python", "c"), [one[1:] for one in CHANGES], ids=[one[0] for one in CHANGES])
+def test_lists_that_lie(folder: Path, fake_cuda: Path, c_program: Path, change: Change, python: str, c: str) -> None:
+    path = folder / "launches.json"
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+    assert re.search(python, in_python(folder)), in_python(folder)
+    assert c.replace("\\", "") in in_c(c_program, fake_cuda, folder), in_c(c_program, fake_cuda, folder)
+
+
+@pytest.mark.parametrize(("file", "damage", "python", "c"), [one[1:] for one in BYTES], ids=[one[0] for one in BYTES])
+def test_files_that_are_damaged(
+    folder: Path, fake_cuda: Path, c_program: Path, file: str, damage: Callable[[bytes], bytes], python: str, c: str
+) -> None:
+    path = folder / file
+    path.write_bytes(damage(path.read_bytes()))
+    assert re.search(python, in_python(folder)), in_python(folder)
+    assert c in in_c(c_program, fake_cuda, folder), in_c(c_program, fake_cuda, folder)
+
+
+def test_links_that_lead_out_of_the_folder(folder: Path, fake_cuda: Path, c_program: Path) -> None:
+    data = folder / "data" / "c.bin"
+    outside = folder.parent / "network.bin"
+    data.rename(outside)
+    data.symlink_to(outside)
+    for told in (in_python(folder), in_c(c_program, fake_cuda, folder)):
+        assert "data/c.bin: leads out of the folder" in told
+
+
+def test_a_folder_behind_a_link_runs(folder: Path, fake_cuda: Path, c_program: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    assert in_python(link) == ""
+    assert in_c(c_program, fake_cuda, link) == ""
+
+
+def test_escapes_and_other_alphabets_in_names(folder: Path, fake_cuda: Path, c_program: Path) -> None:
+    """As they are, and as JSON may write them."""
+    path = folder / "launches.json"
+    name = 'größe "z" \\ 入力 \U0001f600/x'
+    value = json.loads(path.read_text())
+    value["tensors"][0]["name"] = name
+    for ascii_only in (True, False):
+        path.write_text(json.dumps(value, ensure_ascii=ascii_only), encoding="utf-8")
+        with Network(folder, ExecutorDriver()) as network:
+            assert list(network.inputs) == [name]
+        done = subprocess.run(
+            [c_program, folder], env=os.environ | {"LD_LIBRARY_PATH": str(fake_cuda)}, capture_output=True, check=True
+        )
+        told = f"input  {name}: float16 3 40, 240 bytes\noutput y: float16 3 40, 240 bytes\n"
+        assert done.stdout.decode() == told
+
+
+def mutants(data: bytes) -> Iterator[bytes]:
+    """Texts with some bytes changed, dropped, doubled or exchanged."""
+    draw = random.Random(3)
+    for _ in range(MUTANTS):
+        changed = bytearray(data)
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(changed))
+            match draw.randrange(4):
+                case 0:
+                    changed[at] = draw.choice(b'{}[]",:0129-.eE\\u\x00\xffabcx/')
+                case 1:
+                    del changed[at : at + draw.randint(1, 30)]
+                case 2:
+                    changed[at:at] = changed[at : at + draw.randint(1, 30)]
+                case _:
+                    del changed[at:]
+        yield bytes(changed)
+
+
+def test_both_runners_take_what_the_format_allows_and_nothing_else(
+    folder: Path, fake_cuda: Path, c_program: Path
+) -> None:
+    """Random damage: no crash, and no list is run that the format's own reader refuses."""
+    path = folder / "launches.json"
+    refused = 0
+    for text in mutants(path.read_bytes()):
+        path.write_bytes(text)
+        try:
+            read_launch_list(text)
+        except TargetError:
+            refused += 1
+            assert in_python(folder), text
+            assert in_c(c_program, fake_cuda, folder), text
+        else:
+            in_python(folder)
+            in_c(c_program, fake_cuda, folder)
+    assert MUTANTS // 2 < refused < MUTANTS
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["cuInit", "cuCtxGetCurrent", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuDeviceGetAttribute", "cuMemAlloc",
+     "cuMemcpyHtoD", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel", "cuMemcpyDtoH",
+     "cuCtxSynchronize"],
+)  # fmt: skip
+def test_each_function_of_the_driver_may_fail(
+    folder: Path, fake_cuda: Path, c_program: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    monkeypatch.setenv("FAKE_CUDA_FAIL", function)
+    assert "out of memory\n" in in_c(c_program, fake_cuda, folder)
+
+
+def test_no_driver_and_another_device(folder: Path, fake_cuda: Path, c_program: Path, tmp_path: Path,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    (tmp_path / "libcuda.so.1").write_bytes(b"")
+    assert "error: needs an NVIDIA driver: " in in_c(c_program, tmp_path, folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "empty.c").write_text("int cuInit(unsigned flags) { return (int)flags; }")
+    build("-shared", "-fPIC", other / "empty.c", "-o", other / "libcuda.so.1")
+    assert "error: the NVIDIA driver lacks cuGetErrorString" in in_c(c_program, other, folder)
+    monkeypatch.setenv("FAKE_CUDA_SM", "90")
+    assert "machine code for sm_80, the device is sm_90" in in_c(c_program, fake_cuda, folder)
