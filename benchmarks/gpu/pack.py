@@ -26,6 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package that is not installed
 
 from benchmarks.gpu.floors import floors_of, is_fused
+from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, SMALL_BATCHES, SMALL_NETWORKS
 from benchmarks.gpu.packed_weights import Movement, find_movements, to_bytes
 from benchmarks.gpu.rate_kernels import packed_rates
 from benchmarks.gpu.stage_lists import stage_lists
@@ -34,7 +35,7 @@ from benchmarks.gpu.synthetic import Array, is_drawn, synthetic
 from benchmarks.output import at_least_one
 from codegen.cutlass.emission import LAUNCHES, plan_launches
 from codegen.cutlass.launch_list import LaunchList, read_launch_list
-from codegen.cutlass.launches import Data, HostLaunch
+from codegen.cutlass.launches import ComputedLaunch, Data
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
@@ -47,11 +48,6 @@ from partitioner.ir.graph import Constants
 
 ROOT = Path(__file__).resolve().parents[2]
 CHIPS = ("h200",)
-NETWORKS = ("resnet50", "mobilenet_v2", "resnet18_tailor", "squeezenet", "inception_v1", "densenet121")
-BATCHES = (1, 8, 32, 128)
-SMALL_NETWORKS = ("mobilenet_v2-mini", "resnet18_tailor-mini")
-SMALL_BATCHES = (1, 2)
-LEVELS = ("O0", "O3")
 MOST_BYTES = 40 << 20
 
 Progress = Callable[[str], None]
@@ -175,7 +171,7 @@ def _packings(done: Compilation, model: Model) -> Callable[[Mapping[str, Array]]
         found = []
         for asked in plan_launches(done.plan, model.graph, constants, done.chip):
             launch = asked.launch
-            named = launch.places if isinstance(launch, HostLaunch) else launch.arguments
+            named = launch.places if isinstance(launch, ComputedLaunch) else launch.arguments
             found += [what.content for what in named if isinstance(what, Data)]
         return found
 
