@@ -52,7 +52,13 @@ class Bench:
 
     @property
     def repeats(self) -> int:
-        return 2 if self.rehearse else 50
+        """Times that something is timed."""
+        return 1 if self.rehearse else 50
+
+    @property
+    def warm_up(self) -> int:
+        """Runs before it is timed."""
+        return 0 if self.rehearse else 5
 
     def programs(self, *, reuses: bool = True) -> tuple[Program, ...]:
         """Small batches first."""
@@ -124,5 +130,5 @@ def left(deadline: float) -> float:
 
 def spread(milliseconds: Sequence[float]) -> Row:
     """Median and quartiles."""
-    low, _, high = quantiles(milliseconds, n=4) if len(milliseconds) > 1 else (milliseconds[0],) * 3
+    low, _, high = quantiles(milliseconds, n=4)
     return {"median_ms": median(milliseconds), "quartiles_ms": [low, high], "least_ms": min(milliseconds)}

@@ -31,7 +31,7 @@ def items(bench: Bench) -> Iterator[Item]:
 def _row(bench: Bench, program: Program) -> Row:
     repeats, in_a_row = (1, 1) if bench.rehearse else (20, IN_A_ROW)
     with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
-        network.time(1)  # values that a run leaves, and clocks that are up
+        network.time(1, warm_up=bench.warm_up)  # values that a run leaves, and clocks that are up
         warm = network.time_launches(repeats, inner=in_a_row)
         cold = network.time_launches(repeats, flush_bytes=1 << 16 if bench.rehearse else FLUSHED_BYTES)
         groups = [launch.layer for launch in network.launches]

@@ -54,7 +54,7 @@ def _floor_ms(program: Program) -> float:
 
 def _ours(bench: Bench, program: Program) -> Row:
     with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
-        times = network.time(bench.repeats)
+        times = network.time(bench.repeats, warm_up=bench.warm_up)
         row: Row = {"launches": len(network.launches), "floor_ms": _floor_ms(program)}
     return row if bench.rehearse else {**row, **spread(times)}
 

@@ -9,7 +9,7 @@ them beside. Keys of the JSON object, written to benchmarks/results/gpu_predicte
     rows       one a network, batch, level and chip; O3 where it fuses something
       network, batch, level, chip
       floor_ms           kernels and launches, one after the other; launch_ms of it
-      kernels            group, kernel, floor_ms, binds (the memory or unit), launches; equal ones are counted
+      kernels            by group: floor of its kernel in ms, what binds it (a memory or unit), launches, kernel
       over_o0            floor of O0 over that of O3
     left_out   networks that have no plan yet, with the reason
 """
@@ -84,11 +84,12 @@ def _rows(model: Model, network: str, batch: int, chip: Chip, target: GroupTarge
             "floor_ms": _short(whole),
             "launch_ms": _short(sum(kernel["launch_ms"] for kernel in kernels.values())),
             "over_o0": _short(plain / whole),
-            "kernels": [
-                [name, kernel["kernel"], _short(kernel["floor_ms"]), kernel["binds"], kernel["launches"]]
-                for name, kernel in kernels.items()
-            ],
+            "kernels": {name: _line(kernel) for name, kernel in kernels.items()},
         }
+
+
+def _line(kernel: Row) -> str:
+    return f"{_short(kernel['floor_ms'])} ms, {kernel['binds']}, {kernel['launches']} launches, {kernel['kernel']}"
 
 
 def _short(number: float) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 
 from hw_models.errors import FileError
 
-__all__ = ["FORMAT", "Pack", "PackWriter", "Program", "checkout_hash", "read_pack"]
+__all__ = ["FORMAT", "NEEDED", "Pack", "PackWriter", "Program", "checkout_hash", "read_pack"]
 
 FORMAT = "dsa-sched-gpu-pack/1"
 MANIFEST, OBJECTS = "manifest.json", "objects"

@@ -52,22 +52,22 @@ def _row(bench: Bench, program: Program, method: str) -> Row:
         (made.folder / LAUNCHES).write_text(json.dumps(listed))
         tensors = [made.graph.by_name[name] for name in made.graph.inputs]
         inputs = {one.name: drawn_input(1 + k, one.shape, one.dtype) for k, one in enumerate(tensors)}
-        plain, _ = _run(made, driver, inputs, 0)
+        plain, _ = _run(made, driver, inputs, bench, timed=False)
         groups = [launch["layer"] for launch in listed["launches"]]
         machine: Any = StagedDriver(driver, groups, stages)
-        found, times = _run(made, machine, inputs, bench.repeats)
+        found, times = _run(made, machine, inputs, bench, timed=True)
     same = all(np.array_equal(found[name].view(np.uint8), plain[name].view(np.uint8)) for name in plain)
     row: Row = {"method": method, "stages": len(stages), "streams": max(map(len, stages)), "same_bits": same}
     return row if bench.rehearse else {**row, **spread(times)}
 
 
 def _run(
-    made: Unfolded, driver: Driver, inputs: Mapping[str, Array], repeats: int
+    made: Unfolded, driver: Driver, inputs: Mapping[str, Array], bench: Bench, *, timed: bool
 ) -> tuple[dict[str, Array], tuple[float, ...]]:
     with Network(made.folder, driver) as network:
         network.poison()
         outputs = network.run(inputs)
-        return outputs, network.time(repeats) if repeats else ()
+        return outputs, network.time(bench.repeats, warm_up=bench.warm_up) if timed else ()
 
 
 def apart(listed: Mapping[str, Any]) -> dict[str, Any]:
