@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from codegen.cutlass.runner.runner import CudaDriver, Dim3, Driver, RunnerError
 
-__all__ = ["Forks", "StagedDriver", "forks_of"]
+__all__ = ["EventForks", "Forks", "GroupDriver", "StagedDriver", "forks_of"]
 
 Stages = Sequence[Sequence[Sequence[str]]]
 """Stages, each with its streams, each with its groups in order."""
@@ -41,12 +41,12 @@ class _InTurn:
         """All is in order."""
 
 
-class _Events:
-    """By events of CUDA, which capture as edges of a graph."""
+class EventForks:
+    """By events of CUDA, which capture as edges of a graph. `cuda` is cuda-bindings' module of the driver."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, cuda: Any) -> None:
         self._driver = driver
-        self._cuda: Any = importlib.import_module("cuda.bindings.driver")
+        self._cuda = cuda
         self._streams: list[int] = []
 
     def fork(self, stream: int, count: int) -> list[int]:
@@ -77,17 +77,19 @@ class _Events:
 
 
 def forks_of(driver: Driver) -> Forks:
-    return _Events(driver) if isinstance(driver, CudaDriver) else _InTurn()
+    if isinstance(driver, CudaDriver):
+        return EventForks(driver, importlib.import_module("cuda.bindings.driver"))
+    return _InTurn()
 
 
 class StagedDriver:
     """A `Driver` that passes everything on but launches that are captured. `groups` names the group of each launch."""
 
-    def __init__(self, driver: Driver, groups: Sequence[str], stages: Stages) -> None:
+    def __init__(self, driver: Driver, groups: Sequence[str], stages: Stages, forks: Forks | None = None) -> None:
         self._driver = driver
         self._groups = groups
         self._stages = stages
-        self._forks = forks_of(driver)
+        self._forks = forks or forks_of(driver)
         self._taken: list[Start] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -129,3 +131,45 @@ class StagedDriver:
                     for start in starts[group]:
                         start(lane)
             self._forks.join(stream, lanes)
+
+
+class GroupDriver:
+    """A `Driver` that passes everything on, and starts again the launches of a group that it has seen in a graph.
+    `groups` names the group of each launch."""
+
+    def __init__(self, driver: Driver, groups: Sequence[str]) -> None:
+        self._driver = driver
+        self._groups = groups
+        self._seen: dict[str, list[Start]] = {}
+        self._count: int | None = None
+        self.arena = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def allocate(self, size_bytes: int) -> int:
+        found = self._driver.allocate(size_bytes)
+        self.arena = self.arena or found  # the first memory that the runner asks for
+        return found
+
+    def launch(
+        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
+    ) -> None:
+        """Launch, and keep it."""
+        self._driver.launch(function, grid, block, shared_bytes, parameters, stream)
+        if self._count is not None:
+            starts = self._seen.setdefault(self._groups[self._count], [])
+            starts.append(lambda other: self._driver.launch(function, grid, block, shared_bytes, parameters, other))
+            self._count += 1
+
+    def capture(self, body: Callable[[int], None]) -> object:
+        """A graph, whose launches are kept by group."""
+        self._seen, self._count = {}, 0
+        try:
+            return self._driver.capture(body)
+        finally:
+            self._count = None
+
+    def start(self, group: str, stream: int) -> None:
+        for launch in self._seen[group]:
+            launch(stream)

@@ -22,7 +22,7 @@ from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, join
 
-__all__ = ["Judged", "judge_group", "sources"]
+__all__ = ["Judged", "judge_group", "sources", "whole_value"]
 
 Array = npt.NDArray[Any]
 BOX_EXTENT = 4
@@ -110,6 +110,17 @@ def judge_group(
             points = _thinned(_points(box), samples // BOXES, random)
             total = _added(total, _judged(values, last, points, stored[output], output))
     return total
+
+
+def whole_value(
+    graph: Graph, constants: Mapping[str, Array], group: Group, stored: Mapping[str, Array]
+) -> dict[str, Array]:
+    """All that a group leaves, by the reference, rounded where it is stored."""
+    values = _Values(graph, constants, stored)
+    for layer in group.layers:
+        if not layer.is_view(graph):
+            values.make(layer, _points(_full(graph, layer.output)))
+    return {output: values.made[output][0] for output in group.outputs(graph)}
 
 
 def _evaluated(values: _Values, layers: list[Layer], output: str, box: Box) -> Layer:

@@ -26,10 +26,19 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package that is not installed
 
 from benchmarks.gpu.floors import floors_of, is_fused
-from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, SMALL_BATCHES, SMALL_NETWORKS
+from benchmarks.gpu.networks import (
+    BATCHES,
+    LEVELS,
+    NETWORKS,
+    SMALL_BATCHES,
+    SMALL_NETWORKS,
+    batches_of,
+    name_of,
+    source_of,
+)
 from benchmarks.gpu.packed_weights import Movement, find_movements, to_bytes
 from benchmarks.gpu.rate_kernels import packed_rates
-from benchmarks.gpu.stage_lists import stage_lists
+from benchmarks.gpu.stage_lists import phase_lists, stage_lists
 from benchmarks.gpu.store import PackWriter, checkout_hash
 from benchmarks.gpu.synthetic import Array, is_drawn, synthetic
 from benchmarks.output import at_least_one
@@ -77,7 +86,7 @@ def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, A
             raise TargetError(f"chip {chip_name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
         rates[chip.name] = packed_rates(chip, writer, ptx=wanted.ptx)
         for network in wanted.networks:
-            for batch in wanted.batches:
+            for batch in batches_of(network, wanted.batches):
                 progress(f"{network}, batch {batch}, {chip_name}")
                 try:
                     programs += _packed(network, batch, chip, target, writer, wanted.ptx)
@@ -100,10 +109,10 @@ def _packed(
     network: str, batch: int, chip: Chip, target: GroupTarget, writer: PackWriter, ptx: bool
 ) -> Iterator[dict[str, Any]]:
     """The entries of one network and batch: O0, O0 without shared memory of values where it has branches, O3."""
-    model = load_model(network, {}, batch, judge_of(chip, target))
+    model = load_model(source_of(network), {}, batch, judge_of(chip, target))
     recipes, constants = synthetic(model.constants)
     model = replace(model, constants=constants)
-    made = {"network": Path(network).stem, "batch": batch, "chip": chip.name}
+    made = {"network": name_of(network), "batch": batch, "chip": chip.name}
     for level in LEVELS:
         planned = plan_kernels(model, chip, target, CompileOptions(level, batch))
         if level != "O0" and not is_fused(planned.plan, model.graph):
@@ -115,7 +124,8 @@ def _packed(
         stages = stage_lists(planned.plan, model.graph, kernels) if level == "O0" else {}
         if stages:
             kept = compile_plan(planned, CompileOptions(level, batch, keep_values=True))
-            apart = {**entry, "reuses": False, "stages": stages}
+            paths = phase_lists(planned.plan, model.graph, kernels)
+            apart = {**entry, "reuses": False, "stages": stages, "phases": paths}
             yield {**apart, **_objects(kept, model, recipes, writer, ptx)}
 
 

@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package that is not installed
 
 from benchmarks.gpu.floors import floor_ms, floors_of, is_fused
-from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS
+from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, batches_of, name_of, source_of
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model, load_model
@@ -49,13 +49,13 @@ def predicted(
     """Rows, or what was left out: these have a `reason`."""
     opened = [(chip, _target(chip)) for chip in map(load_chip, chips)]
     for network in networks:
-        for batch in batches:
+        for batch in batches_of(network, tuple(batches)):
             said(f"{network}, batch {batch}")
             try:
                 # the targets of all GPUs take the same operators, so one graph serves all
-                model = load_model(network, {}, batch, judge_of(*opened[0]))
+                model = load_model(source_of(network), {}, batch, judge_of(*opened[0]))
                 for chip, target in opened:
-                    yield from _rows(model, Path(network).stem, batch, chip, target)
+                    yield from _rows(model, name_of(network), batch, chip, target)
             except UserError as error:
                 yield {"network": network, "batch": batch, "reason": str(error)}
 

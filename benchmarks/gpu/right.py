@@ -20,7 +20,7 @@ from benchmarks.gpu.unfolded import Unfolded, unfolded
 from benchmarks.gpu.watched import WatchedDriver
 from codegen.cutlass.runner.runner import Driver, Network, RunnerError
 
-__all__ = ["items", "lines", "wrong"]
+__all__ = ["SAMPLES", "SEED", "items", "lines", "stored_places", "wrong"]
 
 SAMPLES = 512
 SEED = 1
@@ -59,7 +59,7 @@ def _inputs(made: Unfolded) -> dict[str, Array]:
 def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[dict[str, Judged], dict[str, Array]]:
     """Each group judged as it is done, and the network's outputs. Raises RunnerError."""
     graph, plan = made.graph, made.plan
-    places = _places(made)
+    places = stored_places(made)
     stored: dict[str, Array] = dict(inputs)
     judged: dict[str, Judged] = {}
     last_use = _last_use(made)
@@ -84,7 +84,7 @@ def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[d
         return judged, network.run(inputs)
 
 
-def _places(made: Unfolded) -> dict[str, int]:
+def stored_places(made: Unfolded) -> dict[str, int]:
     """Offset in the arena of every value that is stored, by the name of what is no view."""
     graph = made.graph
     found = {}

@@ -16,12 +16,13 @@ from dsa_sched.placement.ios.costs import Contention, Stage
 from dsa_sched.placement.ios.search import PARALLEL, search_stages
 from dsa_sched.placement.ios.space import Limits
 from dsa_sched.placement.ios.stages import greedy_stages, sequential_stages
+from dsa_sched.placement.methods.duet import phases
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 
-__all__ = ["STREAMS", "stage_lists"]
+__all__ = ["STREAMS", "phase_lists", "stage_lists"]
 
 STREAMS = 4
 MOST_TASKS = 24
@@ -49,6 +50,13 @@ def stage_lists(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any
         method: [[[names[task] for task in group] for group in stage.groups] for stage in stages]
         for method, stages in found.items()
     }
+
+
+def phase_lists(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any]]) -> list[list[list[str]]]:
+    """Phases of a network, as DUET has them: each with its independent paths of groups."""
+    tasks = _tasks(plan, graph, kernels)
+    names = [task.name for task in tasks.tasks]
+    return [[[names[task] for task in path] for path in phase.paths] for phase in phases(tasks)]
 
 
 def _problem(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any]]) -> Problem:

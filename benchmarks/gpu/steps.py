@@ -4,7 +4,8 @@
     rates      bandwidths and products that this GPU reaches, for the chip file
     kernels    each group's time beside its floor
     networks   whole networks as one CUDA graph, beside PyTorch where it is there
-    streams    stages of kernels side by side on several streams; a processor and the GPU together
+    streams    stages of kernels side by side on several streams
+    together   a processor and the GPU at the same time, on independent paths of a network
     sanitizer  small networks under compute-sanitizer where it is there
 
 Python, NumPy and cuda-bindings are needed; PyTorch and compute-sanitizer are used where they are. `--rehearse` runs the
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for packages tha
 
 import numpy as np
 
-from benchmarks.gpu import kernel_times, network_times, rates, right, sanitizer, streams
+from benchmarks.gpu import kernel_times, network_times, rates, right, sanitizer, streams, together
 from benchmarks.gpu.bench import Bench, Item, Results, Row, Step, left
 from benchmarks.gpu.store import Pack, checkout_hash, read_pack
 from codegen.cutlass.runner.runner import RunnerError
@@ -37,12 +38,13 @@ from hw_models.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (
-    Step("right", 360, right.items, right.lines, right.wrong),
+    Step("right", 330, right.items, right.lines, right.wrong),
     Step("rates", 60, rates.items, rates.lines),
     Step("kernels", 240, kernel_times.items, kernel_times.lines),
-    Step("networks", 300, network_times.items, network_times.lines),
-    Step("streams", 150, streams.items, streams.lines, streams.wrong),
-    Step("sanitizer", 90, sanitizer.items, sanitizer.lines),
+    Step("networks", 290, network_times.items, network_times.lines),
+    Step("streams", 130, streams.items, streams.lines, streams.wrong),
+    Step("together", 90, together.items, together.lines, together.wrong),
+    Step("sanitizer", 60, sanitizer.items, sanitizer.lines),
 )
 MOST_SECONDS = 480
 """Of a step."""

@@ -1,4 +1,4 @@
-"""A network with branches, a window, a residual block that fuses, and a view at its end, small enough for the executor."""
+"""A network with branches, a window, a block that fuses, and a view at its end, small enough for the executor."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ class NumPyOnly:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        del path, target
         if name.partition(".")[0] not in KNOWN | self.own:
             raise ModuleNotFoundError(f"No module named {name!r}: there is only NumPy here", name=name)
         return None

@@ -95,7 +95,7 @@ def test_weights_keep_mean_spread_and_range() -> None:
     [np.arange(300), np.array([1.5, -2.0], np.float32), np.where(np.arange(400) % 3, 0.0, -np.inf).astype(np.float16)],
     ids=["integers", "few", "mask"],
 )
-def test_what_is_no_weight_is_kept(kept: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_what_is_no_weight_is_kept(kept: np.ndarray) -> None:
     found = drawn(described(KEY, kept))
     assert found.dtype == kept.dtype
     assert np.array_equal(found, kept)
@@ -108,7 +108,7 @@ def test_movements_of_weights_are_found() -> None:
         "b": random.standard_normal(3000).astype(np.float16),
     }
 
-    def packings(given: dict[str, np.ndarray]) -> list[bytes]:  # type: ignore[type-arg]
+    def packings(given: dict[str, np.ndarray]) -> list[bytes]:
         padded = np.pad(given["a"], ((0, 0), (0, 0), (0, 5)))
         wide = given["b"][::-1].astype(np.float32)
         return [padded.tobytes(), wide.tobytes(), (2 * wide).tobytes(), b"table"]

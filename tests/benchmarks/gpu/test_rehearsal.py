@@ -14,7 +14,7 @@ import pytest
 from benchmarks.gpu.store import read_pack
 from tests.benchmarks.gpu.conftest import Machine
 
-STEPS = ("right", "rates", "kernels", "networks", "streams", "sanitizer")
+STEPS = ("right", "rates", "kernels", "networks", "streams", "together", "sanitizer")
 MEASURED = ("_ms", "per_second")
 """How names of measured times end; floors are of the pack."""
 
@@ -66,6 +66,17 @@ def test_stages_run_side_by_side_and_leave_the_same_bits(rehearsed: tuple[Path, 
     assert set(ours) == {"sequential", "greedy", "ios"}
     assert all(row["same_bits"] for row in ours.values())
     assert ours["sequential"]["streams"] == 1 < ours["greedy"]["streams"]
+
+
+def test_a_processor_and_the_gpu_share_a_network(rehearsed: tuple[Path, str], pack: Path) -> None:
+    (row,) = rows(rehearsed[0], "together").values()
+    (program,) = [program for program in read_pack(pack).programs if not program.reuses]
+    ways = row["ways"]
+    assert set(ways) == {"placed", "split", "gpu", "processor"}
+    assert not any(way["wrong"] for way in ways.values())
+    assert ways["gpu"]["on_processor"] == []
+    assert set(ways["processor"]["on_processor"]) == set(program.kernels)
+    assert 0 < len(ways["split"]["on_processor"]) < len(program.kernels)
 
 
 def test_a_rehearsal_keeps_no_times(rehearsed: tuple[Path, str]) -> None:
