@@ -3,11 +3,19 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint clean help
+# What a GPU machine is given, and what it has to run the steps with: see docs/gpu.md.
+GPU_PACK ?= build/gpu-pack
+GPU_PYTHON ?= python3
+GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
+
+.PHONY: setup demo test lint clean help gpu-pack gpu gpu-rehearsal
 
 help:
 	@echo "make demo   ResNet-50 on the stcp920 by O3 beside O0: compile, run on the simulator, compare with onnxruntime"
 	@echo "make test   ruff, strict mypy and all tests"
+	@echo "make gpu-pack  build what a GPU machine is given: kernels, plans, seeds of weights"
+	@echo "make gpu       on that machine, with Python and NumPy: is it right, how long does it take"
+	@echo "make gpu-rehearsal  the same without a GPU, small networks on the executor of PTX"
 	@echo "make clean  remove the virtual environment and caches"
 
 setup: $(VENV)/.installed
@@ -29,6 +37,17 @@ lint: setup
 
 test: lint
 	$(RUN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not full'
+
+gpu-pack: setup
+	$(RUN)/python benchmarks/gpu/pack.py -o $(GPU_PACK)
+
+# Needs no set-up: this is run where there is nothing but CUDA, NumPy and cuda-bindings.
+gpu:
+	$(GPU_PYTHON) benchmarks/gpu/steps.py $(GPU_PACK) --out $(GPU_RESULTS)
+
+gpu-rehearsal: setup
+	$(RUN)/python benchmarks/gpu/pack.py -o build/gpu-rehearsal --small --ptx
+	$(RUN)/python benchmarks/gpu/steps.py build/gpu-rehearsal --rehearse --out build/gpu-rehearsal-results
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,11 +1,14 @@
 """Where the time of compiling goes, and how it grows.
 
-    python benchmarks/compile_time.py [--json FILE] [--markdown FILE] [--model MODEL --batch N...]
+    python benchmarks/compile_time.py [--json FILE] [--markdown FILE] [--model MODEL --batch N...] [--chip CHIP]
 
 Each row compiles one model for one batch at level O3 with `--schedule`, in a process of its own, from its start to the
 artifact on the disk. Seconds are those of the processor, to which other work on the machine adds only what it takes of
 the caches; conflicts inside cores are searched in two threads, whose seconds add up. Models are networks of the zoo or
 ONNX files.
+
+For a GPU (`--chip a100`) compiling is nvcc, and there are no instructions: see `benchmarks/kernel_compile_time.py`. The
+exit code is then 1 where ResNet-50 takes longer than it may.
 
 Keys of the JSON object: `host_cpu`, `python`, `cpus`, `load_average` (at the start), and two lists.
 
@@ -40,15 +43,22 @@ import llvmlite.binding
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
+from benchmarks.kernel_compile_time import above_limits, kernel_markdown, measure_kernels
 from benchmarks.output import add_outputs, finish, keep
+from codegen.target import GroupTarget
 from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.pipeline.targets import target_of
+from hw_models.errors import UserError
+from hw_models.loading import load_chip
 
 Row = dict[str, Any]
 
 CHIP, LEVEL = "stcp920", "O3"
 DEFAULT = (("squeezenet", (1, 4, 16)), ("densenet121", (8,)), ("resnet50", (1, 4, 16)))
 """Models and batches."""
+KERNELS_DEFAULT = (("resnet50", (1,)),)
+"""The same for a GPU."""
 
 STAGES = ("start", "read", "partition", "lower", "schedule", "verify", "emit", "write")
 """Of a compilation, in order: `start` is Python and imports, `write` is manifest, hashes and files."""
@@ -82,11 +92,11 @@ class _Stages:
         self.begin(SAID.get(words, self.now))
 
 
-def measure(model: str, batch: int) -> Row:
+def measure(model: str, batch: int, chip: str) -> Row:
     """Compile once; the first thing that a process does."""
     began = time.perf_counter()
     stages = _Stages()
-    done = compile_model(model, CHIP, CompileOptions(LEVEL, batch, schedule=True), stages.said)
+    done = compile_model(model, chip, CompileOptions(LEVEL, batch, schedule=True), stages.said)
     stages.begin("emit")
     files = done.files
     stages.begin("write")
@@ -98,7 +108,7 @@ def measure(model: str, batch: int) -> Row:
     growing = sum(stages.seconds[stage] for stage in GROWING)
     return {
         "model": Path(model).stem,
-        "chip": CHIP,
+        "chip": chip,
         "level": LEVEL,
         "batch": batch,
         "instructions": instructions,
@@ -108,13 +118,13 @@ def measure(model: str, batch: int) -> Row:
     }
 
 
-def measure_all(wanted: Iterable[tuple[str, Sequence[int]]]) -> Iterator[Row]:
+def measure_all(wanted: Iterable[tuple[str, Sequence[int]]], chip: str) -> Iterator[Row]:
     """Each in a process of its own, one after the other, so that none finds what another left in memory."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
         for model, batches in wanted:
             for batch in batches:
-                yield pool.submit(measure, model, batch).result()
+                yield pool.submit(measure, model, batch, chip).result()
 
 
 def growth(rows: Sequence[Row]) -> list[Row]:
@@ -153,21 +163,36 @@ def markdown(figures: Row) -> str:
     )
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Where the time of compiling goes.")
     add_outputs(parser)
     parser.add_argument("--model", metavar="MODEL", help="only this network of the zoo or ONNX file")
     parser.add_argument("--batch", type=int, action="append", metavar="N", help="of this model; may be repeated")
+    parser.add_argument("--chip", default=CHIP, metavar="CHIP", help=f"a name or a chip file (default {CHIP})")
     options = parser.parse_args()
-    wanted = [(options.model, options.batch or [1])] if options.model else DEFAULT
+    try:
+        kernels = isinstance(target_of(load_chip(options.chip)), GroupTarget)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    wanted = [(options.model, options.batch or [1])] if options.model else KERNELS_DEFAULT if kernels else DEFAULT
     figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
-    figures |= {"cpus": os.cpu_count() or 0, "load_average": os.getloadavg()[0], "rows": [], "growth": []}
-    for row in measure_all(wanted):
+    figures |= {"cpus": os.cpu_count() or 0, "load_average": os.getloadavg()[0], "rows": []}
+    if kernels:
+        figures |= {"chip": options.chip}
+        for row in measure_kernels(wanted, options.chip):
+            figures["rows"].append(row)
+            keep(options, figures)
+        finish(options, figures, kernel_markdown(figures))
+        return 1 if above_limits(figures["rows"]) else 0
+    figures |= {"growth": []}
+    for row in measure_all(wanted, options.chip):
         figures["rows"].append(row)
         figures["growth"] = growth(figures["rows"])
         keep(options, figures)
     finish(options, figures, markdown(figures))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

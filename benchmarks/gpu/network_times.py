@@ -1,0 +1,142 @@
+"""Step `networks`: whole networks as one CUDA graph each, beside PyTorch on the same graph, weights and types.
+
+    ours            launches as packed                          floor: kernels and launches one after the other
+    torch           PyTorch's own kernels, channels last, float16, in a CUDA graph; and without one
+    torch.compile   the same compiled by it, in a CUDA graph
+
+Our rows come first, then PyTorch's, then the compiled ones, which take a minute or more each before they run: what time
+is left for decides how many there are. Where there is no PyTorch the rows say so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from benchmarks.gpu.bench import Bench, Item, Row, spread
+from benchmarks.gpu.store import Program
+from benchmarks.gpu.synthetic import drawn_input
+from benchmarks.gpu.torch_network import TorchNetwork, Unknown
+from benchmarks.gpu.unfolded import Unfolded, unfolded
+from codegen.cutlass.runner.runner import Network
+
+__all__ = ["captured_times", "drawn_tensors", "items", "lines", "torch_with_gpu"]
+
+FIRST_COMPILED = (32, 1, 8, 128)
+"""Batches in the order in which they are given to torch.compile."""
+
+
+def items(bench: Bench) -> Iterator[Item]:
+    programs = bench.programs()
+    for program in programs:
+        yield Item(program.key, lambda program=program: _ours(bench, program))  # type: ignore[misc]
+    plain = [program for program in programs if program.level == "O0"]
+    for program in plain:
+        yield Item(f"{_of(program)} torch", lambda program=program: _theirs(bench, program, _captured))  # type: ignore[misc]
+    order = {batch: place for place, batch in enumerate(FIRST_COMPILED)}
+    for program in sorted(plain, key=lambda program: order.get(program.batch, len(order))):
+        yield Item(
+            f"{_of(program)} torch.compile",
+            lambda program=program: _theirs(bench, program, _compiled),  # type: ignore[misc]
+        )
+
+
+def _of(program: Program) -> str:
+    return f"{program.network} x{program.batch} {program.chip}"
+
+
+def _floor_ms(program: Program) -> float:
+    kernels = program.kernels.values()
+    return sum(float(kernel["launch_ms"]) + float(kernel["floor_ms"]) for kernel in kernels)
+
+
+def _ours(bench: Bench, program: Program) -> Row:
+    with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
+        times = network.time(bench.repeats, warm_up=bench.warm_up)
+        row: Row = {"launches": len(network.launches), "floor_ms": _floor_ms(program)}
+    return row if bench.rehearse else {**row, **spread(times)}
+
+
+def _theirs(bench: Bench, program: Program, measured: Callable[[Any, TorchNetwork, list[Any], int], Row]) -> Row:
+    torch = torch_with_gpu(bench)
+    if torch is None:
+        return {"skipped": "the rehearsal has no GPU" if bench.rehearse else "PyTorch with a GPU is not there"}
+    with unfolded(bench.pack, program) as made:
+        try:
+            network = TorchNetwork(torch, made.graph, made.constants, "cuda", torch.float16)
+            with torch.inference_mode():
+                return measured(torch, network, drawn_tensors(made, network), bench.repeats)
+        except Unknown as error:
+            return {"skipped": str(error)}
+
+
+def torch_with_gpu(bench: Bench) -> Any:
+    """The module, or None where it cannot be used."""
+    if bench.rehearse or not bench.torch:
+        return None
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+def drawn_tensors(made: Unfolded, network: TorchNetwork) -> list[Any]:
+    """Inputs as those of our own runs."""
+    tensors = [made.graph.by_name[name] for name in made.graph.inputs]
+    return [network.tensor(drawn_input(1 + k, one.shape, one.dtype)) for k, one in enumerate(tensors)]
+
+
+def _captured(torch: Any, network: TorchNetwork, inputs: list[Any], repeats: int) -> Row:
+    eager = _timed(torch, lambda: network(*inputs), repeats)
+    return {**spread(captured_times(torch, lambda: network(*inputs), repeats)), "without_graph": spread(eager)}
+
+
+def _compiled(torch: Any, network: TorchNetwork, inputs: list[Any], repeats: int) -> Row:
+    begin = time.monotonic()
+    torch.compiler.reset()
+    compiled = torch.compile(lambda *given: network(*given), dynamic=False)
+    compiled(*inputs)
+    seconds = time.monotonic() - begin
+    return {**spread(captured_times(torch, lambda: compiled(*inputs), repeats)), "compile_seconds": seconds}
+
+
+def captured_times(torch: Any, run: Callable[[], Any], repeats: int) -> list[float]:
+    """Milliseconds of replays of a CUDA graph of `run`."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return _timed(torch, graph.replay, repeats)
+
+
+def _timed(torch: Any, run: Callable[[], Any], repeats: int) -> list[float]:
+    """Milliseconds by events."""
+    for _ in range(3):
+        run()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * repeats)]
+    for start, end in zip(events[::2], events[1::2], strict=True):
+        start.record()
+        run()
+        end.record()
+    torch.cuda.synchronize()
+    return [float(start.elapsed_time(end)) for start, end in zip(events[::2], events[1::2], strict=True)]
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    found = ["| network | median ms | quartiles | floor ms | |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        floor = f"{row['floor_ms']:.4f}" if "floor_ms" in row else ""
+        said = str(row.get("error", row.get("skipped", "")))
+        if "median_ms" in row:
+            low, high = row["quartiles_ms"]
+            found.append(f"| {row['key']} | {row['median_ms']:.4f} | {low:.4f} to {high:.4f} | {floor} | |")
+        else:
+            found.append(f"| {row['key']} | {'' if said else 'not measured'} | | {floor} | {said} |")
+    return found

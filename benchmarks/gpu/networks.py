@@ -1,0 +1,34 @@
+"""Which networks are packed, predicted and measured, at which batches and levels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from benchmarks import branching_networks
+
+__all__ = ["BATCHES", "LEVELS", "NETWORKS", "SMALL_BATCHES", "SMALL_NETWORKS", "batches_of", "name_of", "source_of"]
+
+NETWORKS = ("resnet50", "mobilenet_v2", "resnet18_tailor", "squeezenet", "inception_v1", "densenet121", "mt_dnn")
+"""Of the zoo, and of benchmarks/branching_networks.py."""
+BATCHES = (1, 8, 32, 128)
+SMALL_NETWORKS = ("mobilenet_v2-mini", "resnet18_tailor-mini")
+SMALL_BATCHES = (1, 2)
+LEVELS = ("O0", "O3")
+"""One kernel a layer; groups of layers, where the target has a kernel for them."""
+
+
+def source_of(network: str) -> str | onnx.ModelProto:
+    """What the frontend reads: a name of the zoo, a file, or a model that is built here."""
+    return branching_networks.NETWORKS[network]() if network in branching_networks.NETWORKS else network
+
+
+def batches_of(network: str, batches: tuple[int, ...]) -> tuple[int, ...]:
+    """Networks that are built here have a batch of their own."""
+    return (branching_networks.BATCH,) if network in branching_networks.NETWORKS else batches
+
+
+def name_of(network: str) -> str:
+    """Of a file its name alone."""
+    return Path(network).stem

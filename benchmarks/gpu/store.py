@@ -1,0 +1,160 @@
+"""The pack: a manifest and objects by the hash of their content. Equal content lies there once.
+
+    manifest.json       programs, and the names of their objects
+    objects/<hash>      compressed bytes; the name is the start of the SHA-256 of what they unfold to
+
+Written here, read there with the standard library. Equal packs have equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hw_models.errors import FileError
+
+__all__ = ["FORMAT", "NEEDED", "Pack", "PackWriter", "Program", "checkout_hash", "read_pack"]
+
+FORMAT = "dsa-sched-gpu-pack/1"
+MANIFEST, OBJECTS = "manifest.json", "objects"
+MOST_MANIFEST_BYTES, MOST_OBJECT_BYTES = 64 << 20, 1 << 30
+NAME_DIGITS = 32
+NAME = re.compile(rf"[0-9a-f]{{{NAME_DIGITS}}}")
+NEEDED = ("benchmarks/gpu", "codegen", "hw_models", "partitioner")
+"""Packages of the checkout that steps read."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One compiled network of the manifest: `key` is network, batch, level and chip in a word."""
+
+    entry: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.network} x{self.batch} {self.level} {self.chip}" + ("" if self.reuses else " kept")
+
+    @property
+    def network(self) -> str:
+        return str(self.entry["network"])
+
+    @property
+    def batch(self) -> int:
+        return int(self.entry["batch"])
+
+    @property
+    def level(self) -> str:
+        return str(self.entry["level"])
+
+    @property
+    def chip(self) -> str:
+        return str(self.entry["chip"])
+
+    @property
+    def reuses(self) -> bool:
+        """Do values share memory by their lifetimes?"""
+        return bool(self.entry["reuses"])
+
+    @property
+    def kernels(self) -> dict[str, Any]:
+        """Floors by group: see `benchmarks.gpu.floors`."""
+        return dict(self.entry["kernels"])
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A pack that is read. `hash` is that of its manifest, and so of all."""
+
+    folder: Path
+    hash: str
+    manifest: dict[str, Any]
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return tuple(Program(entry) for entry in self.manifest["programs"])
+
+    def object(self, name: str) -> bytes:
+        """Raises FileError for an object that is missing, too large or of another content."""
+        path = self.folder / OBJECTS / str(name)
+        if not NAME.fullmatch(str(name)) or not path.is_file():
+            raise FileError(f"{self.folder}", needs="its objects", has=f"none of the name {str(name)[:80]}")
+        unfolding = zlib.decompressobj()
+        try:
+            data = unfolding.decompress(path.read_bytes(), MOST_OBJECT_BYTES)
+        except zlib.error as error:
+            raise FileError(f"{path}", needs="compressed bytes", has=str(error)) from error
+        if unfolding.unconsumed_tail or _name(data) != name:
+            raise FileError(f"{path}", needs="the content that its name is the hash of", has="another")
+        return data
+
+    def text(self, name: str) -> str:
+        return self.object(name).decode()
+
+
+@dataclass
+class PackWriter:
+    """Objects as they are added; `finish` writes the manifest."""
+
+    folder: Path
+    written: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises FileError for a folder that has something else in it."""
+        if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / MANIFEST).is_file():
+            raise FileError(f"{self.folder}", needs="an empty folder or an older pack", has="other files")
+        (self.folder / OBJECTS).mkdir(parents=True, exist_ok=True)
+        (self.folder / MANIFEST).unlink(missing_ok=True)
+
+    def add(self, data: bytes) -> str:
+        """The object's name."""
+        name = _name(data)
+        if name not in self.written:
+            packed = zlib.compress(data, 9)
+            (self.folder / OBJECTS / name).write_bytes(packed)
+            self.written[name] = len(packed)
+        return name
+
+    def finish(self, manifest: dict[str, Any]) -> int:
+        """The bytes of all files. Objects of an older pack go."""
+        for path in (self.folder / OBJECTS).iterdir():
+            if NAME.fullmatch(path.name) and path.name not in self.written:
+                path.unlink()
+        text = json.dumps({"format": FORMAT, **manifest}, indent=1, sort_keys=True).encode() + b"\n"
+        (self.folder / MANIFEST).write_bytes(text)
+        return len(text) + sum(self.written.values())
+
+
+def read_pack(folder: Path) -> Pack:
+    """Raises FileError for a folder that is no pack of this format."""
+    path = folder / MANIFEST
+    if not path.is_file() or path.stat().st_size > MOST_MANIFEST_BYTES:
+        raise FileError(f"{folder}", needs=f"a pack with a {MANIFEST}", has="none", change="make gpu-pack builds one")
+    data = path.read_bytes()
+    try:
+        manifest = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}", needs="JSON", has=str(error)) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        has = str(manifest.get("format")) if isinstance(manifest, dict) else type(manifest).__name__
+        raise FileError(f"{path}", needs=f"format {FORMAT}", has=has)
+    return Pack(folder, sha256(data).hexdigest(), manifest)
+
+
+def checkout_hash(root: Path) -> str:
+    """Of the Python files that steps read: a pack is judged by the code that it was made with."""
+    digest = sha256()
+    for path in sorted(path for package in NEEDED for path in (root / package).rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _name(data: bytes) -> str:
+    return sha256(data).hexdigest()[:NAME_DIGITS]

@@ -1,0 +1,53 @@
+"""A pack for the executor, and a checkout beside which there is only NumPy, as a GPU machine has it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.pack import Wanted, build
+from benchmarks.gpu.store import NEEDED
+from tests.benchmarks.gpu.branching import write_branching
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A folder with the files that steps need, and nothing else."""
+
+    checkout: Path
+
+    def steps(self, pack: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        script = Path(__file__).with_name("numpy_only.py")
+        words = [sys.executable, "-P", str(script), str(self.checkout), str(self.checkout / "benchmarks/gpu/steps.py")]
+        words += [str(pack), "--rehearse", "--out", str(out), *options]
+        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, cwd=out)
+
+
+@pytest.fixture(scope="session")
+def branching_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_branching(tmp_path_factory.mktemp("model") / "branching.onnx")
+
+
+@pytest.fixture(scope="session")
+def pack(branching_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One network, batch 2, with PTX."""
+    folder = tmp_path_factory.mktemp("pack")
+    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True)
+    manifest, _ = build(folder, wanted, lambda _said: None)
+    assert not manifest["left_out"]
+    return folder
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    checkout = tmp_path_factory.mktemp("checkout")
+    for package in NEEDED:
+        shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return Machine(checkout)
