@@ -26,7 +26,7 @@ from benchmarks.output import add_outputs, keep
 from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, conv2d_launches, problem, run_conv2d
 from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error, gemm90_launches
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error, worst
-from codegen.cutlass.nvcc import find_nvcc
+from codegen.cutlass.emission.nvcc import find_nvcc
 from codegen.cutlass.ptx import Fault, FaultKind, Limits, Module, Statistics, parse
 
 __all__ = ["EQUIVALENT", "MUTATIONS", "Case", "Mutant", "cases", "judge", "mutants"]

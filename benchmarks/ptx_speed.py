@@ -30,7 +30,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from benchmarks.output import add_outputs, at_least_one, keep  # noqa: E402
 from benchmarks.ptx_cases.convolutions import Shape, conv2d_launches, problem, run_conv2d  # noqa: E402
 from benchmarks.ptx_cases.products import wgmma_error  # noqa: E402
-from codegen.cutlass.nvcc import find_nvcc  # noqa: E402
+from codegen.cutlass.emission.nvcc import find_nvcc  # noqa: E402
 from codegen.cutlass.ptx import Statistics, parse  # noqa: E402
 
 __all__ = ["main", "measure"]

@@ -42,9 +42,9 @@ from benchmarks.gpu.stage_lists import phase_lists, stage_lists
 from benchmarks.gpu.store import PackWriter, checkout_hash
 from benchmarks.gpu.synthetic import Array, is_drawn, synthetic
 from benchmarks.output import at_least_one
-from codegen.cutlass.emission import LAUNCHES, plan_launches
-from codegen.cutlass.launch_list import LaunchList, read_launch_list
-from codegen.cutlass.launches import ComputedLaunch, Data
+from codegen.cutlass.emission.emit import LAUNCHES, plan_launches
+from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
+from codegen.cutlass.kernel.launches import ComputedLaunch, Data
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.store import PackWriter
-from codegen.cutlass.nvcc import NvccError, find_nvcc
+from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, TargetError
 from hw_models.routes import main_memory

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.ptx_cases.printed_parameters import Given, printed_parameters
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.ptx import GlobalMemory, Limits, Module, Statistics, launch, parse
 
 Array: TypeAlias = NDArray[Any]

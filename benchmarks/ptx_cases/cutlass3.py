@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.ptx_cases.convolutions import bound
 from benchmarks.ptx_cases.printed_parameters import Given, printed_parameters
 from benchmarks.ptx_cases.products import worst
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.ptx import GlobalMemory, Limits, Module, Statistics, launch, parse
 
 __all__ = ["Gemm90", "gemm90_error", "gemm90_launches"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.ptx_cases.products import worst
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.ptx import GlobalMemory, Limits, Module, launch, parameters, parse
 
 __all__ = ["TvmPool", "compiled_pool", "tvm_pool_error"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from codegen.cutlass.launch_list import LaunchEntry, LaunchList, read_launch_list
+from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
 from codegen.cutlass.ptx import Fault, GlobalMemory, Module, PtxError, Unsupported, launch, parse
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
-from codegen.cutlass.families.expressions import BINARY, UNARY
-from codegen.cutlass.families.family import Work
-from codegen.cutlass.families.line_operators import LINE_RULES
+from codegen.cutlass.families.lines.line_operators import LINE_RULES
+from codegen.cutlass.families.matrix.tensor_epilogues import refusal
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.families.tensor_epilogues import refusal
+from codegen.cutlass.kernel.expressions import BINARY, UNARY
+from codegen.cutlass.kernel.family import Work
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from codegen.cutlass.emission import emit_launches
+from codegen.cutlass.emission.emit import emit_launches
 from codegen.cutlass.execution import execute_launches
-from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
 from codegen.judgement import Array, Judgement, Points

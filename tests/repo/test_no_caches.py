@@ -20,8 +20,8 @@ WORDS = "words of the instruction set by their numbers, bounded: equal ones are 
 FORMS = "loops by their numbers -> instructions, bounded; no graph or chip enters"
 TOOL = "what an installed tool says of its version, asked by starting it; no graph or chip enters"
 ALLOWED = {
-    "codegen/cutlass/nvcc.py:_version": TOOL,
-    "codegen/cutlass/nvcc.py:cutlass_version": TOOL,
+    "codegen/cutlass/emission/nvcc.py:_version": TOOL,
+    "codegen/cutlass/emission/nvcc.py:cutlass_version": TOOL,
     "codegen/cutlass/sources/__init__.py:source_text": "texts of the package's own files; no graph or chip enters",
     "codegen/neuralscale/asm/assembler.py:_immediate": WORDS,
     "codegen/neuralscale/asm/assembly_text.py:_gnu_plan": A_TABLE,

@@ -68,6 +68,6 @@ def test_cutlass_is_installed_without_what_it_asks_for() -> None:
     pinned = f"nvidia-cutlass=={locked()['nvidia-cutlass']}"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "--no-deps --constraint requirements.lock nvidia-cutlass\n" in makefile
-    for path in ("setup.py", "codegen/cutlass/nvcc.py"):
+    for path in ("setup.py", "codegen/cutlass/emission/nvcc.py"):
         assert f"--no-deps {pinned}" in (ROOT / path).read_text(encoding="utf-8"), path
     assert version("nvidia-cutlass") == locked()["nvidia-cutlass"]

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from codegen.cutlass.families.concat import CONCAT
-from codegen.cutlass.families.convolution import CONVOLUTION
-from codegen.cutlass.families.direct_convolution import DIRECT_CONVOLUTION
-from codegen.cutlass.families.expressions import BINARY, UNARY
-from codegen.cutlass.families.fallback_products import FALLBACK_PRODUCT
-from codegen.cutlass.families.family import Family
-from codegen.cutlass.families.gemm import GEMM
-from codegen.cutlass.families.inverted_residual import INVERTED_RESIDUAL
-from codegen.cutlass.families.lines import LINE_FAMILY
-from codegen.cutlass.families.lrn import LRN
-from codegen.cutlass.families.maps import MapFamily, no_anchor
-from codegen.cutlass.families.movement import MOVEMENT
-from codegen.cutlass.families.resize import LINEAR_RESIZE
-from codegen.cutlass.families.transposes import TRANSPOSE
-from codegen.cutlass.families.windows import WINDOWS, taps, window_bytes
+from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
+from codegen.cutlass.families.lines.lines import LINE_FAMILY
+from codegen.cutlass.families.maps.concat import CONCAT
+from codegen.cutlass.families.maps.direct_convolution import DIRECT_CONVOLUTION
+from codegen.cutlass.families.maps.lrn import LRN
+from codegen.cutlass.families.maps.maps import MapFamily, no_anchor
+from codegen.cutlass.families.maps.movement import MOVEMENT
+from codegen.cutlass.families.maps.resize import LINEAR_RESIZE
+from codegen.cutlass.families.maps.transposes import TRANSPOSE
+from codegen.cutlass.families.maps.windows import WINDOWS, taps, window_bytes
+from codegen.cutlass.families.matrix.convolution import CONVOLUTION
+from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
+from codegen.cutlass.families.matrix.gemm import GEMM
+from codegen.cutlass.kernel.expressions import BINARY, UNARY
+from codegen.cutlass.kernel.family import Family
 
 __all__ = ["FAMILIES"]
 

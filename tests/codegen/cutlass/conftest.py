@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.ptx_cases.convolutions import Conv2d, conv2d_launches
 from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_launches
-from codegen.cutlass.nvcc import Compiler, find_nvcc
+from codegen.cutlass.emission.nvcc import Compiler, find_nvcc
 from codegen.cutlass.ptx import Module, parse
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "ptx_cases" / "kernels"

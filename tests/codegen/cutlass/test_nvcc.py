@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from codegen.cutlass import nvcc
-from codegen.cutlass.nvcc import Compiler, NvccError, cutlass_include, find_nvcc
+from codegen.cutlass.emission import nvcc
+from codegen.cutlass.emission.nvcc import Compiler, NvccError, cutlass_include, find_nvcc
 
 SOURCE = """
 namespace { __device__ int hidden[4]; }

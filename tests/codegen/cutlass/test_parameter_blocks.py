@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from codegen.cutlass.families.family import Work
+from codegen.cutlass.emission.nvcc import Compiler
+from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.launches import ComputedLaunch, Launch, Source
-from codegen.cutlass.nvcc import Compiler
-from codegen.cutlass.parameter_blocks import ParameterBlock, parameter_blocks
+from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.launches import ComputedLaunch, Launch, Source
 from codegen.cutlass.ptx import Module, parse
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, plan_model

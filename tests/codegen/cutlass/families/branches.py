@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen.cutlass.launch_list import read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.judgement import rounded_sum_error
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model

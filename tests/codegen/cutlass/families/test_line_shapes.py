@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.cutlass.families.line_shapes import Run, line_shape
+from codegen.cutlass.families.lines.line_shapes import Run, line_shape
 
 Offsets = npt.NDArray[np.int64]
 

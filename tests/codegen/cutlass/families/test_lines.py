@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.kernel.family import Work
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, compile_model, compile_plan, plan_model
 from dsa_sched.verification.verdict import VerifyReport

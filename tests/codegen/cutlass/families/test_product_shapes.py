@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.cutlass.families.family import Work
-from codegen.cutlass.families.products import BatchAxis, Product, product_of
+from codegen.cutlass.families.matrix.products import BatchAxis, Product, product_of
+from codegen.cutlass.kernel.family import Work
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, plan_model
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.ptx import GlobalMemory, Module, launch, parameters, parse
 from tests.codegen.cutlass.conftest import KERNELS
 

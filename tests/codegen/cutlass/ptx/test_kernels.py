@@ -9,7 +9,7 @@ from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, problem, ru
 from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error
 from benchmarks.ptx_cases.tvm_pools import compiled_pool, tvm_pool_error
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, Limits, Module, launch, parameters
 
 

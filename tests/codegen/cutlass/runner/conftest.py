@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.runner import runner_files
 from tests.codegen.cutlass.runner.small_network import Kernels, compiled, write_network
 

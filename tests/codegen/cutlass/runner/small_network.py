@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.cutlass.launch_list import DataFile, LaunchEntry, LaunchList, LaunchTensor, ModuleEntry, Relocation
-from codegen.cutlass.nvcc import Compiler
+from codegen.cutlass.emission.launch_list import (
+    DataFile,
+    LaunchEntry,
+    LaunchList,
+    LaunchTensor,
+    ModuleEntry,
+    Relocation,
+)
+from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.runner import runner_files
 
 ROWS, COLUMNS = 3, 40

@@ -27,7 +27,7 @@ from codegen.cutlass.runner.executor_driver import ExecutorDriver
 from codegen.cutlass.runner.runner import main
 code = main(sys.argv[1:], ExecutorDriver())
 try:
-    import codegen.cutlass.launch_list
+    import codegen.cutlass.emission.launch_list
 except ImportError as error:
     assert "pydantic is not to be imported" in str(error)
     raise SystemExit(code)

@@ -6,7 +6,7 @@ import ast
 import sys
 from pathlib import Path
 
-from codegen.cutlass import launch_list
+from codegen.cutlass.emission import launch_list
 from codegen.cutlass.runner import FILES, runner, runner_files
 
 FOLDER = Path(runner.__file__).parent

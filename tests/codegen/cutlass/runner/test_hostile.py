@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen.cutlass.launch_list import read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.runner.executor_driver import ExecutorDriver
 from codegen.cutlass.runner.runner import Network, RunnerError
 from hw_models.errors import TargetError

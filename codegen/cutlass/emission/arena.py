@@ -1,0 +1,146 @@
+"""The one allocation that a GPU artifact runs in: what the driver has placed, and behind it what only kernels know.
+
+    inputs, constants, values, outputs (TensorPlaces) | padded weights and the like | memory of one layer's launches
+
+Parameters name tensors, so that an input or output may lie in a buffer of the caller's. Of several names for the same
+bytes that of an input or output of the network stands for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from codegen.cutlass.emission.launch_list import DataFile, LaunchTensor, Relocation
+from codegen.cutlass.kernel.launches import Address, Data, Place, Scratch
+from codegen.target import TensorPlaces
+from hw_models.errors import TargetError
+from isched.program.program import Placement
+from partitioner.ir.graph import Constants, Graph
+
+__all__ = ["Arena", "ArenaContent"]
+
+ALIGNMENT = 256
+"""Of what is placed here: that of a CUDA allocation."""
+CONSTANTS, PACKED = "data/constants.bin", "data/packed.bin"
+Role = Literal["input", "output", "value", "constant", "workspace"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaContent:
+    """The finished arena: tensors in the order of their numbers, and files of what lies in it from the start."""
+
+    size_bytes: int
+    tensors: tuple[LaunchTensor, ...]
+    data: tuple[DataFile, ...]
+    files: dict[str, bytes]
+
+
+class Arena:
+    """Grows with each place that is asked for; `finished` says where all of it lies."""
+
+    def __init__(self, graph: Graph, places: TensorPlaces) -> None:
+        self._graph = graph
+        self._places = places
+        self._numbers: dict[Placement | Data | int, int] = {}
+        self._scratch: dict[int, int] = {}
+        names = (*graph.inputs, *graph.outputs)
+        self._bound = {places.written(name).offset_bytes: places.written(name) for name in reversed(names)}
+        for name in names:
+            self._number(places.written(name))
+
+    def relocation(self, at: int, place: Place, plus_bytes: int = 0) -> Relocation:
+        """The address of a place at `at` of a parameter block. Raises TargetError for a tensor that lies nowhere."""
+        match place:
+            case Address():
+                placement = self._placement(place)
+                number = self._number(self._bound.get(placement.offset_bytes, placement))
+                return Relocation(at=at, tensor=number, plus=place.plus_bytes + plus_bytes)
+            case Data():
+                return Relocation(at=at, tensor=self._number(place), plus=plus_bytes)
+            case Scratch():
+                self._scratch[place.number] = max(self._scratch.get(place.number, 0), place.size_bytes)
+                return Relocation(at=at, tensor=self._number(place.number), plus=place.plus_bytes + plus_bytes)
+
+    def finished(self, constants: Constants) -> ArenaContent:
+        """Everything placed."""
+        placed = self._places.placements
+        end = _aligned(max((place.offset_bytes + place.size_bytes for place in placed), default=0))
+        packed = bytearray()
+        tensors = []
+        for what in self._numbers:
+            if isinstance(what, Data):
+                packed += bytes(_aligned(len(packed)) - len(packed))
+                tensors.append(_plain(what.name, "constant", end + len(packed), len(what.content)))
+                packed += what.content
+        after = _aligned(end + len(packed))
+        by_data = iter(tensors)
+        found = []
+        for what in self._numbers:
+            match what:
+                case Placement():
+                    found.append(self._tensor(what))
+                case Data():
+                    found.append(next(by_data))
+                case int():
+                    found.append(_plain(f"workspace {what}", "workspace", after, self._scratch[what]))
+                    after = _aligned(after + self._scratch[what])
+        files: dict[str, bytes] = {}
+        data = []
+        if run := self._constants(constants):
+            files[CONSTANTS] = run[1]
+            data.append(DataFile(file=CONSTANTS, offset=run[0], bytes=len(run[1])))
+        if packed:
+            files[PACKED] = bytes(packed)
+            data.append(DataFile(file=PACKED, offset=end, bytes=len(packed)))
+        return ArenaContent(after, tuple(found), tuple(data), files)
+
+    def _number(self, what: Placement | Data | int) -> int:
+        return self._numbers.setdefault(what, len(self._numbers))
+
+    def _placement(self, place: Address) -> Placement:
+        try:
+            found = self._places.written(place.tensor) if place.written else self._places.read(place.tensor)
+        except KeyError:
+            raise TargetError(f"tensor {place.tensor}", needs="a place in the main memory", has="none") from None
+        return found
+
+    def _tensor(self, placement: Placement) -> LaunchTensor:
+        tensor = self._graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
+        role: Role = "value"
+        if placement.kind == "constant":
+            role = "constant"
+        elif placement.kind != "probe" and placement.tensor in self._graph.inputs:
+            role = "input"
+        elif placement.kind != "probe" and placement.tensor in self._graph.outputs:
+            role = "output"
+        return LaunchTensor(
+            name=placement.tensor,
+            role=role,
+            dtype=tensor.dtype,  # type: ignore[arg-type]  # kinds of both lists are checked as the list is made
+            shape=tensor.shape,
+            layout=tensor.axes,
+            offset=placement.offset_bytes,
+            bytes=placement.size_bytes,
+        )
+
+    def _constants(self, constants: Constants) -> tuple[int, bytes] | None:
+        """The graph's constants as one run of bytes; they are placed one after the other."""
+        own = [place for place in self._places.placements if place.kind == "constant"]
+        if not own:
+            return None
+        first = min(place.offset_bytes for place in own)
+        run = bytearray(max(place.offset_bytes + place.size_bytes for place in own) - first)
+        for place in own:
+            data = constants[self._graph.by_name[place.tensor].constant].tobytes()
+            run[place.offset_bytes - first : place.offset_bytes - first + len(data)] = data
+        return first, bytes(run)
+
+
+def _plain(name: str, role: Role, offset: int, size: int) -> LaunchTensor:
+    """Bytes without a type."""
+    return LaunchTensor(name=name, role=role, dtype="uint8", shape=(max(size, 1),), offset=offset, bytes=size)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,183 @@
+"""Plan -> files of a GPU artifact: sources, PTX and machine code of its kernels, constants, and the list of launches.
+
+    step of the plan --its kernel's family--> Launch, ...  --nvcc, kernels that make parameters-->  launches.json
+
+The arena holds what the driver has placed (`TensorPlaces`), then constants that only kernels know, then memory that the
+launches of one layer share.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from codegen.cutlass.emission.arena import Arena
+from codegen.cutlass.emission.compiled import compile_sources, file_stem
+from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation
+from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
+from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
+from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.launches import MARK_SHIFT, Address, ComputedLaunch, Data, Launch, Scratch, Source, mark
+from codegen.cutlass.ptx import Kernel, PtxError
+from codegen.cutlass.runner import runner_files
+from codegen.target import ClusterFiles, TensorPlaces
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from hw_models.user_cache import cache_directory
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.kernels import read_kernel
+from partitioner.ir.plan import Plan
+from partitioner.ir.steps import RunStep
+
+__all__ = ["LAUNCHES", "emit_launches", "plan_launches"]
+
+LAUNCHES = "launches.json"
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A launch and the group that it is for, by the user's name."""
+
+    group: str
+    launch: Launch | ComputedLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A launch as a driver takes it."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    parameters: bytes
+    relocations: tuple[Relocation, ...]
+
+
+def emit_launches(
+    plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip, progress: Progress
+) -> ClusterFiles:
+    """Raises TargetError where nvcc is missing, refuses a kernel, or a plan names a kernel that no family makes."""
+    asked = plan_launches(plan, graph, constants, chip)
+    computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
+    try:
+        compiler = find_nvcc(_cache())
+        compiled = compile_sources(
+            [each.launch.source for each in asked], chip.isa.removeprefix("sm_"), compiler, progress
+        )
+    except (NvccError, PtxError) as error:
+        raise TargetError(f"kernels of {graph.name}", needs="nvcc to compile them", has=str(error)) from error
+    blocks = parameter_blocks(computed, {source: each.module for source, each in compiled.items()})
+    arena = Arena(graph, places)
+    modules = {source: number for number, source in enumerate(compiled)}
+    entries = []
+    for each in asked:
+        launch = each.launch
+        if isinstance(launch, ComputedLaunch):
+            started = _computed_entry(launch, blocks[launch], arena)
+        else:
+            started = _own_entry(launch, compiled[launch.source].module.kernels[launch.kernel], arena)
+        entries.append(
+            LaunchEntry(
+                layer=each.group,
+                module=modules[launch.source],
+                kernel=launch.kernel,
+                grid=started.grid,
+                block=started.block,
+                shared_bytes=started.shared_bytes,
+                parameters=started.parameters.hex(),
+                relocations=started.relocations,
+            )
+        )
+    content = arena.finished(constants)
+    found = LaunchList(
+        format=FORMAT,
+        architecture=chip.isa,
+        arena_bytes=content.size_bytes,
+        tensors=content.tensors,
+        data=content.data,
+        modules=tuple(ModuleEntry(**_paths(source)) for source in compiled),
+        launches=tuple(entries),
+    )
+    files = {LAUNCHES: found.text(), **content.files, **runner_files()}
+    for source, each_compiled in compiled.items():
+        paths = _paths(source)
+        files[paths["source"]] = source.text.encode()
+        files[paths["ptx"]] = each_compiled.ptx.encode()
+        files[paths["cubin"]] = each_compiled.cubin
+    return ClusterFiles(0, LAUNCHES, files)
+
+
+def _paths(source: Source) -> dict[str, str]:
+    return {
+        kind: f"kernels/{file_stem(source)}.{ending}"
+        for kind, ending in (("source", "cu"), ("ptx", "ptx"), ("cubin", "cubin"))
+    }
+
+
+def plan_launches(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> tuple[Asked, ...]:
+    """What the steps of a plan start, in order. Raises TargetError for kernels that no family makes."""
+    return tuple(_asked(plan, graph, constants, chip))
+
+
+def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterator[Asked]:
+    for step in plan.steps:
+        group = plan.group_by_name[step.group]
+        if not isinstance(step, RunStep):
+            continue
+        template, parameters = read_kernel(group.kernel)
+        family = FAMILIES.get(template)
+        if family is None:
+            raise TargetError(f"group {group.name}", needs=f"a kernel of {', '.join(FAMILIES)}", has=template)
+        for launch in family.launches(Work(graph, group.layers, chip), parameters, constants):
+            yield Asked(group.name, launch)
+
+
+def _own_entry(launch: Launch, kernel: Kernel, arena: Arena) -> Started:
+    """The parameter block of a kernel of our own, as its PTX declares it."""
+    if len(kernel.parameters) != len(launch.arguments):
+        raise TargetError(f"kernel {launch.kernel}", needs=f"{len(kernel.parameters)} arguments",
+                          has=str(len(launch.arguments)))  # fmt: skip
+    block, relocations = bytearray(kernel.parameter_bytes), []
+    for parameter, argument in zip(kernel.parameters, launch.arguments, strict=True):
+        at, size = parameter.offset_bytes, parameter.size_bytes
+        if isinstance(argument, Address | Scratch | Data):
+            relocations.append(arena.relocation(at, argument))
+        else:
+            data = _encoded(argument, size)
+            if len(data) != size:
+                raise TargetError(
+                    f"kernel {launch.kernel}", needs=f"{size} bytes of {parameter.name}", has=str(len(data))
+                )
+            block[at : at + size] = data
+    return Started(launch.grid, launch.block, launch.shared_bytes, bytes(block), tuple(relocations))
+
+
+def _encoded(argument: int | float | tuple[int, ...], size: int) -> bytes:
+    match argument:
+        case tuple():
+            return struct.pack(f"<{len(argument)}i", *argument)
+        case float():
+            return struct.pack("<f" if size == 4 else "<d", argument)
+    return argument.to_bytes(size, "little", signed=argument < 0)
+
+
+def _computed_entry(launch: ComputedLaunch, made: ParameterBlock, arena: Arena) -> Started:
+    """A block of parameters, its marks found: of each the high bytes, and what was added."""
+    block, relocations = bytearray(made.parameters), []
+    prefixes = {mark(number) >> MARK_SHIFT: place for number, place in enumerate(launch.places)}
+    for at in range(0, len(block) - 7, 8):
+        word = int.from_bytes(block[at : at + 8], "little")
+        place = prefixes.get(word >> MARK_SHIFT)
+        if place is not None:
+            relocations.append(arena.relocation(at, place, word & (1 << MARK_SHIFT) - 1))
+            block[at : at + 8] = bytes(8)
+    return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, bytes(block), tuple(relocations))
+
+
+def _cache() -> Path | None:
+    folder = cache_directory()
+    return folder / "nvcc" if folder else None

@@ -1,0 +1,1 @@
+"""Kernels in which several threads compute a line together: softmax, norms, reductions."""

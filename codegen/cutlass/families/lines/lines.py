@@ -1,0 +1,202 @@
+"""Kernels over whole lines: softmax, norms, reductions along axes, and pools whose window is the whole map.
+
+    lines of neighbours (softmax of the last axis)      8 or 32 threads a line, or a block
+    lines across (a mean over the pixels, NHWC)         8 channels a thread; 1, 8 or 32 threads share a line
+
+A line that is gone over more than once is held in registers where it is short enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codegen.cutlass.families.lines.line_operators import LINES, LineOperator, affine, line_axes
+from codegen.cutlass.families.lines.line_shapes import LineShape, Run, line_shape
+from codegen.cutlass.kernel.epilogues import chain_of, dims
+from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.floors import lanes_floor, launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.launches import Address, Launch, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants, Op
+from partitioner.ir.kernels import Kernel
+
+__all__ = ["LINE_FAMILY", "LineFamily"]
+
+BLOCK, WARP, FLOAT = 256, 32, 4
+ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
+COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
+"""Threads for a line. Columns are read 256, 32 or 8 sets of neighbours at a time."""
+MOST_HELD = 32
+"""Elements that a thread holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    work: Work
+    shape: LineShape
+    operator: LineOperator
+
+    @property
+    def chain(self) -> tuple[Op, ...]:
+        """Element-wise operators behind the lines."""
+        work = self.work
+        return (*affine(work.anchor), *(work.graph.op_by_name[name] for name in work.layer.ops[1:]))
+
+    @property
+    def vector(self) -> int:
+        """1 too where an operand of the chain could change between two neighbours that are stored at once."""
+        last = self.work.shape(self.work.output)[-1]
+        stored_at_once = not (self.operator.reduces and self.shape.rows)
+        broken = stored_at_once and last % 8 and any(len(op.inputs) > 1 for op in self.chain)
+        return 1 if broken else self.shape.vector
+
+    @property
+    def teams(self) -> tuple[int, ...]:
+        """None of them has more than twice the threads that a line has steps for, but for the smallest. In the order in
+        which they are preferred where their floors are equal, as where the main memory binds."""
+        choices = ROW_TEAMS if self.shape.rows else COLUMN_TEAMS
+        steps, _ = self.shape.counts(self.vector)
+        offered = [team for team in choices if team < 2 * steps or team == min(choices)]
+        return tuple(sorted(offered, key=self._order))
+
+    def _order(self, team: int) -> tuple[bool, int, int]:
+        """First what reads lines once, then what puts most threads to work, as many as the chip has room for, then what
+        leaves fewest of a warp idle."""
+        chip = self.work.chip
+        steps, count = self.shape.counts(self.vector)
+        room = chip.cores_per_cluster * chip.simt.threads_per_core
+        again = self.operator.passes > 1 and not self.held(team)
+        return again, -min(count * min(team, steps), room), self.blocks(team) * self.warp_steps(team)
+
+    def blocks(self, team: int) -> int:
+        _, count = self.shape.counts(self.vector)
+        return -(-count // (threads(team) // team))
+
+    def steps(self, team: int) -> int:
+        """Of the thread that has most."""
+        steps, _ = self.shape.counts(self.vector)
+        return -(-steps // team)
+
+    def warp_steps(self, team: int) -> int:
+        """Of all warps of a block that have something to do."""
+        steps, count = self.shape.counts(self.vector)
+        here = min(count, threads(team) // team)
+        together = min(team, WARP) if self.shape.rows else max(1, WARP * team // threads(team))
+        return -(-steps // together) * -(-here // (WARP // together))
+
+    def shared_bytes(self, team: int) -> int:
+        """Where the warps of a block leave what each has found of the same lines."""
+        warps, of_lines = threads(team) // WARP, 1 if self.shape.rows else self.vector * (threads(team) // team)
+        return FLOAT * warps * of_lines if team > (WARP if self.shape.rows else 1) else 0
+
+    def held(self, team: int) -> int:
+        """Steps of a line that a thread holds, a power of two; 0 where it reads them again for each pass."""
+        steps = self.steps(team)
+        if self.operator.passes == 1 or steps * self.vector > MOST_HELD:
+            return 0
+        return 1 << (steps - 1).bit_length()
+
+
+def threads(team: int) -> int:
+    """Of a block."""
+    return BLOCK if team <= WARP else team
+
+
+@dataclass(frozen=True, slots=True)
+class LineFamily:
+    """`operators` by kind."""
+
+    name: str
+    operators: Mapping[str, LineOperator]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(self.operators)
+
+    def offers(self, work: Work) -> tuple[Kernel, ...]:
+        if len(work.layers) > 1 or work.anchor.kind not in self.operators:
+            return ()
+        problem = self._problem(work)
+        return tuple(self._candidate(problem, team) for team in problem.teams) if problem else ()
+
+    def _problem(self, work: Work) -> _Problem | None:
+        axes = line_axes(work.graph, work.anchor)
+        if axes is None:
+            return None
+        return _Problem(work, line_shape(work.shape(work.anchor.inputs[0]), axes), self.operators[work.anchor.kind])
+
+    def _candidate(self, problem: _Problem, team: int) -> Kernel:
+        """An operation an element and pass, at least."""
+        chip, work = problem.work.chip, problem.work
+        each = problem.vector * problem.operator.passes
+        return Kernel(
+            self.name,
+            (("threads", team), ("vector", problem.vector)),
+            resources=(("shared_bytes", problem.shared_bytes(team)), ("threads", threads(team))),
+            launch_seconds=launch_seconds(chip),
+            floors=(
+                main_floor(chip, stored_bytes(work)),
+                lanes_floor(chip, problem.warp_steps(team) * each, problem.steps(team) * each, problem.blocks(team)),
+            ),
+        )
+
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """One. Raises TargetError for parameters that are not offered."""
+        del constants
+        problem = self._problem(work)
+        team, vector = parameters.get("threads"), parameters.get("vector")
+        if problem is None or not isinstance(team, int) or team not in problem.teams or vector != problem.vector:
+            offered = (
+                [f"threads={choice}, vector={problem.vector}" for choice in problem.teams] if problem else ["none"]
+            )
+            raise TargetError(f"kernel {self.name} for {work.layer.name}", needs=" or ".join(offered),
+                              has=f"threads={team}, vector={vector}")  # fmt: skip
+        chain = chain_of(work.graph, problem.chain, work.anchor.outputs[0])
+        name = "_".join(dict.fromkeys(work.graph.op_by_name[op].kind for op in work.layer.ops))[:100]
+        text = _head(problem, team) + filled(
+            "lines.cu",
+            NAME=name,
+            PARAMETERS=chain.declarations,
+            EPILOGUE=chain.statements,
+            BODY=problem.operator.statements(work.anchor),
+        )
+        shape = problem.shape
+        steps, count = shape.counts(problem.vector)
+        arguments = (
+            Address(work.output, written=True),
+            Address(work.anchor.inputs[0]),
+            (count, steps, *_axes(shape.kept), *_axes(shape.along)),
+            dims(work.shape(work.output)),
+            *chain.arguments,
+        )
+        grid, block = (problem.blocks(team), 1, 1), (threads(team), 1, 1)
+        return (Launch(Source(name, text), name, grid, block, arguments),)
+
+
+def _head(problem: _Problem, team: int) -> str:
+    """What the sources take as given, and the sources."""
+    shape = problem.shape
+    numbers = {
+        "RANK": len(problem.work.shape(problem.work.output)),
+        "V": problem.vector,
+        "THREADS": threads(team),
+        "T": team,
+        "HELD": problem.held(team),
+        "KEPT": len(shape.kept),
+        "ALONG": len(shape.along),
+    }
+    given = "constexpr int " + ", ".join(f"{name} = {value}" for name, value in numbers.items()) + ";\n"
+    each = '#define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)\n'
+    order = source_text("line_rows.cuh" if shape.rows else "line_columns.cuh")
+    step = f"constexpr int ALONG_STEP = {problem.vector if shape.rows else 1};\n"
+    return source_text("common.cuh") + given + step + each + source_text("lines.cuh") + order
+
+
+def _axes(runs: tuple[Run, ...]) -> tuple[int, ...]:
+    """Extents and strides, each as `Dims`."""
+    return (*dims(tuple(run.extent for run in runs)), *dims(tuple(run.stride for run in runs)))
+
+
+LINE_FAMILY = LineFamily("lines", LINES)

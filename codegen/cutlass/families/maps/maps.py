@@ -1,0 +1,128 @@
+"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor by operator.
+
+max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from codegen.cutlass.kernel.epilogues import chain_of, dims, vector_width
+from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.floors import lanes_floor, launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.launches import Address, Argument, Launch, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants
+from partitioner.ir.kernels import Kernel
+
+__all__ = ["Anchor", "AnchorRule", "MapFamily", "NO_ANCHOR", "no_anchor"]
+
+THREADS = 256
+WIDTHS = (1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """`declarations` of parameters, statements that fill `v[V]` at the position `at`, and the arguments. `includes` are
+    functions that the statements call.
+
+    `domain` are the extents of the positions that threads compute, () for the whole output; the statements of a part
+    move `at` to where it lies in the output, and `element` says at which element of the output v[0] is stored."""
+
+    declarations: str
+    statements: str
+    arguments: tuple[Argument, ...]
+    includes: str = ""
+    domain: tuple[int, ...] = ()
+    element: str = "size_t(i) * V"
+
+
+AnchorRule = Callable[[Work, int, Constants], tuple[Anchor, ...]]
+"""(work, V, constants) -> the anchor, or one for each part of the output."""
+
+
+NO_ANCHOR = Anchor("", "", ())
+"""Of layers that are element-wise from their first operator on."""
+
+
+def no_anchor(_work: Work, _width: int, _constants: Constants) -> tuple[Anchor, ...]:
+    """The rule of such layers."""
+    return (NO_ANCHOR,)
+
+
+@dataclass(frozen=True, slots=True)
+class MapFamily:
+    """`anchors` by kind of operator; kinds of an `elementwise` family are chains of such operators from the anchor on.
+
+    `takes` says whether the family computes a layer of one of its kinds, `width` how many neighbours a thread does,
+    `parts` how many launches there are. For the floors, `moved` are bytes that the main memory gives and takes, and
+    `operations` those that an anchor needs at least for an element."""
+
+    name: str
+    anchors: Mapping[str, AnchorRule]
+    elementwise: bool = False
+    takes: Callable[[Work], bool] = lambda _work: True
+    width: Callable[[Work], int] = lambda work: vector_width(work.shape(work.output))
+    parts: Callable[[Work], int] = lambda _work: 1
+    moved: Callable[[Work], int] = stored_bytes
+    operations: Callable[[Work], int] = lambda _work: 1
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(self.anchors)
+
+    def offers(self, work: Work) -> tuple[Kernel, ...]:
+        if len(work.layers) > 1 or work.anchor.kind not in self.anchors or not self.takes(work):
+            return ()
+        chip, width = work.chip, self.width(work)
+        vectors, operations = prod(work.shape(work.output)) // width, width * self.operations(work)
+        blocks, warps = -(-vectors // THREADS), -(-min(vectors, THREADS) // chip.simt.warp_threads)
+        return (
+            Kernel(
+                self.name,
+                (("vector", width),),
+                launches=self.parts(work),
+                launch_seconds=launch_seconds(chip),
+                floors=(
+                    main_floor(chip, self.moved(work)),
+                    lanes_floor(chip, warps * operations, operations, blocks),
+                ),
+                blocks=(blocks,),
+            ),
+        )
+
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """Raises TargetError for a width that does not divide the last axis."""
+        width = parameters.get("vector")
+        if width not in WIDTHS or self.width(work) % int(width):
+            raise TargetError(f"kernel {self.name}", needs="a vector width that divides the last axis", has=str(width))
+        anchors = self.anchors[work.anchor.kind](work, int(width), constants)
+        return tuple(self._launch(work, int(width), anchor) for anchor in anchors)
+
+    def _launch(self, work: Work, width: int, anchor: Anchor) -> Launch:
+        graph, shape = work.graph, work.shape(work.output)
+        domain = anchor.domain or shape
+        ops = [graph.op_by_name[name] for name in work.layer.ops]
+        chain = chain_of(graph, ops if self.elementwise else ops[1:], "" if self.elementwise else ops[0].outputs[0])
+        name = "_".join(dict.fromkeys((self.name, *(op.kind for op in ops))))[:100]  # never that of a C function
+        head = f"constexpr int RANK = {len(shape)}, V = {width};\n"
+        text = (
+            source_text("common.cuh")
+            + head
+            + anchor.includes
+            + filled(
+                "map.cu",
+                NAME=name,
+                PARAMETERS=anchor.declarations + chain.declarations,
+                ANCHOR=anchor.statements,
+                EPILOGUE=chain.statements,
+                ELEMENT=anchor.element,
+            )
+        )
+        vectors = prod(domain) // width
+        arguments = (Address(work.output, written=True), vectors, dims(domain), *anchor.arguments, *chain.arguments)
+        grid = (-(-vectors // THREADS), 1, 1)
+        return Launch(Source(name, text), name, grid, (THREADS, 1, 1), arguments)

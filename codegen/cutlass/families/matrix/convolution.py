@@ -1,0 +1,189 @@
+"""Convolutions by CUTLASS's implicit GEMM (2.x, mma.sync, fp32 sums), one launch a group of channels.
+
+    image N x H x W x C, filters K x R x S x C  -->  N x P x Q x K: rows N P Q, columns K, depth R S C
+
+Channels are read 8, 4 or 2 at a time. An odd number of them is padded to a multiple of 8: the image by a kernel before,
+into memory of its own, the filters when they are emitted. Filters lie as they are read (`Wants.weights`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+
+from codegen.cutlass.families.matrix.padding import pad_channels
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
+from codegen.cutlass.families.matrix.tiles import TILES, Tile, tile_floors, tile_named
+from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.floors import launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, Place, Scratch, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants
+from partitioner.ir.kernels import Kernel
+
+__all__ = ["CONVOLUTION", "ConvolutionFamily", "conv_alignment"]
+
+WIDEST = 8
+SWIZZLE = 1
+
+
+def conv_alignment(channels: int, groups: int) -> int:
+    """Channels of a group that are read at once: 8, 4 or 2; 8 where an odd number is padded; 0 where that cannot be."""
+    at_once = gcd(channels, WIDEST)
+    if at_once > 1:
+        return at_once
+    return WIDEST if groups == 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """One convolution; channels and filters are those of a group."""
+
+    work: Work
+
+    @property
+    def groups(self) -> int:
+        return int(self.work.anchor.number("groups"))
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        return self.work.shape(self.work.anchor.inputs[0])
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        return self.work.shape(self.work.anchor.outputs[0])
+
+    @property
+    def channels(self) -> int:
+        return self.image[3] // self.groups
+
+    @property
+    def filters(self) -> int:
+        return self.result[3] // self.groups
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        rows, columns = self.work.anchor.ints("kernel")
+        return rows, columns
+
+    @property
+    def alignment(self) -> int:
+        return conv_alignment(self.channels, self.groups)
+
+    @property
+    def padded_channels(self) -> int:
+        """Channels of the image as the kernel reads it."""
+        return self.channels if self.channels % 2 == 0 else -(-self.channels // WIDEST) * WIDEST
+
+    @property
+    def epilogue(self) -> TensorEpilogue:
+        graph, layer = self.work.graph, self.work.layer
+        return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], self.work.anchor.outputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionFamily:
+    """DefaultConv2dFpropWithBroadcast with tiles of `TILES`."""
+
+    name: str = "conv2d"
+    kinds: frozenset[str] = frozenset(["conv"])
+
+    def offers(self, work: Work) -> tuple[Kernel, ...]:
+        if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) != 4:
+            return ()
+        problem = _Problem(work)
+        if not problem.alignment or problem.filters == 1:
+            return ()
+        return tuple(self._candidate(problem, tile) for tile in TILES)
+
+    def _candidate(self, problem: _Problem, tile: Tile) -> Kernel:
+        chip, pads = problem.work.chip, problem.padded_channels != problem.channels
+        rows, depth = prod(problem.result[:3]), problem.padded_channels * prod(problem.taps)
+        moved = stored_bytes(problem.work)
+        if pads:
+            moved += 4 * prod(problem.image[:3]) * problem.padded_channels  # written and read once more
+        return Kernel(
+            self.name,
+            (("tile", tile.name), ("aligned", problem.alignment)),
+            (),
+            (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
+            problem.groups + pads,
+            launch_seconds(chip),
+            (main_floor(chip, moved), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
+            (-(-rows // tile.rows), -(-problem.filters // tile.columns)),
+        )
+
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
+        """Raises TargetError for a tile that is none of ours."""
+        problem, tile = _Problem(work), tile_named(parameters.get("tile"))
+        if tile is None:
+            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in TILES)}",
+                              has=str(parameters.get("tile")))  # fmt: skip
+        source = _source(problem, tile)
+        image, filters = work.anchor.inputs[:2]
+        if problem.padded_channels == problem.channels:
+            return tuple(_launch(problem, source, Address(image), Address(filters), g) for g in range(problem.groups))
+        padded = Scratch(0, 2 * prod(problem.image[:3]) * problem.padded_channels)
+        weights = Data(f"{filters} padded", _padded(problem, constants))
+        return (
+            pad_channels(Address(image), padded, prod(problem.image[:3]), problem.channels, problem.padded_channels),
+            _launch(problem, source, padded, weights, 0),
+        )
+
+
+def _source(problem: _Problem, tile: Tile) -> Source:
+    text = filled(
+        "convolution.cu",
+        EPILOGUE=problem.epilogue.text(),
+        TILE=tile.block,
+        WARP=tile.warp,
+        WIDTH=gcd(problem.filters, WIDEST),
+        SWIZZLE=SWIZZLE,
+        STAGES=tile.stages,
+        ALIGNMENT=problem.alignment,
+    )
+    text = text.replace('#include "parameters.cuh"', source_text("parameters.cuh"))
+    return Source(f"conv2d_{tile.name}", text, cutlass=True)
+
+
+def _launch(problem: _Problem, source: Source, image: Place, filters: Place, group: int) -> ComputedLaunch:
+    op, result = problem.work.anchor, problem.result
+    rows, columns = problem.taps
+    n, h, w, _ = problem.image
+    skipped, written = 2 * group * problem.channels, 2 * group * problem.filters
+    pitch = problem.padded_channels if problem.groups == 1 else problem.image[3]
+    bias = op.inputs[2] if len(op.inputs) > 2 else None
+    numbers = (
+        n, h, w, problem.padded_channels, problem.filters, rows, columns, result[1], result[2],
+        *op.ints("pads")[:2], *op.ints("strides"), *op.ints("dilations"), pitch, result[3], int(bias is not None),
+    )  # fmt: skip
+    read = problem.epilogue.source
+    places = (
+        _moved(image, skipped),
+        _moved(filters, 2 * group * problem.filters * rows * columns * problem.padded_channels),
+        Address(read, plus_bytes=written) if read else Address(problem.work.output, True, written),
+        Address(problem.work.output, True, written),
+        *((Address(bias, plus_bytes=written),) if bias else ()),
+    )
+    return ComputedLaunch(source, "convolution", numbers, places)
+
+
+def _moved(place: Place, plus_bytes: int) -> Place:
+    if not plus_bytes:
+        return place
+    assert isinstance(place, Address)  # only images and filters of one group are padded
+    return Address(place.tensor, place.written, place.plus_bytes + plus_bytes)
+
+
+def _padded(problem: _Problem, constants: Constants) -> bytes:
+    """Filters with zeros for the channels that the image has not."""
+    tensor = problem.work.graph.by_name[problem.work.anchor.inputs[1]]
+    weights = constants[tensor.constant].reshape(tensor.shape)
+    room = ((0, 0),) * (weights.ndim - 1) + ((0, problem.padded_channels - problem.channels),)
+    return np.pad(weights, room).tobytes()
+
+
+CONVOLUTION = ConvolutionFamily()

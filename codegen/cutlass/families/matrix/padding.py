@@ -1,0 +1,28 @@
+"""Feature maps with more channels than they have, matrices with more rows and columns: for kernels that read eight at a
+time."""
+
+from __future__ import annotations
+
+from codegen.cutlass.kernel.launches import Launch, Place, Source
+from codegen.cutlass.sources import source_text
+
+__all__ = ["pad_channels", "pad_matrices"]
+
+THREADS = 256
+
+
+def pad_channels(x: Place, y: Place, pixels: int, channels: int, padded: int) -> Launch:
+    """`pixels` x `channels` at `x` to `pixels` x `padded`, a multiple of 8, at `y`; what is new is zero."""
+    vectors = pixels * padded // 8
+    source = Source("pad_channels", source_text("common.cuh") + source_text("pad_channels.cu"))
+    grid = (-(-vectors // THREADS), 1, 1)
+    return Launch(source, "pad_channels", grid, (THREADS, 1, 1), (x, y, vectors, channels, padded))
+
+
+def pad_matrices(x: Place, y: Place, matrices: int, given: tuple[int, int], wanted: tuple[int, int]) -> Launch:
+    """`matrices` of the `given` rows and columns at `x` to as many of the `wanted` ones at `y`, where columns are a
+    multiple of 8; what is new is zero."""
+    vectors = matrices * wanted[0] * wanted[1] // 8
+    source = Source("pad_matrices", source_text("common.cuh") + source_text("pad_matrices.cu"))
+    grid = (-(-vectors // THREADS), 1, 1)
+    return Launch(source, "pad_matrices", grid, (THREADS, 1, 1), (x, y, vectors, *given, *wanted))

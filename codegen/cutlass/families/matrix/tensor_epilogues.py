@@ -1,0 +1,65 @@
+"""Which element-wise operators the end of a CUTLASS kernel takes in: unary ones, one sum with a map of the same shape,
+and unary ones again.
+
+    conv, clip, add r, relu  -->  After(Before(sums + bias) + r)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.cutlass.kernel.expressions import UNARY, unary
+from codegen.cutlass.sources import filled, source_text
+from partitioner.ir.graph import Graph, Op
+
+__all__ = ["TensorEpilogue", "refusal", "statements", "tensor_epilogue"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEpilogue:
+    """Operators before and behind the sum with `source`; None where there is none."""
+
+    before: tuple[Op, ...]
+    source: str | None
+    after: tuple[Op, ...]
+
+    def text(self) -> str:
+        """The C++ of the epilogue."""
+        functions = source_text("common.cuh")
+        return filled(
+            "broadcast_epilogue.h",
+            FUNCTIONS=functions,
+            BEFORE=statements(self.before),
+            AFTER=statements(self.after),
+            SOURCE="true" if self.source else "false",
+        )
+
+
+def refusal(graph: Graph, taken: Sequence[Op], op: Op, operand: str) -> str | None:
+    """None where `op`, which reads `operand`, can follow the element-wise operators `taken`; else why not."""
+    if op.kind in UNARY:
+        return None
+    if op.kind != "add":
+        return f"the end of a matrix kernel computes no {op.kind} of two operands"
+    if any(earlier.kind == "add" for earlier in taken):
+        return "the end of a matrix kernel adds one map"
+    other = next(name for name in op.inputs if name != operand)
+    if graph.by_name[other].shape != graph.by_name[operand].shape:
+        return f"{other} has another shape than {operand}"
+    return None
+
+
+def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
+    """The operators behind an anchor that makes `running`; all were let through by `refusal`."""
+    at = next((number for number, op in enumerate(ops) if op.kind == "add"), None)
+    if at is None:
+        return TensorEpilogue(tuple(ops), None, ())
+    running = ops[at - 1].outputs[0] if at else running
+    source = next(name for name in ops[at].inputs if name != running)
+    return TensorEpilogue(tuple(ops[:at]), source, tuple(ops[at + 1 :]))
+
+
+def statements(ops: Sequence[Op]) -> str:
+    """Operators one after the other, as statements on v."""
+    return "\n    ".join(f"v = {unary(op, 'v')};" for op in ops)

@@ -1,0 +1,66 @@
+"""What a family of kernels is: it offers candidates for a set of layers, and makes the launches of the chosen one.
+
+Work(graph, layers, chip) --offers--> Kernel(template, parameters, floors)
+Work, parameters of the plan's kernel --launches--> Launch, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
+from hw_models.chip import Chip
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.kernels import Kernel
+from partitioner.ir.layers import Layer
+
+__all__ = ["Family", "Parameters", "Work"]
+
+Parameters = Mapping[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Layers that one kernel is to compute, in execution order, on a chip."""
+
+    graph: Graph
+    layers: tuple[Layer, ...]
+    chip: Chip
+
+    @property
+    def layer(self) -> Layer:
+        """The first, which is all there is but for fused groups."""
+        return self.layers[0]
+
+    @property
+    def anchor(self) -> Op:
+        return self.layer.anchor(self.graph)
+
+    @property
+    def output(self) -> str:
+        """What the last layer makes."""
+        return self.layers[-1].output
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        return self.graph.by_name[tensor].shape
+
+
+class Family(Protocol):
+    """Kernels made from one template."""
+
+    @property
+    def name(self) -> str:
+        """The template's, as plans write it."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Operators that a layer may begin with."""
+
+    def offers(self, work: Work) -> tuple[Kernel, ...]:
+        """Candidates; empty where the template cannot compute these layers together."""
+
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
+        """What is started for the candidate of these parameters, in order. Raises TargetError for parameters that the
+        family never offers."""

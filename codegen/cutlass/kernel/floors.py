@@ -1,0 +1,93 @@
+"""The least time that kernels take, from the chip file: what memories, caches and units need at full rate.
+
+    bytes / bandwidth of the main memory, of the L2;  multiply-accumulates of whole waves / rate;  launches
+
+Floors are no predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from codegen.cutlass.kernel.family import Work
+from hw_models.chip import Chip
+from hw_models.errors import ChipError
+from hw_models.parts import SimtEngine
+from hw_models.routes import main_memory
+from partitioner.ir.kernels import KernelFloor
+
+__all__ = [
+    "arithmetic_floor",
+    "cache_floor",
+    "lanes_floor",
+    "launch_seconds",
+    "main_floor",
+    "reached_bytes",
+    "stored_bytes",
+]
+
+
+def launch_seconds(chip: Chip) -> float:
+    """From one kernel to the next, no work in either."""
+    return chip.simt.launch_us * 1e-6
+
+
+def stored_bytes(work: Work) -> int:
+    """Bytes of all that the layers read from outside and leave there, each once."""
+    graph = work.graph
+    made = {name for layer in work.layers for op in layer.ops for name in graph.op_by_name[op].outputs}
+    read = {name for layer in work.layers for name in layer.inputs(graph)} - made
+    inside = {op for layer in work.layers for op in layer.ops}
+    left = {
+        name
+        for name in made
+        if name in graph.outputs or any(reader.name not in inside for reader in graph.consumers[name])
+    }
+    return sum(graph.by_name[name].size_bytes for name in read | left)
+
+
+def reached_bytes(work: Work, elements: int) -> int:
+    """`stored_bytes` of layers that read so many elements of the anchor's first input at most."""
+    read = work.graph.by_name[work.anchor.inputs[0]]
+    return stored_bytes(work) - max(0, read.size_bytes - elements * read.item_bytes)
+
+
+def main_floor(chip: Chip, moved_bytes: int) -> KernelFloor:
+    """Bytes that go to or come from the main memory."""
+    memory = chip.memory(main_memory(chip))
+    return KernelFloor(memory.name, moved_bytes / _bandwidth(chip, memory.name), f"{moved_bytes} bytes")
+
+
+def cache_floor(chip: Chip, read_bytes: int) -> KernelFloor:
+    """Bytes that blocks read through the cache that all share."""
+    name = chip.simt.cache
+    return KernelFloor(name, read_bytes / _bandwidth(chip, name), f"{read_bytes} bytes read by blocks")
+
+
+def arithmetic_floor(
+    chip: Chip, name: str, macs_per_block: float, grid: Iterable[int], macs_per_cycle: int
+) -> KernelFloor:
+    """Whole waves: the core that gets most blocks takes as long as all."""
+    blocks = prod(grid)
+    most = -(-blocks // chip.cores_per_cluster)
+    seconds = most * macs_per_block / macs_per_cycle / chip.clock_hz
+    return KernelFloor(name, seconds, f"{macs_per_block:.0f} MACs in each of {blocks} blocks")
+
+
+def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks: int) -> KernelFloor:
+    """Operations on floats that are not the tensor cores': `warp_operations` of all warps of a block together, each one
+    for all threads of its warp, idle ones too, and `thread_operations` of the thread that has most, which does no more
+    than one in a cycle. Whole waves as in `arithmetic_floor`. Raises ChipError for a chip without CUDA cores."""
+    engine = next((engine for engine in chip.engines if isinstance(engine, SimtEngine)), None)
+    if engine is None:
+        raise ChipError(f"chip {chip.name}", needs="an engine of kind simt", has="none")
+    in_block = warp_operations * chip.simt.warp_threads
+    most = -(-blocks // chip.cores_per_cluster)
+    cycles = max(most * in_block / engine.elements_per_cycle("float32"), thread_operations)
+    return KernelFloor(engine.name, cycles / chip.clock_hz, f"{in_block} operations in each of {blocks} blocks")
+
+
+def _bandwidth(chip: Chip, memory: str) -> float:
+    """Bytes a second."""
+    return (chip.memory(memory).bandwidth_bytes_per_cycle or float("inf")) * chip.clock_hz
