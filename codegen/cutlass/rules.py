@@ -44,6 +44,9 @@ OPERATORS: Mapping[str, str] = {
         "Operands are broadcast; computed in fp32, and behind any other kernel without being stored between, but that "
         "the end of a convolution or matrix product adds one map at most and computes nothing else of two operands.",
     ),
+    "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
+    "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
+    "on the CUDA cores.",
 }
 """Kinds of operators, each with its rules for a reader."""
 

@@ -12,8 +12,8 @@ import pytest
 
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import Compilation, PlannedKernels, compile_model, compile_plan, plan_model
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.driver import PlannedKernels, compile_model, compile_plan, plan_model
 from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import TargetError
@@ -70,12 +70,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[PlannedKernels, Com
 
 
 def by_template(plan: PlannedKernels, template: str) -> PlannedKernels:
-    """Every product by a kernel of this template, the tiles in turn; the first one offered where it offers none."""
-    groups = []
-    for number, group in enumerate(plan.plan.groups):
+    """Every product by the fastest kernel of this template."""
+
+    def forced(group: Group) -> Group:
         kernels = [kernel for kernel in offered(plan, group) if kernel.template == template] if group.kernel else []
-        groups.append(replace(group, kernel=kernels[number % len(kernels)].text) if kernels else group)
-    return replace(plan, plan=replace(plan.plan, groups=tuple(groups)))
+        return replace(group, kernel=min(kernels, key=lambda kernel: kernel.seconds).text) if kernels else group
+
+    return replace(plan, plan=replace(plan.plan, groups=tuple(map(forced, plan.plan.groups))))
 
 
 @pytest.mark.parametrize("template", ["gemm", "product"])
@@ -85,13 +86,29 @@ def test_every_shape_by_both_kernels_is_within_the_bound(
     plan, isolated = whole
     forced = by_template(plan, template)
     assert sum(template in group.kernel for group in forced.plan.groups) == len(CASES)
-    report = verify_compiled(compile_plan(forced, KEPT), isolated, tuple(seeded_inputs(plan.model.source, 2, 0)), SAMPLES)
+    report = verify_compiled(
+        compile_plan(forced, KEPT), isolated, tuple(seeded_inputs(plan.model.source, 2, 0)), SAMPLES
+    )
     assert report.failures == ()
     assert not report.exact
 
 
+def with_tile(plan: PlannedKernels, group: Group, tile: str) -> PlannedKernels:
+    (kernel,) = (kernel for kernel in offered(plan, group) if dict(kernel.parameters).get("tile") == tile)
+    return replace(plan, plan=replace(plan.plan, groups=(replace(group, kernel=kernel.text),)))
+
+
+@pytest.mark.parametrize("tile", ["128x128", "64x64"])
+def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
+    """Ragged in rows, columns and depth."""
+    plan, group = only(CASES["many tiles"], tmp_path)
+    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    feeds = tuple(seeded_inputs(plan.model.source, 2, 0))
+    assert verify_compiled(compile_plan(with_tile(plan, group, tile), KEPT), isolated, feeds, SAMPLES).failures == ()
+
+
 def test_attention_on_an_h200(tmp_path: Path) -> None:
-    """Products, a transpose that the kernels read, a row kernel between."""
+    """Products with other kernels between."""
     cases = {"attention": attention, "odd depth": CASES["odd depth"]}
     assert verify_model(saved(cases.items(), tmp_path), "h200", O0, SAMPLES).failures == ()
 
@@ -111,7 +128,7 @@ def test_large_products_are_within_the_bound(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("template", ["gemm", "product"])
 def test_infinities_and_nans_stay_in_their_rows(template: str, tmp_path: Path) -> None:
     """What is padded is zero in both factors, so that it makes no NaN of an infinity."""
-    plan, group = only(of_values((8, 13), (13, 11)), tmp_path)
+    plan, _ = only(of_values((8, 13), (13, 11)), tmp_path)
     x, y = (np.random.default_rng(3).standard_normal(shape).astype(np.float16) for shape in ((8, 13), (13, 11)))
     x[1, 3], x[2, 12], x[3, 0] = np.nan, np.inf, -np.inf
     x[4] = 60000.0
@@ -151,12 +168,15 @@ def test_what_is_read_at_once_depends_on_both_last_axes(tmp_path: Path) -> None:
 
 
 def test_few_rows_are_spread_over_many_blocks(tmp_path: Path) -> None:
-    """The main memory binds all tiles: those of which more cores get a block are preferred."""
-    kernel = candidates(by_weights((1, 4096), 4096, 4096), tmp_path)["gemm"]
-    assert kernel.binding is not None
-    assert kernel.binding.name == "HBM"
-    assert dict(kernel.parameters)["tile"] == "32x64"
-    assert dict(candidates(by_weights((4096, 512), 512, 4096), tmp_path)["gemm"].parameters)["tile"] == "128x128"
+    """One row of many weights: the main memory binds the smallest tile, zeros that are multiplied bind the others. A
+    block of the largest tile for each core: smaller ones are not faster. Few columns: every tile leaves most cores
+    without a block, the smallest one least."""
+    _, group = only(by_weights((1, 4096), 4096, 4096), tmp_path)
+    assert group.kernel == "gemm(tile=32x64, aligned=8)"
+    _, group = only(by_weights((108 * 128, 512), 512, 128), tmp_path)
+    assert group.kernel == "gemm(tile=128x128, aligned=8)"
+    found = candidates(by_weights((320, 64), 64, 64), tmp_path)["gemm"]
+    assert dict(found.parameters)["tile"] == "32x64"
 
 
 def test_the_cache_gives_only_rows_and_columns_that_there_are(tmp_path: Path) -> None:
