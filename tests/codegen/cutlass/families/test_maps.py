@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codegen.cutlass.families.family import Work
+from codegen.cutlass.families.registry import FAMILIES
 from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import PlannedKernels, plan_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model
+from hw_models.errors import TargetError
 from tests.codegen.cutlass.families.branches import Branches, Executed, executed, saved
 
 
@@ -290,3 +294,22 @@ def test_softplus_of_large_and_small_numbers(tmp_path: Path) -> None:
         wanted = np.logaddexp(0, content.astype(np.float64))
     found = executed(b, tmp_path).found[name].astype(np.float64)
     np.testing.assert_allclose(found, wanted, 2**-11 + 2**-20, 2**-25)
+
+
+@pytest.mark.parametrize(
+    ("template", "parameters", "needs"),
+    [
+        ("movement", {"vector": 8}, "a vector width that divides the last axis"),
+        ("transpose", {}, "two axes that are long"),
+    ],
+)
+def test_launches_that_were_never_offered_are_refused(
+    template: str, parameters: dict[str, int | str], needs: str, tmp_path: Path
+) -> None:
+    b = Branches()
+    b.node("Transpose", b.input(3, 7), perm=[1, 0])
+    plan = plan_model(saved(b, tmp_path), "a100", CompileOptions("O0"))
+    assert isinstance(plan, PlannedKernels)
+    work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
+    with pytest.raises(TargetError, match=needs):
+        FAMILIES[template].launches(work, parameters, plan.model.constants)
