@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.kernel.family import Work
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, plan_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model
