@@ -79,7 +79,7 @@ def _compiled(model: str, batch: int, chip: str, began: float) -> Row:
         "wall_seconds": sum(stages.seconds.values()),
         "processor_seconds": own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
         "peak_mib": own.ru_maxrss / MIB,
-        "peak_mib_of_a_compiler": children.ru_maxrss / MIB,
+        "peak_mib_of_a_child": children.ru_maxrss / MIB,
     }
 
 
@@ -127,7 +127,7 @@ def kernel_markdown(figures: Row) -> str:
         "limit",
         "processor",
         "MiB",
-        "nvcc MiB",
+        "MiB of a child",
     )
     rows = [
         (row["model"], str(row["batch"]), row["cache"], str(row["kernels"]), str(row["launches"]),
@@ -139,6 +139,7 @@ def kernel_markdown(figures: Row) -> str:
     said = (
         f"`python benchmarks/compile_time.py --chip {figures['chip']}`, {figures['host_cpu']}, {figures['cpus']} CPUs, "
         f"Python {figures['python']}, load {figures['load_average']:.1f} at the start. Seconds on the wall by stage; "
-        "`processor` is the time of all processes, nvcc's among them, of which some run at a time."
+        "`processor` is the time of all processes, nvcc's among them, of which some run at a time; a child is "
+        "nvcc's, or one that begins as a copy of the parent."
     )
     return "\n\n".join(("# Compile time for a GPU", said, table(headings, rows), *above_limits(figures["rows"]), ""))

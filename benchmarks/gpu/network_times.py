@@ -18,7 +18,8 @@ from typing import Any
 from benchmarks.gpu.bench import Bench, Item, Row, spread
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import drawn_input
-from benchmarks.gpu.torch_network import TorchNetwork, Unknown
+from benchmarks.gpu.torch_network import TorchNetwork
+from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from codegen.cutlass.runner.runner import Network
 

@@ -32,6 +32,7 @@ from benchmarks.gpu.processors import Processor, opened_processor
 from benchmarks.gpu.right import SAMPLES, SEED, stored_places
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import Array, drawn_input
+from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from codegen.cutlass.runner.runner import Driver, Network
 
@@ -53,7 +54,10 @@ def items(bench: Bench) -> Iterator[Item]:
 def _row(bench: Bench, program: Program) -> Row:
     phases = [[tuple(path) for path in phase] for phase in program.entry["phases"]]
     with unfolded(bench.pack, program) as made, bench.driver() as driver:
-        processor = opened_processor(made, bench)
+        try:
+            processor = opened_processor(made, bench)
+        except Unknown as error:
+            return {"skipped": str(error)}
         if processor is None:
             return {"skipped": "PyTorch, which is the processor's side, is not there"}
         groups = [launch["layer"] for launch in made.listed["launches"]]

@@ -24,9 +24,13 @@ class Machine:
     checkout: Path
 
     def steps(self, pack: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        """A rehearsal."""
+        return self.run(pack, out, "--rehearse", *options)
+
+    def run(self, pack: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
         script = Path(__file__).with_name("numpy_only.py")
         words = [sys.executable, "-P", str(script), str(self.checkout), str(self.checkout / "benchmarks/gpu/steps.py")]
-        words += [str(pack), "--rehearse", "--out", str(out), *options]
+        words += [str(pack), "--out", str(out), *options]
         return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, cwd=out)
 
 
