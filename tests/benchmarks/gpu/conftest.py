@@ -8,11 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import pytest
 
+from benchmarks.gpu.branching import branching_model
 from benchmarks.gpu.pack import Wanted, build
 from benchmarks.gpu.store import NEEDED
-from tests.benchmarks.gpu.branching import write_branching
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -36,7 +37,9 @@ class Machine:
 
 @pytest.fixture(scope="session")
 def branching_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_branching(tmp_path_factory.mktemp("model") / "branching.onnx")
+    path = tmp_path_factory.mktemp("model") / "branching.onnx"
+    onnx.save(branching_model(), path)
+    return path
 
 
 @pytest.fixture(scope="session")
