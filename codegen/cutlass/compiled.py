@@ -51,4 +51,3 @@ def compile_sources(
 
     with ThreadPoolExecutor(WORKERS) as pool:
         return dict(zip(distinct, pool.map(compiled, distinct), strict=True))
-

@@ -148,7 +148,8 @@ def _own_entry(launch: Launch, kernel: Kernel, arena: Arena) -> Started:
         else:
             data = _encoded(argument, size)
             if len(data) != size:
-                raise TargetError(f"kernel {launch.kernel}", needs=f"{size} bytes of {parameter.name}", has=str(len(data)))
+                raise TargetError(f"kernel {launch.kernel}", needs=f"{size} bytes of {parameter.name}",
+                                  has=str(len(data)))  # fmt: skip
             block[at : at + size] = data
     return Started(launch.grid, launch.block, launch.shared_bytes, bytes(block), tuple(relocations))
 

@@ -17,7 +17,15 @@ from hw_models.parts import SimtEngine
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["arithmetic_floor", "cache_floor", "lanes_floor", "launch_seconds", "main_floor", "stored_bytes"]
+__all__ = [
+    "arithmetic_floor",
+    "cache_floor",
+    "lanes_floor",
+    "launch_seconds",
+    "main_floor",
+    "reached_bytes",
+    "stored_bytes",
+]
 
 
 def launch_seconds(chip: Chip) -> float:
@@ -39,6 +47,12 @@ def stored_bytes(work: Work) -> int:
     return sum(graph.by_name[name].size_bytes for name in read | left)
 
 
+def reached_bytes(work: Work, elements: int) -> int:
+    """`stored_bytes` of layers that read so many elements of the anchor's first input at most."""
+    read = work.graph.by_name[work.anchor.inputs[0]]
+    return stored_bytes(work) - max(0, read.size_bytes - elements * read.item_bytes)
+
+
 def main_floor(chip: Chip, moved_bytes: int) -> KernelFloor:
     """Bytes that go to or come from the main memory."""
     memory = chip.memory(main_memory(chip))
@@ -51,7 +65,9 @@ def cache_floor(chip: Chip, read_bytes: int) -> KernelFloor:
     return KernelFloor(name, read_bytes / _bandwidth(chip, name), f"{read_bytes} bytes read by blocks")
 
 
-def arithmetic_floor(chip: Chip, name: str, macs_per_block: float, grid: Iterable[int], macs_per_cycle: int) -> KernelFloor:
+def arithmetic_floor(
+    chip: Chip, name: str, macs_per_block: float, grid: Iterable[int], macs_per_cycle: int
+) -> KernelFloor:
     """Whole waves: the core that gets most blocks takes as long as all."""
     blocks = prod(grid)
     most = -(-blocks // chip.cores_per_cluster)

@@ -12,7 +12,7 @@ not addresses.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -30,11 +30,13 @@ __all__ = [
     "read_launch_list",
 ]
 
-FORMAT = "dsa-sched-launches/1"
+FORMAT: Final = "dsa-sched-launches/1"
 MAX_LIST_BYTES = 256 << 20
 
 Name = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
-FileName = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?$")]
+FileName = Annotated[
+    str, Field(max_length=200, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?$")
+]
 Bytes = Annotated[int, Field(ge=0, le=1 << 46)]
 Index = Annotated[int, Field(ge=0, le=1 << 24)]
 Grid = tuple[
@@ -52,8 +54,8 @@ class _Part(BaseModel):
 
 
 class LaunchTensor(_Part):
-    """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis of
-    the user's ONNX tensor that it holds; () where that is unknown."""
+    """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis
+    of the user's ONNX tensor that it holds; () where that is unknown."""
 
     name: Name
     role: Literal["input", "output", "value", "constant", "workspace"]
@@ -117,7 +119,8 @@ class LaunchList(_Part):
     @model_validator(mode="after")
     def _consistent(self) -> LaunchList:
         """Every range inside the arena, every number of something that is there."""
-        for what in (*self.tensors, *self.data):
+        ranges: tuple[LaunchTensor | DataFile, ...] = (*self.tensors, *self.data)
+        for what in ranges:
             if what.offset + what.bytes > self.arena_bytes:
                 raise ValueError(f"{what} ends beyond the arena of {self.arena_bytes} bytes")
         for launch in self.launches:

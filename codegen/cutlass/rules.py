@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
+from codegen.cutlass.families.expressions import BINARY, UNARY
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.families.tensor_epilogues import refusal
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
-from partitioner.ir.layers import Layer
+from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
 
 __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
 
@@ -33,6 +34,19 @@ OPERATORS: Mapping[str, str] = {
     "transpose": "Any order of at most 6 axes; where the last axis moves, by tiles in shared memory.",
     "resize": "Nearest or linear along any axes but that of the channels, all coordinates that the frontend takes. "
     "Places are computed in fp32 as the network is compiled.",
+    **dict.fromkeys(
+        sorted(ELEMENTWISE_KINDS & UNARY.keys()),
+        "Computed in fp32, and behind any other kernel without being stored between.",
+    ),
+    **dict.fromkeys(sorted(UNARY.keys() - ELEMENTWISE_KINDS), "Computed in fp32, in a kernel that begins with it."),
+    **dict.fromkeys(
+        sorted((*BINARY, "scale_shift")),
+        "Operands are broadcast; computed in fp32, and behind any other kernel without being stored between, but that "
+        "the end of a convolution or matrix product adds one map at most and computes nothing else of two operands.",
+    ),
+    "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
+    "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
+    "on the CUDA cores.",
 }
 """Kinds of operators, each with its rules for a reader."""
 

@@ -16,7 +16,7 @@ from typing import Literal
 from codegen.cutlass.families.convolution import CONVOLUTION
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, MapFamily
-from codegen.cutlass.families.windows import WINDOW, over_taps, taps, window_numbers
+from codegen.cutlass.families.windows import WINDOW, over_taps, taps, window_bytes, window_numbers
 from codegen.cutlass.launches import Address, Data
 from partitioner.ir.graph import Constants
 
@@ -116,5 +116,6 @@ DIRECT_CONVOLUTION = MapFamily(
     "direct_conv",
     {"conv": _anchor},
     takes=_takes,
+    moved=window_bytes,
     operations=_products,
 )

@@ -1,7 +1,7 @@
 """What a family of kernels is: it offers candidates for a set of layers, and makes the launches of the chosen one.
 
-    Work(graph, layers, chip) --offers--> Kernel(template, parameters, floors)
-    Work, parameters of the plan's kernel --launches--> Launch, ...
+Work(graph, layers, chip) --offers--> Kernel(template, parameters, floors)
+Work, parameters of the plan's kernel --launches--> Launch, ...
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from codegen.cutlass.families.family import Parameters, Work
 from codegen.cutlass.families.padding import pad_matrices
 from codegen.cutlass.families.products import WIDEST, BatchAxis, Product, product_of
 from codegen.cutlass.families.tensor_epilogues import TensorEpilogue, tensor_epilogue
-from codegen.cutlass.families.tiles import TILES, Tile, tile_floors, tile_named, widest_first
+from codegen.cutlass.families.tiles import PRODUCT_TILES, Tile, tile_floors, tile_named, widest_first
 from codegen.cutlass.floors import launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.launches import Address, Argument, Data, Launch, Scratch, Source
 from codegen.cutlass.sources import filled
@@ -38,7 +38,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class GemmFamily:
-    """CUTLASS's parts, composed in `gemm.cu`, with tiles of `TILES`."""
+    """CUTLASS's parts, composed in `gemm.cu`, with tiles of `PRODUCT_TILES`."""
 
     name: str = "gemm"
     kinds: frozenset[str] = frozenset(["matmul"])
@@ -55,7 +55,7 @@ class GemmFamily:
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         product, tile = product_of(work), tile_named(parameters.get("tile"))
         if tile is None or not _fits(product):
-            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in TILES)}",
+            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in PRODUCT_TILES)}",
                               has=str(parameters.get("tile")))  # fmt: skip
         name_a, name_b = work.anchor.inputs[:2]
         a = _Factor(name_a, product.matrices_a, product.rows, product.depth, product.rows, product.read_depth)
@@ -131,7 +131,7 @@ def _fits(product: Product) -> bool:
     apart = bool(outer) and ((product.pads_a and product.constant_a) or (product.pads_b and product.constant_b))
     return (
         max(padded) <= MOST_ELEMENTS
-        and -(-product.columns // min(tile.columns for tile in TILES)) <= MOST_BLOCKS
+        and -(-product.columns // min(tile.columns for tile in PRODUCT_TILES)) <= MOST_BLOCKS
         and all(axis.extent <= MOST_BLOCKS for axis in inner)
         and prod(axis.extent for axis in outer) <= MOST_LAUNCHES
         and not apart

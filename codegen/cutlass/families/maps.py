@@ -95,6 +95,7 @@ class MapFamily:
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """Raises TargetError for a width that does not divide the last axis."""
         width = parameters.get("vector")
         if width not in WIDTHS or self.width(work) % int(width):
             raise TargetError(f"kernel {self.name}", needs="a vector width that divides the last axis", has=str(width))

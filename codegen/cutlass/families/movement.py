@@ -21,7 +21,7 @@ from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, AnchorRule, MapFamily
 from codegen.cutlass.families.resize import nearest_places
 from codegen.cutlass.families.transposes import tiling_of
-from codegen.cutlass.floors import stored_bytes
+from codegen.cutlass.floors import reached_bytes
 from codegen.cutlass.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants
 
@@ -138,10 +138,8 @@ def _pad(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
 
 
 def _moved_bytes(work: Work) -> int:
-    """What the output does not hold of the input need not be read."""
-    graph, op = work.graph, work.anchor
-    read, made = graph.by_name[op.inputs[0]], graph.by_name[op.outputs[0]]
-    return stored_bytes(work) - max(0, read.size_bytes - prod(made.shape) * read.item_bytes)
+    """Each element of the output is one of the input, or none."""
+    return reached_bytes(work, prod(work.shape(work.output)))
 
 
 def _takes(work: Work) -> bool:

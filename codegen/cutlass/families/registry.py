@@ -22,7 +22,7 @@ from codegen.cutlass.families.maps import MapFamily, no_anchor
 from codegen.cutlass.families.movement import MOVEMENT
 from codegen.cutlass.families.resize import LINEAR_RESIZE
 from codegen.cutlass.families.transposes import TRANSPOSE
-from codegen.cutlass.families.windows import WINDOWS, taps
+from codegen.cutlass.families.windows import WINDOWS, taps, window_bytes
 
 __all__ = ["FAMILIES"]
 
@@ -38,7 +38,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             FALLBACK_PRODUCT,
             LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
-            MapFamily("window", WINDOWS, operations=taps),
+            MapFamily("window", WINDOWS, moved=window_bytes, operations=taps),
             DIRECT_CONVOLUTION,
             LRN,
             CONCAT,

@@ -7,6 +7,7 @@ anchor of linear resizing. Resizing to the nearest element is a movement by thes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from codegen.cutlass.families.epilogues import dims
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, MapFamily
+from codegen.cutlass.floors import reached_bytes
 from codegen.cutlass.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants, Op
 
@@ -87,7 +89,7 @@ def _linear(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     del width, constants
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     axes = resized_axes(given, wanted, op)
-    strides = [0 if axis in axes else int(np.prod(given[axis + 1 :])) for axis in range(len(given))]
+    strides = [0 if axis in axes else prod(given[axis + 1 :]) for axis in range(len(given))]
     declarations, arguments = ", const half* __restrict__ x, Dims strides", list[Argument]()
     lines = ["EACH v[k] = 0.f;", "const int from = offset<RANK>(at, strides);"]
     for number, axis in enumerate(axes):
@@ -96,7 +98,7 @@ def _linear(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
         elements = np.stack([low, np.minimum(low + 1, given[axis] - 1)], 1).astype("<i4")
         declarations += f", const int* __restrict__ near{axis}, const float* __restrict__ share{axis}"
         arguments.append(Data(f"{op.name} neighbours along axis {axis}",
-                              (elements * int(np.prod(given[axis + 1 :]))).astype("<i4").tobytes()))  # fmt: skip
+                              (elements * prod(given[axis + 1 :])).astype("<i4").tobytes()))  # fmt: skip
         arguments.append(Data(f"{op.name} shares along axis {axis}", (places - low).astype("<f4").tobytes()))
         lines += [
             f"for (int c{number} = 0; c{number} < 2; ++c{number}) {{",
@@ -115,4 +117,10 @@ def _takes(work: Work) -> bool:
     return op.attribute("mode") == "linear" and len(given) - 1 not in resized_axes(given, wanted, op)
 
 
-LINEAR_RESIZE = MapFamily("resize", {"resize": _linear}, takes=_takes)
+def _moved_bytes(work: Work) -> int:
+    """Of each element of the output two neighbours along every axis that changes."""
+    given, wanted = work.shape(work.anchor.inputs[0]), work.shape(work.output)
+    return reached_bytes(work, prod(wanted) << len(resized_axes(given, wanted, work.anchor)))
+
+
+LINEAR_RESIZE = MapFamily("resize", {"resize": _linear}, takes=_takes, moved=_moved_bytes)

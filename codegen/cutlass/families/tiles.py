@@ -1,6 +1,9 @@
 """Tiles of matrix kernels: what a block and a warp compute at once, what that occupies, and how long it takes at least.
 
 rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
+
+The C++ of kernels is our own: `cutlass_library`, which writes instances of CUTLASS's kernels, knows for these only its
+linear combinations as epilogues, and no kernel that has bias, residual and activations.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from codegen.cutlass.floors import arithmetic_floor, cache_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["TILES", "Tile", "tile_floors", "tile_named", "widest_first"]
+__all__ = ["PRODUCT_TILES", "TILES", "Tile", "tile_floors", "tile_named", "widest_first"]
 
 DEPTH = 32
 
@@ -59,22 +62,28 @@ TILES: Sequence[Tile] = (
     Tile(64, 64, 32, 32, 4),
     Tile(128, 32, 32, 32, 4),
 )
-"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory a product."""
+"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory for a
+product."""
+PRODUCT_TILES: Sequence[Tile] = (*TILES, Tile(32, 64, 16, 32, 6))
+"""The last for products of few rows, where others multiply mostly zeros; the main memory binds it, so that more of its
+small tiles of depth are in flight."""
 
 
 def tile_named(name: object) -> Tile | None:
     """The tile of a plan's parameter; None for none of ours."""
-    return next((tile for tile in TILES if tile.name == name), None)
+    return next((tile for tile in PRODUCT_TILES if tile.name == name), None)
 
 
 def widest_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
-    """`TILES` in the order in which the first of equally fast ones is taken: those of which every core of the chip gets
-    a block, then those that leave least cores idle. Floors count bytes, not how few blocks ask for them."""
+    """`PRODUCT_TILES` in the order in which the first of equally fast ones is taken: those of which every core of the
+    chip gets a block, then those that leave least cores idle; of these, those that compute least beyond the result.
+    Floors count bytes, not how few blocks ask for them."""
 
-    def idle(tile: Tile) -> int:
-        return max(0, chip.cores_per_cluster - batches * -(-rows // tile.rows) * -(-columns // tile.columns))
+    def rank(tile: Tile) -> tuple[int, int]:
+        blocks = batches * -(-rows // tile.rows) * -(-columns // tile.columns)
+        return max(0, chip.cores_per_cluster - blocks), blocks * tile.rows * tile.columns
 
-    return tuple(sorted(TILES, key=idle))
+    return tuple(sorted(PRODUCT_TILES, key=rank))
 
 
 def tile_floors(

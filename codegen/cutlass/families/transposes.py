@@ -16,6 +16,7 @@ from codegen.cutlass.families.family import Parameters, Work
 from codegen.cutlass.floors import launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
+from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
@@ -92,9 +93,11 @@ class TransposeFamily:
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """Raises TargetError for a transpose that gains nothing from tiles."""
         del parameters, constants
         tiling, shape = _tiling(work), work.shape(work.output)
-        assert tiling is not None  # only then it was offered
+        if tiling is None:
+            raise TargetError(f"kernel {self.name} for {work.layer.name}", needs="two axes that are long", has="none")
         ops = [work.graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(work.graph, ops[1:], ops[0].outputs[0])
         name = "_".join(dict.fromkeys(op.kind for op in ops))[:100]

@@ -11,10 +11,11 @@ from math import prod
 
 from codegen.cutlass.families.family import Work
 from codegen.cutlass.families.maps import Anchor, AnchorRule
+from codegen.cutlass.floors import reached_bytes
 from codegen.cutlass.launches import Address
 from partitioner.ir.graph import Constants
 
-__all__ = ["WINDOWS", "WINDOW", "over_taps", "taps", "window_numbers"]
+__all__ = ["WINDOWS", "WINDOW", "over_taps", "taps", "window_bytes", "window_numbers"]
 
 WINDOW = """
 // Windows along the AXES axes between the first and the last one.
@@ -34,6 +35,12 @@ LOADED = "float t[V];\n  load(t, x + pixel * extents.v[RANK - 1] + at[RANK - 1])
 def taps(work: Work) -> int:
     """Elements under a window."""
     return prod(work.anchor.ints("kernel"))
+
+
+def window_bytes(work: Work) -> int:
+    """What the main memory gives and takes: of the image no more than what lies under a window."""
+    pixels = prod(work.shape(work.anchor.outputs[0])[:-1])
+    return reached_bytes(work, pixels * taps(work) * work.shape(work.anchor.inputs[0])[-1])
 
 
 def over_taps(work: Work, statements: str) -> str:

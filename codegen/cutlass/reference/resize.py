@@ -40,7 +40,7 @@ class _Axis:
 
 def resize(asked: Asked) -> Evaluated:
     x, shape, op = asked.tensor(), asked.shape, asked.op
-    axes = [axis for axis in range(len(shape)) if x.values.shape[axis] != shape[axis]]
+    axes = _changed(op, x.values.shape, shape)
     if op.attribute("mode") == "nearest":
         return x.at(*_nearest_places(op, x.values.shape, shape, axes, asked.points).T)
     along = []
@@ -49,6 +49,15 @@ def resize(asked: Asked) -> Evaluated:
         places = _coordinates(op, axis, extent, shape[axis], np.float64)[asked.points[:, axis]]
         along.append(_Axis(axis, extent, places))
     return _mixed(x, asked.points, along)
+
+
+def _changed(op: Op, given: tuple[int, ...], wanted: tuple[int, ...]) -> list[int]:
+    """Axes of other extents, or with a factor that leaves the extent and yet moves the places. onnxruntime copies where
+    no extent changes at all."""
+    scales = dict(op.attributes).get("scales")
+    moves = [isinstance(scales, tuple) and scales[axis] != 1 for axis in range(len(given))]
+    pairs = zip(given, wanted, moves, strict=True)
+    return [axis for axis, (old, new, moved) in enumerate(pairs) if given != wanted and (old != new or moved)]
 
 
 def _nearest_places(

@@ -69,3 +69,9 @@ __device__ __forceinline__ float larger(float a, float b) { return a > b || a !=
 __device__ __forceinline__ float smaller(float a, float b) { return a < b || a != a ? a : b; }
 
 __device__ __forceinline__ float held(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
+
+// ln(1 + e^v); what 1 + e loses of a small e is taken back by the quotient.
+__device__ __forceinline__ float softplus(float v) {
+  const float e = expf(-fabsf(v)), sum = 1.f + e;
+  return (v > 0.f ? v : 0.f) + (sum == 1.f ? e : logf(sum) * (e / (sum - 1.f)));
+}

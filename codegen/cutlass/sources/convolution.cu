@@ -24,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
 
 // images, height, width, channels, filters, filter height and width, output height and width, padding, stride and
 // dilation (height, width each), channels from one pixel to the next of image and result, whether there is a bias.
-extern "C" __global__ void parameters(const Numbers* all, int* heads, unsigned char* bytes) {
-  const Numbers& v = all[blockIdx.x];
+CUTLASS_HOST_DEVICE void describe(Numbers const& v, int* head, unsigned char* bytes) {
   const int n = v[0], h = v[1], w = v[2], c = v[3], k = v[4], r = v[5], s = v[6], p = v[7], q = v[8];
   cutlass::conv::Conv2dProblemSize size(n, h, w, c, k, r, s, p, q, v[9], v[10], v[11], v[12], v[13], v[14],
                                         cutlass::conv::Mode::kCrossCorrelation);
@@ -34,7 +33,7 @@ extern "C" __global__ void parameters(const Numbers* all, int* heads, unsigned c
   Kernel::Arguments arguments(size, {mark<Half>(0), image}, {mark<Half>(1), filters}, {mark<Half>(2), result},
                               {mark<Half>(3), result}, {1.f, 1.f}, cutlass::conv::SplitKMode::kSerial,
                               v[17] ? mark<Half>(4) : nullptr, nullptr, 0, 0);
-  tell_launch<Kernel>(heads, bytes, arguments, [](auto const& params) {
+  tell_launch<Kernel>(head, bytes, arguments, [](auto const& params) {
     return Kernel::ThreadblockSwizzle().get_grid_shape(params.grid_tiled_shape);
   });
 }

@@ -1,6 +1,7 @@
 // Products of row-major matrices, [m, k] x [k, n] -> [m, n], by the parts of CUTLASS's GEMM (multistage, mma.sync, fp32
 // sums) with an epilogue of element-wise operators; one matrix of a batch a block of the grid's z. Parameters are plain
-// numbers: what CUTLASS's iterators precompute is a few products of these.
+// numbers: what CUTLASS's iterators precompute is a few products of these. Rows and columns that there are not are zeros
+// in shared memory, not what happens to lie there.
 #include "cutlass/cutlass.h"
 #include "cutlass/gemm/kernel/default_gemm.h"
 #include "cutlass/epilogue/threadblock/default_epilogue_with_broadcast.h"
@@ -12,7 +13,7 @@ using Base = cutlass::gemm::kernel::DefaultGemm<
     Half, RowMajor, @ALIGNED_A@, Half, RowMajor, @ALIGNED_B@, Half, RowMajor, float, cutlass::arch::OpClassTensorOp,
     cutlass::arch::Sm80, Tile, cutlass::gemm::GemmShape<@WARP@>, cutlass::gemm::GemmShape<16, 8, 16>, Epilogue<@WIDTH@>,
     cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<1>, @STAGES@, false,
-    cutlass::arch::OpMultiplyAdd>::GemmKernel;
+    cutlass::arch::OpMultiplyAdd, cutlass::gemm::SharedMemoryClearOption::kZfill>::GemmKernel;
 using Mma = Base::Mma;
 using End = cutlass::epilogue::threadblock::DefaultEpilogueWithBroadcastTensorOp<
     Tile, Base::Epilogue::WarpMmaOperator, Base::Epilogue::kPartitionsK, Half, Half, Half, Epilogue<@WIDTH@>,

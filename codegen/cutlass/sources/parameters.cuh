@@ -7,24 +7,29 @@ constexpr int MOST_NUMBERS = 32, MOST_BYTES = 4096, HEAD = 6;
 
 struct Numbers {
   int v[MOST_NUMBERS];
-  __device__ int operator[](int i) const { return v[i]; }
+  CUTLASS_HOST_DEVICE int operator[](int i) const { return v[i]; }
 };
+
+// The source's own: calls `tell_launch` with the arguments that these numbers stand for.
+CUTLASS_HOST_DEVICE void describe(Numbers const& v, int* head, unsigned char* bytes);
+
+extern "C" __global__ void parameters(const Numbers* all, int* heads, unsigned char* bytes) {
+  describe(all[blockIdx.x], heads + HEAD * blockIdx.x, bytes + MOST_BYTES * blockIdx.x);
+}
 
 // Stands in the parameters for address number i.
 template <typename T>
-__device__ T* mark(unsigned long long i) {
+CUTLASS_HOST_DEVICE T* mark(unsigned long long i) {
   return reinterpret_cast<T*>(0x5e5e000000000000ull + ((i + 1) << 40));
 }
 
-// To this block's `heads` bytes of parameters, shared bytes, threads and the grid; to its `bytes`, which are zero before,
-// the parameters.
+// To `head` bytes of parameters, shared bytes, threads and the grid; to `bytes`, which are zero before, the parameters.
 template <typename Kernel, typename Arguments, typename Grid>
-__device__ void tell_launch(int* heads, unsigned char* bytes, Arguments const& arguments, Grid grid_of) {
+CUTLASS_HOST_DEVICE void tell_launch(int* head, unsigned char* bytes, Arguments const& arguments, Grid grid_of) {
   using Params = typename Kernel::Params;
   static_assert(sizeof(Params) <= MOST_BYTES, "room for a parameter block");
-  auto* params = new (bytes + MOST_BYTES * blockIdx.x) Params(arguments, nullptr);
+  auto* params = new (bytes) Params(arguments, nullptr);
   const dim3 grid = grid_of(*params);
-  int* head = heads + HEAD * blockIdx.x;
   head[0] = sizeof(Params), head[1] = sizeof(typename Kernel::SharedStorage), head[2] = Kernel::kThreadCount;
   head[3] = grid.x, head[4] = grid.y, head[5] = grid.z;
 }

@@ -18,12 +18,13 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from codegen.cutlass.launch_list import read_launch_list
 from codegen.judgement import rounded_sum_error
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from tests.dsa_sched.frontend.numpy_graph import reference_values
 
-__all__ = ["Branches", "Executed", "executed"]
+__all__ = ["Branches", "Executed", "executed", "saved"]
 
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
@@ -121,25 +122,27 @@ class Executed:
 
     def launches(self, output: str) -> int:
         """Kernels that are started for the layer that makes an output."""
-        from codegen.cutlass.launch_list import read_launch_list
-
         files = self.compiled.artifact.clusters[0]
         listed = read_launch_list(files.files[files.executable])
         groups = {g.name for g in self.compiled.plan.groups for layer in g.layers if layer.output == output}
         return sum(1 for entry in listed.launches if entry.layer in groups)
 
 
+def saved(branches: Branches, folder: Path, opset: int = 17) -> Path:
+    """The model as a file."""
+    path = folder / "branches.onnx"
+    path.write_bytes(branches.model(opset).SerializeToString())
+    return path
+
+
 def executed(branches: Branches, folder: Path, chip: str = "a100", opset: int = 17) -> Executed:
     """The model compiled at O0 and run once."""
-    model = branches.model(opset)
-    path = folder / "branches.onnx"
-    path.write_bytes(model.SerializeToString())
-    compiled = compile_model(path, chip, CompileOptions("O0"))
+    compiled = compile_model(saved(branches, folder, opset), chip, CompileOptions("O0"))
     found = compiled.artifact.run(branches.inputs)
     absolute = {name: np.abs(array) for name, array in branches.inputs.items()}
     return Executed(
         compiled,
         found,
-        reference_values(model, branches.inputs),
+        reference_values(branches.model(opset), branches.inputs),
         reference_values(branches.model(opset, absolute=True), absolute),
     )

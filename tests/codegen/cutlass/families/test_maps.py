@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.codegen.cutlass.families.branches import Branches, Executed, executed
+from codegen.cutlass.families.family import Work
+from codegen.cutlass.families.registry import FAMILIES
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.verification.verify import VerifyOptions, verify_model
+from hw_models.errors import TargetError
+from tests.codegen.cutlass.families.branches import Branches, Executed, executed, saved
 
 
 def _pools(b: Branches) -> dict[str, int]:
@@ -238,6 +244,15 @@ def test_resized_maps_are_right_for_all_coordinates(resized: Made) -> None:
     _right(resized)
 
 
+def test_the_reference_agrees_on_factors_that_leave_an_extent(tmp_path: Path) -> None:
+    b = Branches()
+    x = b.input(2, 8, 5, 7)
+    for scales in ((1, 1, 2, 1.05), (1, 1, 1.05, 1.05)):
+        b.node("Resize", x, "", b.constant(np.array(scales, np.float32)), mode="linear")
+        b.node("Resize", x, "", b.constant(np.array(scales, np.float32)))
+    assert verify_model(saved(b, tmp_path), "a100", CompileOptions("O0"), VerifyOptions(samples=512)).failures == ()
+
+
 def test_convolutions_that_cutlass_does_not_take_are_right(
     convolved: tuple[Executed, dict[str, tuple[str, int]]],
 ) -> None:
@@ -264,7 +279,37 @@ def test_the_largest_of_numbers_and_nan_is_nan(tmp_path: Path) -> None:
 
 def test_operators_may_have_the_names_of_c_functions(tmp_path: Path) -> None:
     b = Branches()
-    x = b.input(2, 3, content=np.abs(b.halves(2, 3)))
-    outputs = [b.node(op_type, x) for op_type in ("Abs", "Sqrt", "Exp")] + [b.node("Max", x, b.input(3))]
+    x = b.input(2, 3, content=1 + np.arange(6).reshape(2, 3) / 4)
+    outputs = [b.node(op_type, x) for op_type in ("Abs", "Sqrt", "Exp", "Log", "Erf")]
+    outputs.append(b.node("Max", x, b.input(3)))
     found = executed(b, tmp_path)
     assert max(found.beyond(name, 4) for name in outputs) <= 1
+
+
+def test_softplus_of_large_and_small_numbers(tmp_path: Path) -> None:
+    b = Branches()
+    content = np.array([-65504, -16.5, -12, -5, -1e-4, 0, 0.5, 12, 300, np.inf, -np.inf, np.nan], np.float16)
+    name = b.node("Softplus", b.input(12, content=content))
+    with np.errstate(invalid="ignore"):
+        wanted = np.logaddexp(0, content.astype(np.float64))
+    found = executed(b, tmp_path).found[name].astype(np.float64)
+    np.testing.assert_allclose(found, wanted, 2**-11 + 2**-20, 2**-25)
+
+
+@pytest.mark.parametrize(
+    ("template", "parameters", "needs"),
+    [
+        ("movement", {"vector": 8}, "a vector width that divides the last axis"),
+        ("transpose", {}, "two axes that are long"),
+    ],
+)
+def test_launches_that_were_never_offered_are_refused(
+    template: str, parameters: dict[str, int | str], needs: str, tmp_path: Path
+) -> None:
+    b = Branches()
+    b.node("Transpose", b.input(3, 7), perm=[1, 0])
+    plan = plan_model(saved(b, tmp_path), "a100", CompileOptions("O0"))
+    assert isinstance(plan, PlannedKernels)
+    work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
+    with pytest.raises(TargetError, match=needs):
+        FAMILIES[template].launches(work, parameters, plan.model.constants)

@@ -119,7 +119,7 @@ def _inputs(builder: ModelBuilder) -> dict[str, Array]:
     return inputs
 
 
-def _same_shape(graph: Graph, op: Op, operand: str) -> str | None:
+def _same_shape(graph: Graph, _layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
     same = graph.by_name[operand].shape == graph.by_name[op.outputs[0]].shape
     return None if same else "broadcast"
 
