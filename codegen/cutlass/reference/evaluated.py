@@ -78,24 +78,33 @@ class Evaluated:
     @property
     def sizes(self) -> Doubles:
         """The largest magnitudes that a GPU's numbers may have."""
-        return np.asarray(np.abs(self.numbers) + self.error)
+        sizes = np.abs(self.numbers)
+        return np.asarray(sizes + self.error) if self.error.any() else sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor as it lies in memory, in its own type, and how far each of its elements may be from what was read.
-    Elements become float64 where they are taken, for a whole tensor may be large."""
+    """A tensor as it lies in memory, in its own type, and how far each of its elements may be from what was read; None
+    where none is. Elements become float64 where they are taken, for a whole tensor may be large."""
 
     values: Array
-    errors: Doubles
+    errors: Doubles | None = None
 
     def at(self, *index: Index) -> Evaluated:
         """Elements by numpy's rules."""
-        return Evaluated(np.asarray(self.values[index], np.float64), np.asarray(self.errors[index], np.float64))
+        numbers = np.asarray(self.values[index], np.float64)
+        if self.errors is None:
+            return Evaluated(numbers, np.broadcast_to(0.0, numbers.shape))
+        return Evaluated(numbers, np.asarray(self.errors[index]))
 
     def moved(self, axes: tuple[int, ...]) -> Stored:
         """With the axes in another order."""
-        return Stored(self.values.transpose(axes), self.errors.transpose(axes))
+        return self.each(lambda array: array.transpose(axes))
+
+    def each(self, arrange: Callable[[Array], Array]) -> Stored:
+        """With elements arranged in another way."""
+        errors = None if self.errors is None else np.asarray(arrange(self.errors), np.float64)
+        return Stored(arrange(self.values), errors)
 
 
 def off(found: Doubles, numbers: Doubles) -> Doubles:

@@ -54,8 +54,7 @@ def view(asked: Asked) -> Evaluated:
     linear = np.zeros(len(asked.points), np.int64)
     for axis, extent in enumerate(asked.shape):
         linear = linear * extent + asked.points[:, axis]
-    x = asked.tensor()
-    return x.at(*np.unravel_index(linear, x.values.shape)) if x.values.ndim else x.at(linear * 0, ...)
+    return asked.tensor().each(lambda array: array.reshape(-1)).at(linear)
 
 
 def pad(asked: Asked) -> Evaluated:

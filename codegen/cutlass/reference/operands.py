@@ -41,11 +41,9 @@ class Asked:
         name = self.op.inputs[position]
         tensor = self.sampled.graph.by_name[name]
         if tensor.constant:
-            return Stored(
-                self.sampled.constants[tensor.constant].reshape(tensor.shape), np.broadcast_to(0.0, tensor.shape)
-            )
-        values = self.sampled.read(name).reshape(tensor.shape)
-        return Stored(values, self.sampled.errors(name).reshape(tensor.shape))
+            return Stored(self.sampled.constants[tensor.constant].reshape(tensor.shape))
+        errors = self.sampled.errors(name).reshape(tensor.shape)
+        return Stored(self.sampled.read(name).reshape(tensor.shape), errors if errors.any() else None)
 
     def operand(self, position: int = 0) -> Evaluated:
         """The elements of an input that meet the points, aligned at the last axis; axes of one are broadcast."""

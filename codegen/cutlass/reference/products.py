@@ -36,7 +36,6 @@ def _columns(matrix: Stored) -> Gather:
     """As the lines of the transposed matrix, in the order of memory: a long matrix is read once from end to end."""
 
     def gather(some: Points) -> Evaluated:
-        found = Stored(np.take(matrix.values, some, 1), np.take(matrix.errors, some, 1)).moved((1, 0))
-        return found.at(...)
+        return matrix.each(lambda array: np.take(array, some, 1).T).at(...)
 
     return gather

@@ -17,6 +17,7 @@ from tests.codegen.cutlass.reference.fed_layers import FRONTEND, Fed, by_hand, f
 from tests.codegen.cutlass.reference.models import MODELS
 from tests.codegen.cutlass.reference.single_precision import Careless, single
 from tests.dsa_sched.frontend.numpy_graph import evaluate
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 
 def stored(found: Fed, layer: Layer, seed: int) -> Doubles:
@@ -122,3 +123,61 @@ def test_a_term_that_is_left_out_is_not_allowed(name: str) -> None:
     right, wrong = (evaluate(found.graph, op, x)[0].reshape(-1) for x in (operands, case.without(operands)))
     assert (np.abs(right.astype(np.float16) - numbers) <= allowed).all()
     assert (np.abs(wrong.astype(np.float16) - numbers) > allowed).mean() > 0.95
+
+
+def test_sums_in_halves_are_not_allowed() -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 30, 300)).astype(np.float16)
+    found = by_hand("matmul", [a, b.T.copy()], (30, 30))
+    sampled = found.sampled(found.layers[0])
+    numbers, allowed = FRONTEND.evaluate(sampled).numbers, FRONTEND.allowed(sampled)
+    products = a[:, None, :] * b
+    halves = np.add.accumulate(products, axis=-1, dtype=np.float16)[..., -1].reshape(-1)
+    assert (np.abs(halves - numbers) > allowed).mean() > 0.5
+
+
+def test_rounding_between_an_anchor_and_its_epilogue_is_not_allowed(tmp_path: Path) -> None:
+    """A layer rounds once: a sum that is stored before something is added to it is off by up to a step."""
+
+    def build(b: ModelBuilder) -> str:
+        return b.node("Add", b.node("MatMul", b.input(40, 30), b.weights(30, 50)), b.input(40, 50))
+
+    found = fed(build, tmp_path, halves=True)
+    (layer,) = found.layers
+    sampled = found.sampled(layer)
+    numbers, allowed = FRONTEND.evaluate(sampled).numbers, FRONTEND.allowed(sampled)
+    product, _ = found.graph.ops
+    a, b = (found.value(name).astype(np.float64) for name in product.inputs)
+    added = found.values[found.graph.inputs[1]].astype(np.float64)
+    once, twice = a @ b + added, (a @ b).astype(np.float16) + added
+    assert len(layer.ops) == 2
+    assert (np.abs(once.astype(np.float16).reshape(-1) - numbers) <= allowed).all()
+    assert (np.abs(twice.astype(np.float16).reshape(-1) - numbers) > allowed).mean() > 0.1
+
+
+@pytest.mark.parametrize(("length", "shows"), [(2048, True), (4096, False)])
+def test_up_to_which_length_a_product_that_is_left_out_shows(length: int, shows: bool) -> None:
+    """All products alike but for their signs, which cancel: docs/gpu.md says up to 2,900."""
+    a, b = np.ones((1, length), np.float16), np.ones((length, 1), np.float16)
+    a[:, ::2] = -1
+    found = by_hand("matmul", [a, b], (1, 1))
+    sampled = found.sampled(found.layers[0])
+    assert FRONTEND.evaluate(sampled).numbers.tolist() == [0.0]
+    assert (FRONTEND.allowed(sampled) < 1.0).tolist() == [shows]
+
+
+@pytest.mark.parametrize("kind", ["exp", "sigmoid", "softmax"])
+def test_large_arguments_before_anything_is_rounded_to_halves(kind: str) -> None:
+    """exp(80) by way of exp2(80 * log2(e)) is off by more than any function by itself; not by a hundred times less
+    than what is said."""
+    x = np.random.default_rng(0).uniform(-80, 80, (40, 50)).astype(np.float16)
+    attributes: dict[str, Attribute] = {"axis": 1} if kind == "softmax" else {}
+    found = by_hand(kind, [x], x.shape, **attributes)
+    ours = FRONTEND.evaluate(found.sampled(found.layers[0]))
+    shares = []
+    for seed in range(5):
+        kernel = Careless(np.random.default_rng(seed)).layer(found.graph, [*found.graph.ops], {"x0": single(x)})
+        apart = np.abs(kernel.astype(np.float64).reshape(-1) - ours.numbers)
+        assert (apart <= ours.error).all()
+        shares.append((apart / ours.error)[ours.numbers > 1e-30].max())
+    assert max(shares) > 0.1

@@ -122,6 +122,13 @@ def test_a_power_of_two_next_to_which_fp32_rounds_may_be_its_neighbour() -> None
         assert (found.numbers.item(), found.error.item()) == (64 / 2048, error)
 
 
+def test_a_view_of_one_number_without_axes() -> None:
+    found = by_hand("view", [np.array([[2.5]], np.float16)], ())
+    assert evaluated(found, found.layers[0]).numbers.tolist() == 2.5
+    found = by_hand("view", [np.array(2.5, np.float16)], (1, 1))
+    assert evaluated(found, found.layers[0]).numbers.tolist() == [[2.5]]
+
+
 def test_emulation_gives_the_numbers() -> None:
     found = by_hand("add", [np.array([1, 2], np.float16), np.array([0.25, 2**-20], np.float16)], (2,))
     sampled = found.sampled(found.layers[0])
