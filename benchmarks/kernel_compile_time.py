@@ -133,7 +133,7 @@ def kernel_markdown(figures: Row) -> str:
         (row["model"], str(row["batch"]), row["cache"], str(row["kernels"]), str(row["launches"]),
          *(f"{row['seconds'][stage]:.1f}" for stage in STAGES), f"{row['wall_seconds']:.1f}",
          "" if row["limit_seconds"] is None else f"{row['limit_seconds']:.0f}", f"{row['processor_seconds']:.1f}",
-         f"{row['peak_mib']:.0f}", f"{row['peak_mib_of_a_compiler']:.0f}")
+         f"{row['peak_mib']:.0f}", f"{row['peak_mib_of_a_child']:.0f}")
         for row in figures["rows"]
     ]  # fmt: skip
     said = (

@@ -19,7 +19,7 @@ def cells(lines: list[str], start: str) -> list[str]:
 
 def test_networks_stand_beside_pytorch_and_the_floor() -> None:
     head = {"network": "net", "batch": 8, "chip": "h200"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"key": "1", **head, "what": "O0", "floor_ms": 1.5, **measured(2)},
         {"key": "2", **head, "what": "O3", "floor_ms": 1.0, **measured(1.25)},
         {"key": "3", **head, "what": "torch", **measured(3), "without_graph": measured(4)},
@@ -35,7 +35,7 @@ def test_networks_stand_beside_pytorch_and_the_floor() -> None:
 
 
 def test_stages_stand_beside_the_sequential_ones_of_the_same_kernels() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"key": "net sequential", "method": "sequential", **measured(3)},
         {"key": "net ios", "method": "ios", **measured(2)},
         {"key": "net sequential torch", "method": "sequential", **measured(8)},
@@ -57,7 +57,7 @@ def test_kernels_far_from_their_floors_are_counted() -> None:
 
 
 def test_rates_are_said_as_the_chip_file_says_them() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"key": "L2", "what": "L2", "per_second": 5e12, "clock_hz": 2e9, "file": 5120.0},
         {"key": "launch", "what": "launch", "per_second": 4e5, "clock_hz": 2e9, "file": 2.0},
         {"key": "mma", "what": "mma"},
