@@ -22,6 +22,7 @@ from benchmarks.output import table
 from dsa_sched.frontend.load import load_source
 from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.zoo import zoo_names
 from hw_models.user_cache import cache_directory
 
 __all__ = ["LIMITS", "STAGES", "above_limits", "kernel_markdown", "measure_kernels"]
@@ -90,7 +91,8 @@ def measure_kernels(wanted: Sequence[tuple[str, Sequence[int]]], chip: str) -> I
         os.environ["XDG_CACHE_HOME"] = cache
         for model, batches in wanted:
             for batch in batches:
-                load_source(model)
+                if model in zoo_names():
+                    load_source(model)
                 _empty()
                 for state in LIMITS:
                     with ProcessPoolExecutor(1, mp_context=context) as pool:
