@@ -48,16 +48,20 @@ METHODS = ("placed", "split")
 def items(bench: Bench) -> Iterator[Item]:
     for program in bench.programs(reuses=False):
         if any(len(phase) > 1 for phase in program.entry["phases"]):
-            yield Item(program.key, lambda program=program: _row(bench, program))  # type: ignore[misc]
+            yield Item(program.key, lambda program=program: _known_row(bench, program))  # type: ignore[misc]
+
+
+def _known_row(bench: Bench, program: Program) -> Row:
+    try:
+        return _row(bench, program)
+    except Unknown as error:
+        return {"skipped": str(error)}
 
 
 def _row(bench: Bench, program: Program) -> Row:
     phases = [[tuple(path) for path in phase] for phase in program.entry["phases"]]
     with unfolded(bench.pack, program) as made, bench.driver() as driver:
-        try:
-            processor = opened_processor(made, bench)
-        except Unknown as error:
-            return {"skipped": str(error)}
+        processor = opened_processor(made, bench)
         if processor is None:
             return {"skipped": "PyTorch, which is the processor's side, is not there"}
         groups = [launch["layer"] for launch in made.listed["launches"]]

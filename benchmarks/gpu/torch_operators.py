@@ -110,15 +110,21 @@ def _average_pool(asked: Asked) -> Tensor:
     source = asked.graph.by_name[asked.op.inputs[0]].shape
     if kernel == source[1:-1] and not any(pads):
         return asked.x.mean(dim=tuple(range(1, len(source) - 1)), keepdim=True)
-    reaching = _reaching(asked, pads)
-    if len(kernel) != 2 or any(step != 1 for step in dilations) or reaching != pads:
+    if len(kernel) != 2 or any(step != 1 for step in dilations):
         raise Unknown(f"operator {asked.op.name}: PyTorch's side averages plain windows in two dimensions")
-    half = pads[:2]
-    if half != pads[2:]:
-        raise Unknown(f"operator {asked.op.name}: PyTorch's side averages with equal pads")
-    counts = bool(asked.op.number("count_include_pad"))
-    found = asked.functional.avg_pool2d(_first(asked.x), kernel, strides, half, False, counts)
-    return _last(found)
+    half, functional = 2, asked.functional
+    if pads[:half] == pads[half:] and _reaching(asked, pads) == pads:
+        counts = bool(asked.op.number("count_include_pad"))
+        return _last(functional.avg_pool2d(_first(asked.x), kernel, strides, pads[:half], False, counts))
+    reaching = _reaching(asked, pads)
+    around = [size for axis in reversed(range(half)) for size in (reaching[axis], reaching[half + axis])]
+    beyond = [size for axis in reversed(range(half)) for size in (0, reaching[half + axis] - pads[half + axis])]
+    within = [size for axis in reversed(range(half)) for size in (pads[axis], pads[half + axis])]
+    ones = asked.torch.ones((1, 1, *source[1:-1]), dtype=asked.x.dtype, device=asked.x.device)
+    ones = functional.pad(ones, within, value=float(asked.op.number("count_include_pad")))
+    counted = functional.avg_pool2d(functional.pad(ones, beyond), kernel, strides, divisor_override=1)
+    summed = functional.avg_pool2d(functional.pad(_first(asked.x), around), kernel, strides, divisor_override=1)
+    return _last(_cut(summed / counted.clamp(min=1), asked.shape))
 
 
 def _scale_shift(asked: Asked) -> Tensor:
