@@ -22,6 +22,7 @@ from benchmarks.output import table
 from dsa_sched.frontend.load import load_source
 from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.zoo import zoo_names
 from hw_models.user_cache import cache_directory
 
 __all__ = ["LIMITS", "STAGES", "above_limits", "kernel_markdown", "measure_kernels"]
@@ -79,7 +80,7 @@ def _compiled(model: str, batch: int, chip: str, began: float) -> Row:
         "wall_seconds": sum(stages.seconds.values()),
         "processor_seconds": own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
         "peak_mib": own.ru_maxrss / MIB,
-        "peak_mib_of_a_compiler": children.ru_maxrss / MIB,
+        "peak_mib_of_a_child": children.ru_maxrss / MIB,
     }
 
 
@@ -90,7 +91,8 @@ def measure_kernels(wanted: Sequence[tuple[str, Sequence[int]]], chip: str) -> I
         os.environ["XDG_CACHE_HOME"] = cache
         for model, batches in wanted:
             for batch in batches:
-                load_source(model)
+                if model in zoo_names():
+                    load_source(model)
                 _empty()
                 for state in LIMITS:
                     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -127,18 +129,19 @@ def kernel_markdown(figures: Row) -> str:
         "limit",
         "processor",
         "MiB",
-        "nvcc MiB",
+        "MiB of a child",
     )
     rows = [
         (row["model"], str(row["batch"]), row["cache"], str(row["kernels"]), str(row["launches"]),
          *(f"{row['seconds'][stage]:.1f}" for stage in STAGES), f"{row['wall_seconds']:.1f}",
          "" if row["limit_seconds"] is None else f"{row['limit_seconds']:.0f}", f"{row['processor_seconds']:.1f}",
-         f"{row['peak_mib']:.0f}", f"{row['peak_mib_of_a_compiler']:.0f}")
+         f"{row['peak_mib']:.0f}", f"{row['peak_mib_of_a_child']:.0f}")
         for row in figures["rows"]
     ]  # fmt: skip
     said = (
         f"`python benchmarks/compile_time.py --chip {figures['chip']}`, {figures['host_cpu']}, {figures['cpus']} CPUs, "
         f"Python {figures['python']}, load {figures['load_average']:.1f} at the start. Seconds on the wall by stage; "
-        "`processor` is the time of all processes, nvcc's among them, of which some run at a time."
+        "`processor` is the time of all processes, nvcc's among them, of which some run at a time; a child is "
+        "nvcc's, or one that begins as a copy of the parent."
     )
     return "\n\n".join(("# Compile time for a GPU", said, table(headings, rows), *above_limits(figures["rows"]), ""))

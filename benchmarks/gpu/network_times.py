@@ -18,7 +18,8 @@ from typing import Any
 from benchmarks.gpu.bench import Bench, Item, Row, spread
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import drawn_input
-from benchmarks.gpu.torch_network import TorchNetwork, Unknown
+from benchmarks.gpu.torch_network import TorchNetwork
+from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from codegen.cutlass.runner.runner import Network
 
@@ -34,17 +35,21 @@ def items(bench: Bench) -> Iterator[Item]:
         yield Item(program.key, lambda program=program: _ours(bench, program))  # type: ignore[misc]
     plain = [program for program in programs if program.level == "O0"]
     for program in plain:
-        yield Item(f"{_of(program)} torch", lambda program=program: _theirs(bench, program, _captured))  # type: ignore[misc]
+        yield Item(f"{_of(program)} torch", lambda program=program: _theirs(bench, program, "torch"))  # type: ignore[misc]
     order = {batch: place for place, batch in enumerate(FIRST_COMPILED)}
     for program in sorted(plain, key=lambda program: order.get(program.batch, len(order))):
         yield Item(
             f"{_of(program)} torch.compile",
-            lambda program=program: _theirs(bench, program, _compiled),  # type: ignore[misc]
+            lambda program=program: _theirs(bench, program, "torch.compile"),  # type: ignore[misc]
         )
 
 
 def _of(program: Program) -> str:
     return f"{program.network} x{program.batch} {program.chip}"
+
+
+def _head(program: Program, what: str) -> Row:
+    return {"network": program.network, "batch": program.batch, "chip": program.chip, "what": what}
 
 
 def _floor_ms(program: Program) -> float:
@@ -55,11 +60,11 @@ def _floor_ms(program: Program) -> float:
 def _ours(bench: Bench, program: Program) -> Row:
     with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
         times = network.time(bench.repeats, warm_up=bench.warm_up)
-        row: Row = {"launches": len(network.launches), "floor_ms": _floor_ms(program)}
+        row: Row = {**_head(program, program.level), "launches": len(network.launches), "floor_ms": _floor_ms(program)}
     return row if bench.rehearse else {**row, **spread(times)}
 
 
-def _theirs(bench: Bench, program: Program, measured: Callable[[Any, TorchNetwork, list[Any], int], Row]) -> Row:
+def _theirs(bench: Bench, program: Program, what: str) -> Row:
     torch = torch_with_gpu(bench)
     if torch is None:
         return {"skipped": "the rehearsal has no GPU" if bench.rehearse else "PyTorch with a GPU is not there"}
@@ -67,7 +72,9 @@ def _theirs(bench: Bench, program: Program, measured: Callable[[Any, TorchNetwor
         try:
             network = TorchNetwork(torch, made.graph, made.constants, "cuda", torch.float16)
             with torch.inference_mode():
-                return measured(torch, network, drawn_tensors(made, network), bench.repeats)
+                measured = _captured if what == "torch" else _compiled
+                found = measured(torch, network, drawn_tensors(made, network), bench.repeats)
+                return {**_head(program, what), **found}
         except Unknown as error:
             return {"skipped": str(error)}
 
@@ -130,13 +137,34 @@ def _timed(torch: Any, run: Callable[[], Any], repeats: int) -> list[float]:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    found = ["| network | median ms | quartiles | floor ms | |", "| --- | --- | --- | --- | --- |"]
+    """One line a network and batch; below what is missing, with the reason."""
+    found = ["| network | batch | floor ms | ours O0 | ours O3 | torch | without graph | torch.compile | over ours |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    by_network: dict[tuple[str, int, str], dict[str, Row]] = {}
     for row in rows:
-        floor = f"{row['floor_ms']:.4f}" if "floor_ms" in row else ""
-        said = str(row.get("error", row.get("skipped", "")))
-        if "median_ms" in row:
-            low, high = row["quartiles_ms"]
-            found.append(f"| {row['key']} | {row['median_ms']:.4f} | {low:.4f} to {high:.4f} | {floor} | |")
-        else:
-            found.append(f"| {row['key']} | {'' if said else 'not measured'} | | {floor} | {said} |")
-    return found
+        if "what" in row:
+            by_network.setdefault((row["network"], row["batch"], row["chip"]), {})[row["what"]] = row
+    for (network, batch, chip), ways in by_network.items():
+        eager = ways.get("torch", {}).get("without_graph", {})
+        cells = [_cell(ways.get(what, {})) for what in ("O0", "O3", "torch")]
+        floor = min((way["floor_ms"] for way in ways.values() if "floor_ms" in way), default=0.0)
+        found.append(
+            f"| {network} ({chip}) | {batch} | {floor:.4f} | {' | '.join(cells)} | {_cell(eager)} | "
+            f"{_cell(ways.get('torch.compile', {}))} | {_ratio(ways)} |"
+        )
+    said = {row["key"]: row.get("error") or row.get("skipped") for row in rows}
+    return [*found, "", *(f"{key}: {why}" for key, why in said.items() if why)]
+
+
+def _cell(row: Row) -> str:
+    if "median_ms" not in row:
+        return "not measured"
+    low, high = row["quartiles_ms"]
+    return f"{row['median_ms']:.4f} ({low:.4f} to {high:.4f})"
+
+
+def _ratio(ways: dict[str, Row]) -> str:
+    """torch.compile, or else plain PyTorch, over the faster of ours."""
+    ours = [ways[what]["median_ms"] for what in ("O0", "O3") if "median_ms" in ways.get(what, {})]
+    theirs = [ways[what]["median_ms"] for what in ("torch.compile", "torch") if "median_ms" in ways.get(what, {})]
+    return f"{theirs[0] / min(ours):.2f}" if ours and theirs else ""

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
-
 from benchmarks import branching_networks
+from benchmarks.gpu.branching import branching_model
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.refusals import Judge
 
-__all__ = ["BATCHES", "LEVELS", "NETWORKS", "SMALL_BATCHES", "SMALL_NETWORKS", "batches_of", "name_of", "source_of"]
+__all__ = ["BATCHES", "LEVELS", "NETWORKS", "SMALL_BATCHES", "SMALL_NETWORKS", "batches_of", "loaded", "name_of"]
 
 NETWORKS = ("resnet50", "mobilenet_v2", "resnet18_tailor", "squeezenet", "inception_v1", "densenet121", "mt_dnn")
 """Of the zoo, and of benchmarks/branching_networks.py."""
 BATCHES = (1, 8, 32, 128)
-SMALL_NETWORKS = ("mobilenet_v2-mini", "resnet18_tailor-mini")
+BRANCHING = "branching"
+"""Of benchmarks/gpu/branching.py."""
+SMALL_NETWORKS = ("mobilenet_v2-mini", "resnet18_tailor-mini", BRANCHING)
 SMALL_BATCHES = (1, 2)
 LEVELS = ("O0", "O3")
 """One kernel a layer; groups of layers, where the target has a kernel for them."""
 
 
-def source_of(network: str) -> str | onnx.ModelProto:
-    """What the frontend reads: a name of the zoo, a file, or a model that is built here."""
-    return branching_networks.NETWORKS[network]() if network in branching_networks.NETWORKS else network
+def loaded(network: str, batch: int, judge: Judge) -> Model:
+    """A network of the zoo, a file, or a model that is built here. Raises ModelError."""
+    if network in branching_networks.NETWORKS:
+        return load_model(branching_networks.NETWORKS[network](), {}, None, judge)
+    return load_model(branching_model() if network == BRANCHING else network, {}, batch, judge)
 
 
 def batches_of(network: str, batches: tuple[int, ...]) -> tuple[int, ...]:

@@ -33,8 +33,8 @@ from benchmarks.gpu.networks import (
     SMALL_BATCHES,
     SMALL_NETWORKS,
     batches_of,
+    loaded,
     name_of,
-    source_of,
 )
 from benchmarks.gpu.packed_weights import Movement, find_movements, to_bytes
 from benchmarks.gpu.rate_kernels import packed_rates
@@ -46,7 +46,7 @@ from codegen.cutlass.emission.emit import LAUNCHES, plan_launches
 from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
 from codegen.cutlass.kernel.launches import ComputedLaunch, Data
 from codegen.target import GroupTarget
-from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_plan, plan_kernels
 from dsa_sched.pipeline.targets import judge_of, target_of
@@ -109,7 +109,7 @@ def _packed(
     network: str, batch: int, chip: Chip, target: GroupTarget, writer: PackWriter, ptx: bool
 ) -> Iterator[dict[str, Any]]:
     """The entries of one network and batch: O0, O0 without shared memory of values where it has branches, O3."""
-    model = load_model(source_of(network), {}, batch, judge_of(chip, target))
+    model = loaded(network, batch, judge_of(chip, target))
     recipes, constants = synthetic(model.constants)
     model = replace(model, constants=constants)
     made = {"network": name_of(network), "batch": batch, "chip": chip.name}

@@ -25,10 +25,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package that is not installed
 
 from benchmarks.gpu.floors import floor_ms, floors_of, is_fused
-from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, batches_of, name_of, source_of
+from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, batches_of, loaded, name_of
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from codegen.target import GroupTarget
-from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_kernels
 from dsa_sched.pipeline.targets import judge_of, target_of
@@ -53,7 +53,7 @@ def predicted(
             said(f"{network}, batch {batch}")
             try:
                 # the targets of all GPUs take the same operators, so one graph serves all
-                model = load_model(source_of(network), {}, batch, judge_of(*opened[0]))
+                model = loaded(network, batch, judge_of(*opened[0]))
                 for chip, target in opened:
                     yield from _rows(model, name_of(network), batch, chip, target)
             except UserError as error:

@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.gpu import kernel_times, network_times, rates, right, sanitizer, streams, together
 from benchmarks.gpu.bench import Bench, Item, Results, Row, Step, left
 from benchmarks.gpu.store import Pack, checkout_hash, read_pack
-from codegen.cutlass.runner.runner import RunnerError
+from codegen.cutlass.runner.runner import CudaDriver, RunnerError
 from hw_models.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,9 @@ MOST_SECONDS = 480
 """Of a step."""
 START_AGAIN = 75
 """Exit code of a process whose GPU can no longer be used: the step goes on in a new one."""
-MOST_STARTS = 8
+MOST_STARTS = 40
+LONGEST_ROW_SECONDS = 120
+"""That a row which was begun in time may go on after it."""
 
 
 def run_step(step: Step, bench: Bench, results: Results, seconds: float) -> bool:
@@ -99,16 +101,25 @@ def _gpu_name() -> str:
     return done.stdout.strip().splitlines()[0]
 
 
-def _again(step: Step, options: argparse.Namespace, seconds: float) -> int:
-    """The step in a process of its own, so that what it does to a GPU goes with it."""
+def _again(step: Step, options: argparse.Namespace, seconds: float) -> int | None:
+    """The step in a process of its own, so that what it does to a GPU goes with it: its exit code, or None for one
+    that did not end."""
     command = [sys.executable, str(Path(__file__).resolve()), str(options.pack), "--alone", step.name]
     command += ["--out", str(options.out), "--seconds", str(max(1, int(seconds)))]
-    return subprocess.run(command, check=False, timeout=seconds + 120).returncode
+    command += ["--no-torch"] if options.no_torch else []
+    try:
+        return subprocess.run(command, check=False, timeout=seconds + LONGEST_ROW_SECONDS).returncode
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _alone(step: Step, bench: Bench, out: Path, seconds: float) -> int:
-    results = Results.opened(out / f"gpu_{step.name}.json", _head(step, bench.pack, rehearse=bench.rehearse))
+    results = _opened(step, bench, out)
     return START_AGAIN if run_step(step, bench, results, seconds) else 0
+
+
+def _opened(step: Step, bench: Bench, out: Path) -> Results:
+    return Results.opened(out / f"gpu_{step.name}.json", _head(step, bench.pack, rehearse=bench.rehearse))
 
 
 def _run(step: Step, bench: Bench, options: argparse.Namespace, seconds: float) -> None:
@@ -117,11 +128,20 @@ def _run(step: Step, bench: Bench, options: argparse.Namespace, seconds: float) 
         return
     deadline = time.monotonic() + seconds
     for _ in range(MOST_STARTS):
-        try:
-            if _again(step, options, left(deadline)) != START_AGAIN or left(deadline) <= 0:
-                return
-        except subprocess.TimeoutExpired:
-            bench.say(f"{step.name}: did not end in its time")
+        code = _again(step, options, left(deadline))
+        if code not in (0, START_AGAIN):
+            _lost(step, bench, options.out, "did not end" if code is None else f"ended with code {code}")
+        if code == 0 or left(deadline) <= 0:
+            return
+
+
+def _lost(step: Step, bench: Bench, out: Path, said: str) -> None:
+    """A row for the item in which a process was lost, so that the next one goes on behind it."""
+    results = _opened(step, bench, out)
+    for item in step.items(bench):
+        if item.key not in results.keys:
+            bench.say(f"{step.name}: {item.key}: the process {said}")
+            results.add({"key": item.key, "error": f"the process {said}"})
             return
 
 
@@ -129,7 +149,7 @@ def _summary(steps: Sequence[Step], bench: Bench, out: Path) -> bool:
     """Tables of all that is there; whether all is well."""
     well = True
     for step in steps:
-        results = Results.opened(out / f"gpu_{step.name}.json", _head(step, bench.pack, rehearse=bench.rehearse))
+        results = _opened(step, bench, out)
         bench.say(f"\n## {step.name}{'' if results.done else ': not finished'}\n")
         for line in step.lines(results.rows):
             bench.say(line)
@@ -158,7 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UserError("--only", needs=f"steps of {', '.join(names)}", has=", ".join(unknown))
         pack = read_pack(options.pack)
         _check(pack, options)
-    except UserError as error:
+        if not options.rehearse:
+            CudaDriver().close()  # that there is a GPU
+    except (UserError, RunnerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     bench = Bench(pack, options.rehearse, lambda said: print(said, flush=True), not options.no_torch)

@@ -100,9 +100,18 @@ def wrong(row: Row) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    found = ["| program | stages | streams | median ms | |", "| --- | --- | --- | --- | --- |"]
+    """Each method beside the sequential one of the same kernels."""
+    found = [
+        "| program | stages | streams | median ms | sequential over it | |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    plain = {row["key"]: row["median_ms"] for row in rows if row.get("method") == "sequential" and "median_ms" in row}
     for row in rows:
+        base = plain.get(row["key"].replace(f" {row.get('method')}", " sequential"))
         time = f"{row['median_ms']:.4f}" if "median_ms" in row else "not measured"
+        over = f"{base / row['median_ms']:.2f}" if base and "median_ms" in row else ""
         said = wrong(row) or row.get("skipped", "")
-        found.append(f"| {row['key']} | {row.get('stages', '')} | {row.get('streams', '')} | {time} | {said} |")
+        found.append(
+            f"| {row['key']} | {row.get('stages', '')} | {row.get('streams', '')} | {time} | {over} | {said} |"
+        )
     return found

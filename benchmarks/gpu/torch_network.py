@@ -1,26 +1,20 @@
 """A compiled network's graph in PyTorch: what it is compared with, from the same graph, weights and inputs.
 
 Values have device shapes, channels last; a convolution sees its map as PyTorch's `channels_last`, so nothing is copied.
-Everything is float16 on a GPU. An operator that is missing here is refused by name, and the comparison left out.
+Everything is float16 on a GPU. An operator that is missing is refused by name, and the comparison left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.gpu.synthetic import Array
+from benchmarks.gpu.torch_operators import KINDS, Asked, Tensor, Unknown
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["KINDS", "TorchNetwork", "Unknown"]
-
-Tensor = Any
-"""PyTorch's, which is not required."""
-
-
-class Unknown(Exception):
-    """An operator that is not known here."""
+__all__ = ["TorchNetwork"]
 
 
 @dataclass
@@ -72,7 +66,7 @@ class TorchNetwork:
 
     def compute(self, op: Op, values: Mapping[str, Tensor]) -> Tensor:
         """What an operator makes of values by name."""
-        return KINDS[op.kind](_Asked(self.torch, self.graph, op, values))
+        return KINDS[op.kind](Asked(self.torch, self.graph, op, values))
 
 
 def _filters(value: Tensor, op: Op) -> Tensor:
@@ -80,236 +74,3 @@ def _filters(value: Tensor, op: Op) -> Tensor:
     if op.number("groups") > 1:
         value = value.reshape(-1, *value.shape[2:])
     return value.movedim(-1, 1)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    torch: Any
-    graph: Graph
-    op: Op
-    values: Mapping[str, Tensor]
-
-    @property
-    def inputs(self) -> Sequence[Tensor]:
-        return [self.values[name] for name in self.op.inputs]
-
-    @property
-    def x(self) -> Tensor:
-        return self.values[self.op.inputs[0]]
-
-    @property
-    def functional(self) -> Any:
-        return self.torch.nn.functional
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.graph.by_name[self.op.outputs[0]].shape
-
-    def windows(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(self.op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
-
-
-def _first(x: Tensor) -> Tensor:
-    return x.movedim(-1, 1)
-
-
-def _last(x: Tensor) -> Tensor:
-    return x.movedim(1, -1)
-
-
-def _padded(asked: _Asked, x: Tensor, pads: tuple[int, ...], value: float) -> tuple[Tensor, tuple[int, ...]]:
-    """Equal pads are the operator's own; others are laid around the map before."""
-    half = len(pads) // 2
-    if pads[:half] == pads[half:]:
-        return x, pads[:half]
-    around = [size for axis in reversed(range(half)) for size in (pads[axis], pads[half + axis])]
-    return asked.functional.pad(x, around, value=value), (0,) * half
-
-
-def _conv(asked: _Asked) -> Tensor:
-    _, strides, dilations, pads = asked.windows()
-    x, padding = _padded(asked, _first(asked.x), pads, 0.0)
-    run = {1: asked.functional.conv1d, 2: asked.functional.conv2d, 3: asked.functional.conv3d}[len(strides)]
-    bias = asked.inputs[2] if len(asked.inputs) > 2 else None
-    groups = int(asked.op.number("groups"))
-    return _last(run(x, asked.inputs[1], bias, strides, padding, dilations, groups))
-
-
-def _matmul(asked: _Asked) -> Tensor:
-    found = asked.torch.matmul(asked.inputs[0], asked.inputs[1])
-    return found + asked.inputs[2] if len(asked.inputs) > 2 else found
-
-
-def _max_pool(asked: _Asked) -> Tensor:
-    kernel, strides, dilations, pads = asked.windows()
-    x, padding = _padded(asked, _first(asked.x), _reaching(asked, pads), float("-inf"))
-    if any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
-        raise Unknown(f"operator {asked.op.name}: PyTorch pools with pads of half the window at most")
-    run = {1: asked.functional.max_pool1d, 2: asked.functional.max_pool2d, 3: asked.functional.max_pool3d}[len(kernel)]
-    return _last(_cut(run(x, kernel, strides, padding, dilations), asked.shape))
-
-
-def _reaching(asked: _Asked, pads: tuple[int, ...]) -> tuple[int, ...]:
-    """Pads behind that reach every window of the result, which may go beyond them."""
-    kernel, strides, dilations, _ = asked.windows()
-    half, source = len(kernel), asked.graph.by_name[asked.op.inputs[0]].shape[1:-1]
-    ends = []
-    for axis in range(half):
-        reach = (asked.shape[1 + axis] - 1) * strides[axis] + dilations[axis] * (kernel[axis] - 1) + 1
-        ends.append(max(pads[half + axis], reach - source[axis] - pads[axis]))
-    return (*pads[:half], *ends)
-
-
-def _cut(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    for axis, extent in enumerate(shape[1:-1]):
-        x = x.narrow(2 + axis, 0, extent)
-    return x
-
-
-def _average_pool(asked: _Asked) -> Tensor:
-    """By sums over ones, which counts as the operator does. A window that is the whole map is a mean."""
-    kernel, strides, dilations, pads = asked.windows()
-    source = asked.graph.by_name[asked.op.inputs[0]].shape
-    if kernel == source[1:-1] and not any(pads):
-        return asked.x.mean(dim=tuple(range(1, len(source) - 1)), keepdim=True)
-    reaching = _reaching(asked, pads)
-    if len(kernel) != 2 or any(step != 1 for step in dilations) or reaching != pads:
-        raise Unknown(f"operator {asked.op.name}: PyTorch's side averages plain windows in two dimensions")
-    half = pads[:2]
-    if half != pads[2:]:
-        raise Unknown(f"operator {asked.op.name}: PyTorch's side averages with equal pads")
-    counts = bool(asked.op.number("count_include_pad"))
-    found = asked.functional.avg_pool2d(_first(asked.x), kernel, strides, half, False, counts)
-    return _last(found)
-
-
-def _scale_shift(asked: _Asked) -> Tensor:
-    return asked.x * asked.inputs[1] + asked.inputs[2]
-
-
-def _lrn(asked: _Asked) -> Tensor:
-    op = asked.op
-    numbers = (int(op.number("size")), op.number("alpha"), op.number("beta"), op.number("bias"))
-    return _last(asked.functional.local_response_norm(_first(asked.x), *numbers))
-
-
-def _layer_norm(asked: _Asked) -> Tensor:
-    return _affine(asked, asked.x - asked.x.mean(dim=asked.op.ints("axes"), keepdim=True))
-
-
-def _affine(asked: _Asked, centred: Tensor) -> Tensor:
-    axes, wide = asked.op.ints("axes"), centred.float()
-    power = (wide * wide).mean(dim=axes, keepdim=True) + asked.op.number("epsilon")
-    found = (wide * asked.torch.rsqrt(power)).to(asked.x.dtype)
-    for position, operand in enumerate(asked.inputs[1:]):
-        found = found * operand if position == 0 else found + operand
-    return found
-
-
-def _slice(asked: _Asked) -> Tensor:
-    """Backward steps by indices, others by a view."""
-    found = asked.x
-    starts, steps = asked.op.ints("starts"), asked.op.ints("steps")
-    for axis, (start, step, extent) in enumerate(zip(starts, steps, asked.shape, strict=True)):
-        if step > 0:
-            found = found[(slice(None),) * axis + (slice(start, start + step * (extent - 1) + 1, step),)]
-        else:
-            places = asked.torch.arange(extent, device=found.device) * step + start
-            found = found.index_select(axis, places)
-    return found
-
-
-def _take(asked: _Asked) -> Tensor:
-    places = asked.torch.tensor(asked.op.ints("indices"), device=asked.x.device)
-    return asked.x.index_select(int(asked.op.number("axis")), places)
-
-
-def _gather(asked: _Asked) -> Tensor:
-    axis, indices = int(asked.op.number("axis")), asked.inputs[1].long()
-    found = asked.x.index_select(axis, indices.reshape(-1) % asked.x.shape[axis])
-    return found.reshape(asked.shape)
-
-
-def _pad(asked: _Asked) -> Tensor:
-    begins, source = asked.op.ints("begins"), asked.x.shape
-    ends = [extent - begin - had for extent, begin, had in zip(asked.shape, begins, source, strict=True)]
-    around = [size for axis in reversed(range(len(begins))) for size in (begins[axis], ends[axis])]
-    return asked.functional.pad(asked.x, around, value=asked.op.number("value"))
-
-
-def _resize(asked: _Asked) -> Tensor:
-    """Whole factors of the nearest element; all else is not compared."""
-    found, shape = asked.x, asked.shape
-    if asked.op.attribute("mode") != "nearest" or any(b % a for a, b in zip(found.shape, shape, strict=True)):
-        raise Unknown(f"operator {asked.op.name}: PyTorch's side resizes to the nearest by whole factors")
-    for axis, (had, wanted) in enumerate(zip(found.shape, shape, strict=True)):
-        if had != wanted:
-            found = found.repeat_interleave(wanted // had, dim=axis)
-    return found
-
-
-def _gelu(asked: _Asked) -> Tensor:
-    return asked.functional.gelu(asked.x, approximate=str(asked.op.attribute("approximate")))
-
-
-def _swish(asked: _Asked) -> Tensor:
-    return asked.x * asked.torch.sigmoid(asked.op.number("alpha") * asked.x)
-
-
-def _elu(asked: _Asked) -> Tensor:
-    torch, op = asked.torch, asked.op
-    alpha, x = op.number("alpha"), asked.x
-    below = torch.clamp(x, max=0.0)
-    found = torch.clamp(x, min=0.0) + alpha * torch.expm1(below / alpha if op.kind == "celu" else below)
-    return op.number("gamma") * found if op.kind == "selu" else found
-
-
-def _plain(name: str) -> Callable[[_Asked], Tensor]:
-    """A function of PyTorch's on all inputs."""
-    return lambda asked: getattr(asked.torch, name)(*asked.inputs)
-
-
-def _reduced(name: str) -> Callable[[_Asked], Tensor]:
-    return lambda asked: getattr(asked.torch, name)(asked.x, dim=asked.op.ints("axes"), keepdim=True)
-
-
-KINDS: Mapping[str, Callable[[_Asked], Tensor]] = {
-    "conv": _conv,
-    "matmul": _matmul,
-    "max_pool": _max_pool,
-    "average_pool": _average_pool,
-    "scale_shift": _scale_shift,
-    "lrn": _lrn,
-    "layer_norm": _layer_norm,
-    "rms_norm": lambda asked: _affine(asked, asked.x),
-    "softmax": lambda asked: asked.torch.softmax(asked.x, dim=int(asked.op.number("axis"))),
-    "reduce_sum": _reduced("sum"),
-    "reduce_mean": _reduced("mean"),
-    "reduce_max": _reduced("amax"),
-    "transpose": lambda asked: asked.x.permute(asked.op.ints("perm")),
-    "slice": _slice,
-    "take": _take,
-    "gather": _gather,
-    "pad": _pad,
-    "resize": _resize,
-    "view": lambda asked: asked.x.reshape(asked.shape),
-    "concat": lambda asked: asked.torch.cat(asked.inputs, dim=int(asked.op.number("axis"))),
-    **{kind: _plain(kind) for kind in ("relu", "sigmoid", "tanh", "exp", "log", "erf", "sqrt", "reciprocal", "neg",
-                                       "abs", "add", "sub", "mul", "div")},
-    "max": _plain("maximum"),
-    "min": _plain("minimum"),
-    "leaky_relu": lambda asked: asked.functional.leaky_relu(asked.x, asked.op.number("alpha")),
-    "clip": lambda asked: asked.torch.clamp(asked.x, asked.op.number("min"), asked.op.number("max")),
-    "hard_sigmoid": lambda asked: asked.torch.clamp(
-        asked.op.number("alpha") * asked.x + asked.op.number("beta"), 0.0, 1.0
-    ),
-    "hard_swish": lambda asked: asked.functional.hardswish(asked.x),
-    "softplus": lambda asked: asked.functional.softplus(asked.x),
-    "softsign": lambda asked: asked.functional.softsign(asked.x),
-    "gelu": _gelu,
-    "swish": _swish,
-    "elu": _elu,
-    "selu": _elu,
-    "celu": _elu,
-}  # fmt: skip
-"""By kind of operator of the graph."""

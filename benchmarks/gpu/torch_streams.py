@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.gpu.bench import Bench, Row, spread
 from benchmarks.gpu.network_times import captured_times, drawn_tensors, torch_with_gpu
 from benchmarks.gpu.store import Program
-from benchmarks.gpu.torch_network import TorchNetwork, Unknown
+from benchmarks.gpu.torch_network import TorchNetwork
+from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import unfolded
 
 __all__ = ["StagedTorch", "torch_staged"]

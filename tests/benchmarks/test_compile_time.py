@@ -34,7 +34,7 @@ def test_for_a_gpu_the_cache_is_empty_and_then_full(tmp_path: Path) -> None:
         assert row["limit_seconds"] is None
         assert row["wall_seconds"] == pytest.approx(sum(row["seconds"].values()))
         assert 50 < row["peak_mib"] < 4000
-    assert cold["peak_mib_of_a_compiler"] > 50
+    assert cold["peak_mib_of_a_child"] > 50
     assert cold["seconds"]["emit"] > warm["seconds"]["emit"]
     assert done.stdout.count("| tiny |") == 2
 

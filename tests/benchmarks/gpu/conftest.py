@@ -8,11 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 import pytest
 
+from benchmarks.gpu.branching import branching_model
 from benchmarks.gpu.pack import Wanted, build
 from benchmarks.gpu.store import NEEDED
-from tests.benchmarks.gpu.branching import write_branching
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,15 +25,21 @@ class Machine:
     checkout: Path
 
     def steps(self, pack: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        """A rehearsal."""
+        return self.run(pack, out, "--rehearse", *options)
+
+    def run(self, pack: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
         script = Path(__file__).with_name("numpy_only.py")
         words = [sys.executable, "-P", str(script), str(self.checkout), str(self.checkout / "benchmarks/gpu/steps.py")]
-        words += [str(pack), "--rehearse", "--out", str(out), *options]
+        words += [str(pack), "--out", str(out), *options]
         return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, cwd=out)
 
 
 @pytest.fixture(scope="session")
 def branching_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_branching(tmp_path_factory.mktemp("model") / "branching.onnx")
+    path = tmp_path_factory.mktemp("model") / "branching.onnx"
+    onnx.save(branching_model(), path)
+    return path
 
 
 @pytest.fixture(scope="session")

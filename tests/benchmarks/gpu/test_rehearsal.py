@@ -173,6 +173,17 @@ def test_packs_that_do_not_fit_are_refused(
     assert said in done.stderr
 
 
+def test_without_a_gpu_there_is_one_message(machine: Machine, pack: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pack"
+    folder.mkdir()
+    manifest = json.loads((pack / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "code": "cubin"}))
+    done = machine.run(folder, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "error: needs cuda-bindings: pip install 'cuda-bindings>=13,<14'\n"
+    assert not list(tmp_path.glob("*.json"))
+
+
 def test_an_unknown_step_is_refused(machine: Machine, pack: Path, tmp_path: Path) -> None:
     done = machine.steps(pack, tmp_path, "--only", "right,left")
     assert done.returncode == 1

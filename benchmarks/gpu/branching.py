@@ -1,15 +1,14 @@
-"""A network with branches, a window, a block that fuses, and a view at its end, small enough for the executor."""
+"""A network for the rehearsal: branches, a window, a block that fuses, a view at its end, and few multiplications."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["write_branching"]
+__all__ = ["branching_model"]
 
 
 class _Layers:
@@ -35,8 +34,8 @@ class _Layers:
         return self.add("Relu", [found], name) if relu else found
 
 
-def write_branching(path: Path) -> Path:
-    """Save the model; its batch is open."""
+def branching_model() -> onnx.ModelProto:
+    """Its batch is open."""
     net = _Layers()
     stem = net.conv("x", 3, 16, 3, "stem")
     block = net.conv(net.conv(stem, 16, 48, 1, "expand"), 48, 48, 3, "depthwise", groups=48)
@@ -52,5 +51,4 @@ def write_branching(path: Path) -> Path:
     graph = helper.make_graph(net.nodes, "branching", values, results, net.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, path)
-    return path
+    return model
