@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,10 @@ def execute_launches(
                           has=str(listed.arena_bytes))  # fmt: skip
     arena = np.full(listed.arena_bytes, POISON, np.uint8)
     for item in listed.data:
-        _put(arena, item.offset, _file(files, item.file), item.file)
+        data = _file(files, item.file)
+        if len(data) != item.bytes:
+            raise TargetError(item.file, needs=f"{item.bytes} bytes", has=str(len(data)))
+        _put(arena, item.offset, data, item.file)
     for address, data in loads.items():
         _put(arena, address, data, f"input at {address:#x}")
     modules = [_parsed(_file(files, module.ptx)) for module in listed.modules]
@@ -53,6 +57,7 @@ def execute_launches(
 
 def _run(listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int) -> int:
     """One launch on the arena; the multiply-accumulates of its matrix instructions."""
+    _require_apart(listed, entry)
     memory = GlobalMemory()
     addresses: dict[int, int] = {}
     parameters = bytearray.fromhex(entry.parameters)
@@ -75,6 +80,16 @@ def _run(listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, s
         if tensor.role != "constant":
             arena[tensor.offset : tensor.offset + tensor.bytes] = memory.load(address, np.uint8, (tensor.bytes,))
     return done.macs
+
+
+def _require_apart(listed: LaunchList, entry: LaunchEntry) -> None:
+    """Tensors of one launch share no bytes: here each is by itself, on a GPU what is written would change the other."""
+    numbers = {relocation.tensor for relocation in entry.relocations}
+    ranges = sorted((listed.tensors[n].offset, listed.tensors[n].bytes, listed.tensors[n].name) for n in numbers)
+    for (low, size, first), (next_low, _, second) in pairwise(ranges):
+        if low + size > next_low:
+            needs = "tensors that share no memory"
+            raise TargetError(f"operator {entry.layer}", needs=needs, has=f"{first} and {second} at {next_low:#x}")
 
 
 def _put(arena: Bytes, offset: int, data: bytes, what: str) -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 from codegen.cutlass.families.lines.line_operators import LINE_RULES
 from codegen.cutlass.families.matrix.tensor_epilogues import refusal
-from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.families.registry import FAMILIES, offered
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Work
 from hw_models.chip import Chip
@@ -19,13 +19,16 @@ __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
 MOST_AXES = 6
 MOST_ELEMENTS = 1 << 30
 """So that the number of a thread beyond the last element is one of 32 bits, too."""
+MOST_OPERANDS = 64
+"""Each costs 32 of the 4,096 bytes that a kernel's parameters may have."""
 MOST_STEPS = 1 << 30
 """Positions along an axis that windows may reach: sums of two of them are integers of 32 bits."""
 
 OPERATORS: Mapping[str, str] = {
     "conv": "One to four spatial axes, any groups, strides, dilations and paddings. Two-dimensional ones run on the "
     "tensor cores, several groups in a launch each where that takes no longer; the others, depthwise ones among them, "
-    "on the CUDA cores in one launch. Sums are fp32.",
+    "on the CUDA cores in one launch, as those of one filter, of an odd number of channels in several groups and of "
+    "more than 32 taps in a row or column do. Sums are fp32.",
     "max_pool": "One to four spatial axes, any window, dilated ones too. NaN stays NaN.",
     "average_pool": "One to four spatial axes, any window, with or without its padding counted. Sums are fp32.",
     "lrn": "Any odd number of channels; squares, sums and the power are fp32.",
@@ -69,14 +72,20 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     if op.kind in REFUSALS and (refused := REFUSALS[op.kind](graph, op)):
         return refused
     work = Work(graph, (Layer(op.name, (op.name,), op.outputs[0]),), chip)
-    return None if any(family.offers(work) for family in FAMILIES.values()) else f"no kernel computes this {op.kind}"
+    if offered(work):
+        return None
+    computed = any(family.offers(work) for family in FAMILIES.values())
+    return f"no kernel computes this {op.kind}{f' with what a block of {chip.name} may occupy' if computed else ''}"
 
 
 def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
     """Ends of matrix kernels take in what `tensor_epilogues` says, all other kernels any element-wise operator."""
     if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
         return f"{operand} is broadcast by {op.name}"
-    return refusal(graph, layer[1:], op, operand) if layer[0].kind in ("conv", "matmul") else None
+    if layer[0].kind in ("conv", "matmul"):
+        return refusal(graph, layer[1:], op, operand)
+    read = sum(len(each.inputs) for each in (*layer, op))
+    return f"a kernel with {read} operands, at most {MOST_OPERANDS} are given to one" if read > MOST_OPERANDS else None
 
 
 def _window(graph: Graph, op: Op) -> str | None:
@@ -89,6 +98,8 @@ def _window(graph: Graph, op: Op) -> str | None:
     for name, number in numbers.items():
         if number > MOST_STEPS:
             return f"{name} of {number} along an axis, windows of at most {MOST_STEPS} positions are counted"
+    if (size := prod(op.ints("kernel"))) > MOST_STEPS:
+        return f"a window of {size} elements, at most {MOST_STEPS} are counted"
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from codegen.cutlass.emission.emit import emit_launches
 from codegen.cutlass.execution import execute_launches
-from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.families.registry import offered
 from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
@@ -25,6 +25,7 @@ __all__ = ["SM80", "SM90A", "CutlassTarget"]
 WHOLE = frozenset(["Gelu", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"])
 
 
+WARP_THREADS = 32
 WANTS = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
 
 
@@ -42,6 +43,8 @@ class CutlassTarget:
         """A chip file of another kind cannot say what kernels need."""
         if chip.kind != "gpu":
             return (f"{self.name} needs a chip file of kind gpu, this one is of kind {chip.kind}",)
+        if chip.simt.warp_threads != WARP_THREADS:
+            return (f"warps have {WARP_THREADS} threads, simt.warp_threads is {chip.simt.warp_threads}",)
         return ()
 
     def operators(self) -> tuple[tuple[str, str], ...]:
@@ -55,8 +58,7 @@ class CutlassTarget:
         return can_fuse_epilogue(graph, layer, op, operand)
 
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
-        work = Work(graph, layers, chip)
-        return tuple(kernel for family in FAMILIES.values() for kernel in family.offers(work))
+        return offered(Work(graph, layers, chip))
 
     def address(self, memory: str, offset_bytes: int) -> int:
         del memory

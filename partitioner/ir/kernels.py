@@ -72,14 +72,23 @@ class Kernel:
         return f"{self.template}({values})" if values else self.template
 
     @property
-    def binding(self) -> KernelFloor | None:
+    def busiest(self) -> KernelFloor | None:
         """The largest floor; None where the target gives none."""
         return max(self.floors, key=lambda floor: floor.seconds, default=None)
 
     @property
+    def binding(self) -> KernelFloor | None:
+        """What takes most of the time: the busiest memory or unit, or else the launches. None where the target gives
+        neither."""
+        launching = KernelFloor("launch", self.launches * self.launch_seconds)
+        if self.busiest is None:
+            return launching if launching.seconds else None
+        return launching if launching.seconds > self.busiest.seconds else self.busiest
+
+    @property
     def seconds(self) -> float:
         """The least that the kernel takes: its launches, and what its busiest unit or memory needs."""
-        return self.launches * self.launch_seconds + (self.binding.seconds if self.binding else 0.0)
+        return self.launches * self.launch_seconds + (self.busiest.seconds if self.busiest else 0.0)
 
     def grid(self, extents: tuple[int, ...]) -> tuple[int, ...]:
         """Blocks along each axis of an output of these extents."""

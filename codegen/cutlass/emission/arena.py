@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from codegen.cutlass.emission.launch_list import DataFile, LaunchTensor, Relocation
+from codegen.cutlass.emission.launch_list import DataFile, LaunchTensor, Relocation, printable
 from codegen.cutlass.kernel.launches import Address, Data, Place, Scratch
 from codegen.target import TensorPlaces
 from hw_models.errors import TargetError
@@ -115,7 +115,7 @@ class Arena:
         elif placement.kind != "probe" and placement.tensor in self._graph.outputs:
             role = "output"
         return LaunchTensor(
-            name=placement.tensor,
+            name=printable(placement.tensor),
             role=role,
             dtype=tensor.dtype,  # type: ignore[arg-type]  # kinds of both lists are checked as the list is made
             shape=tensor.shape,
@@ -139,7 +139,9 @@ class Arena:
 
 def _plain(name: str, role: Role, offset: int, size: int) -> LaunchTensor:
     """Bytes without a type."""
-    return LaunchTensor(name=name, role=role, dtype="uint8", shape=(max(size, 1),), offset=offset, bytes=size)
+    return LaunchTensor(
+        name=printable(name), role=role, dtype="uint8", shape=(max(size, 1),), offset=offset, bytes=size
+    )
 
 
 def _aligned(size: int) -> int:

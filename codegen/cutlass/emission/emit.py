@@ -15,17 +15,18 @@ from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.compiled import compile_sources, file_stem
-from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation
+from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
-from codegen.cutlass.kernel.launches import MARK_SHIFT, Address, ComputedLaunch, Data, Launch, Scratch, Source, mark
+from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, Scratch, Source
 from codegen.cutlass.ptx import Kernel, PtxError
 from codegen.cutlass.runner import runner_files
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
+from hw_models.routes import main_memory
 from hw_models.user_cache import cache_directory
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.kernels import read_kernel
@@ -82,7 +83,7 @@ def emit_launches(
             started = _own_entry(launch, compiled[launch.source].module.kernels[launch.kernel], arena)
         entries.append(
             LaunchEntry(
-                layer=each.group,
+                layer=printable(each.group),
                 module=modules[launch.source],
                 kernel=launch.kernel,
                 grid=started.grid,
@@ -93,6 +94,12 @@ def emit_launches(
             )
         )
     content = arena.finished(constants)
+    room = chip.memory(main_memory(chip)).size_bytes
+    if content.size_bytes > room:
+        raise TargetError(
+            f"{graph.name} in {main_memory(chip)}", needs=f"{content.size_bytes} bytes with padded maps and weights",
+            has=f"{room} bytes", change="compile for a smaller batch",
+        )  # fmt: skip
     found = LaunchList(
         format=FORMAT,
         architecture=chip.isa,
@@ -166,16 +173,9 @@ def _encoded(argument: int | float | tuple[int, ...], size: int) -> bytes:
 
 
 def _computed_entry(launch: ComputedLaunch, made: ParameterBlock, arena: Arena) -> Started:
-    """A block of parameters, its marks found: of each the high bytes, and what was added."""
-    block, relocations = bytearray(made.parameters), []
-    prefixes = {mark(number) >> MARK_SHIFT: place for number, place in enumerate(launch.places)}
-    for at in range(0, len(block) - 7, 8):
-        word = int.from_bytes(block[at : at + 8], "little")
-        place = prefixes.get(word >> MARK_SHIFT)
-        if place is not None:
-            relocations.append(arena.relocation(at, place, word & (1 << MARK_SHIFT) - 1))
-            block[at : at + 8] = bytes(8)
-    return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, bytes(block), tuple(relocations))
+    """A block of parameters that a kernel has made."""
+    relocations = tuple(arena.relocation(mark.at, launch.places[mark.place], mark.plus_bytes) for mark in made.marks)
+    return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, made.parameters, relocations)
 
 
 def _cache() -> Path | None:

@@ -12,6 +12,7 @@ not addresses.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -27,13 +28,15 @@ __all__ = [
     "LaunchTensor",
     "ModuleEntry",
     "Relocation",
+    "printable",
     "read_launch_list",
 ]
 
 FORMAT: Literal["dsa-sched-launches/1"] = "dsa-sched-launches/1"
 MAX_LIST_BYTES = 256 << 20
+MOST_NAME = 1024
 
-Name = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME, pattern=r"^[^\x00-\x1f\x7f]*$")]
 FileName = Annotated[
     str, Field(max_length=200, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?$")
 ]
@@ -140,6 +143,15 @@ class LaunchList(_Part):
     def text(self) -> bytes:
         """JSON, the same for equal lists."""
         return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def printable(name: str) -> str:
+    """A user's name as a list of launches may hold it: without control characters, and not too long. Names that differ
+    only there are told apart by a number of their own."""
+    plain = "".join(c if c.isprintable() else "?" for c in name)
+    if plain == name and 0 < len(name) <= MOST_NAME:
+        return name
+    return f"{plain[: MOST_NAME - 13]}#{sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
 def read_launch_list(data: bytes) -> LaunchList:

@@ -15,10 +15,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from hw_models.scratch import replace_file
 
 __all__ = ["ARCHITECTURES", "Compiler", "NvccError", "cutlass_include", "find_nvcc"]
 
@@ -92,8 +95,8 @@ class Compiler:
             if self.cache
             else None
         )
-        if kept is not None and kept.is_file():
-            return kept.read_bytes()
+        if kept is not None and (found := _kept(kept)) is not None:
+            return found
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
             (Path(folder) / given).write_text(source, encoding="utf-8")
             command = [str(self.path), *options, *((f"-I{include}",) if include else ()), given, "-o", result]
@@ -136,12 +139,21 @@ def _readable(text: str) -> str:
     return "\n".join((*shown, f"... {left} more lines") if left > 0 else shown)
 
 
+def _kept(path: Path) -> bytes | None:
+    """A result in the cache; None where there is none, or where it is not what was put there."""
+    with suppress(OSError):
+        digest, _, data = path.read_bytes().partition(b"\n")
+        if digest == hashlib.sha256(data).hexdigest().encode():
+            return data
+    return None
+
+
 def _keep(path: Path, data: bytes) -> None:
-    """Puts a result into the cache, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    Path(file.name).replace(path)
+    """Puts a result into the cache behind its digest, whole or not at all; a cache that takes nothing is no error."""
+    digest = hashlib.sha256(data).hexdigest().encode()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, lambda stream: stream.write(digest + b"\n" + data))
 
 
 def _roots() -> Iterator[Path]:

@@ -11,26 +11,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen.cutlass.kernel.launches import ComputedLaunch, Source
 from codegen.cutlass.ptx import GlobalMemory, Module, PtxError, launch, parameters
 from hw_models.errors import TargetError
 
-__all__ = ["ParameterBlock", "parameter_blocks"]
+__all__ = ["Mark", "ParameterBlock", "parameter_blocks"]
 
 KERNEL = "parameters"
 MOST_NUMBERS, MOST_BYTES, HEAD = 32, 4096, 6
 """As in `parameters.cuh`."""
+MARKS = (0x5E5E, 0x2B2B)
+MARK_SHIFT = 40
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """At byte `at` of a block stands the address of place number `place` of its launch, plus `plus_bytes`."""
+
+    at: int
+    place: int
+    plus_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterBlock:
-    """What a launch needs but for addresses, in whose place marks stand."""
+    """What a launch needs; zeros in place of addresses, which go to `marks`."""
 
     shared_bytes: int
     grid: tuple[int, int, int]
     threads: int
     parameters: bytes
+    marks: tuple[Mark, ...]
 
 
 def parameter_blocks(
@@ -51,20 +65,33 @@ def parameter_blocks(
 
 
 def _made(asked: Sequence[ComputedLaunch], module: Module) -> list[ParameterBlock]:
-    numbers = np.zeros((len(asked), MOST_NUMBERS), np.int32)
-    for row, each in enumerate(asked):
-        numbers[row, : len(each.numbers)] = each.numbers
-    memory = GlobalMemory()
-    given = memory.allocate(numbers.view(np.uint8).reshape(-1), "numbers")
-    heads = memory.allocate(np.zeros(4 * HEAD * len(asked), np.uint8), "heads")
-    blocks = memory.allocate(np.zeros(MOST_BYTES * len(asked), np.uint8), "parameters")
+    """Each block is made with two kinds of marks, so that no number of a network is taken for one."""
     if KERNEL not in module.kernels:
         raise PtxError(f"the source has no kernel {KERNEL}")
+    numbers = np.zeros((2 * len(asked), MOST_NUMBERS + 1), np.uint32)
+    for row, each in enumerate(asked):
+        numbers[2 * row : 2 * row + 2, : len(each.numbers)] = np.asarray(each.numbers, np.int32).view(np.uint32)
+    numbers[0::2, -1], numbers[1::2, -1] = MARKS
+    memory = GlobalMemory()
+    given = memory.allocate(numbers.view(np.uint8).reshape(-1), "numbers")
+    heads = memory.allocate(np.zeros(4 * HEAD * len(numbers), np.uint8), "heads")
+    blocks = memory.allocate(np.zeros(MOST_BYTES * len(numbers), np.uint8), "parameters")
     called_with = parameters(module.kernels[KERNEL], given, heads, blocks)
-    launch(module, KERNEL, (len(asked), 1, 1), (1, 1, 1), called_with, memory)
-    told = memory.load(heads, np.int32, (len(asked), HEAD)).tolist()
-    made = memory.load(blocks, np.uint8, (len(asked), MOST_BYTES))
-    return [
-        ParameterBlock(shared, (x, y, z), threads, made[row, :size].tobytes())
-        for row, (size, shared, threads, x, y, z) in enumerate(told)
-    ]
+    launch(module, KERNEL, (len(numbers), 1, 1), (1, 1, 1), called_with, memory)
+    told = memory.load(heads, np.int32, (len(numbers), HEAD)).tolist()
+    made = memory.load(blocks, np.uint64, (len(numbers), MOST_BYTES // 8))
+    return [_block(each, told[2 * row], made[2 * row], made[2 * row + 1]) for row, each in enumerate(asked)]
+
+
+def _block(asked: ComputedLaunch, told: Sequence[int], first: Words, second: Words) -> ParameterBlock:
+    """Marks are where the two blocks differ, by what the marks differ."""
+    size, shared, threads, x, y, z = told
+    found = []
+    for at in np.flatnonzero(first != second).tolist():
+        number, plus = divmod(int(first[at]) - (MARKS[0] << 48), 1 << MARK_SHIFT)
+        if int(first[at]) - int(second[at]) != (MARKS[0] - MARKS[1]) << 48 or not 1 <= number <= len(asked.places):
+            raise PtxError(f"kernel {asked.kernel}: what stands at byte {8 * at} of its parameters is no address")
+        found.append(Mark(8 * at, number - 1, plus))
+    block = first.copy()
+    block[[mark.at // 8 for mark in found]] = 0
+    return ParameterBlock(shared, (x, y, z), threads, block.tobytes()[:size], tuple(found))

@@ -17,14 +17,17 @@ from codegen.cutlass.families.maps.maps import MapFamily, no_anchor
 from codegen.cutlass.families.maps.movement import MOVEMENT
 from codegen.cutlass.families.maps.resize import LINEAR_RESIZE
 from codegen.cutlass.families.maps.transposes import TRANSPOSE
-from codegen.cutlass.families.maps.windows import WINDOWS, taps, window_bytes
+from codegen.cutlass.families.maps.windows import WINDOWS
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
-from codegen.cutlass.kernel.family import Family
+from codegen.cutlass.kernel.family import Family, Work
+from codegen.cutlass.kernel.floors import taps, window_bytes
+from hw_models.chip import Chip
+from partitioner.ir.kernels import Kernel
 
-__all__ = ["FAMILIES"]
+__all__ = ["FAMILIES", "offered"]
 
 ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), no_anchor)
 
@@ -49,3 +52,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 """By template."""
+
+
+def offered(work: Work) -> tuple[Kernel, ...]:
+    """What all families offer for these layers and a block of the chip can hold."""
+    return tuple(kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))
+
+
+def _fits(kernel: Kernel, chip: Chip) -> bool:
+    occupied = dict(kernel.resources)
+    threads, shared = occupied["threads"], occupied.get("shared_bytes", 0)
+    return threads <= chip.simt.threads_per_block and shared <= chip.simt.shared_bytes_per_block

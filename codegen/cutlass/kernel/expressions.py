@@ -45,7 +45,9 @@ def _leaky(op: Op, v: str) -> str:
 
 
 def _clip(op: Op, v: str) -> str:
-    return f"held({v}, {literal(op.number('min'))}, {literal(op.number('max'))})"
+    """Where the bounds are the wrong way round, the upper one is the result."""
+    high = op.number("max")
+    return f"held({v}, {literal(min(op.number('min'), high))}, {literal(high)})"
 
 
 def _hard_sigmoid(op: Op, v: str) -> str:

@@ -2,7 +2,8 @@
 
     bytes / bandwidth of the main memory, of the L2;  multiply-accumulates of whole waves / rate;  launches
 
-Floors are no predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic.
+Floors are no predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic. That of the
+main memory is one with cold caches: what the kernel before has left in the L2 is counted as if it were not there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
 __all__ = [
+    "MOST_BLOCKS",
     "arithmetic_floor",
     "cache_floor",
     "lanes_floor",
@@ -25,7 +27,13 @@ __all__ = [
     "main_floor",
     "reached_bytes",
     "stored_bytes",
+    "taps",
+    "window_bytes",
 ]
+
+
+MOST_BLOCKS = 65_535
+"""Along the second and third axis of a grid."""
 
 
 def launch_seconds(chip: Chip) -> float:
@@ -51,6 +59,17 @@ def reached_bytes(work: Work, elements: int) -> int:
     """`stored_bytes` of layers that read so many elements of the anchor's first input at most."""
     read = work.graph.by_name[work.anchor.inputs[0]]
     return stored_bytes(work) - max(0, read.size_bytes - elements * read.item_bytes)
+
+
+def taps(work: Work) -> int:
+    """Elements under a window."""
+    return prod(work.anchor.ints("kernel"))
+
+
+def window_bytes(work: Work) -> int:
+    """What the main memory gives and takes: of the image no more than what lies under a window."""
+    pixels = prod(work.shape(work.anchor.outputs[0])[:-1])
+    return reached_bytes(work, pixels * taps(work) * work.shape(work.anchor.inputs[0])[-1])
 
 
 def main_floor(chip: Chip, moved_bytes: int) -> KernelFloor:

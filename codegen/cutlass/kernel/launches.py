@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 __all__ = [
-    "MARK_SHIFT",
     "Address",
     "Argument",
     "ComputedLaunch",
@@ -21,7 +20,6 @@ __all__ = [
     "Place",
     "Scratch",
     "Source",
-    "mark",
 ]
 
 
@@ -61,9 +59,6 @@ class Data:
     content: bytes
 
 
-MARK_SHIFT = 40
-"""Marks differ from here on; what lies below is what has been added to one, in bytes."""
-
 Place: TypeAlias = Address | Scratch | Data
 Argument: TypeAlias = int | float | tuple[int, ...] | Place
 """Integers and floats in the size of the kernel's parameter, several integers as an array of int32, addresses as 8
@@ -88,14 +83,9 @@ class ComputedLaunch:
     """One start of a kernel whose parameter block only C++ knows how to make.
 
     `source` has a second kernel, `parameters`, that is given `numbers` and makes shared bytes, the grid, the threads of
-    a block and the block of parameters, in which `mark(i)` stands for `places[i]`."""
+    a block and the block of parameters, in which `mark(v, i)` stands for `places[i]`."""
 
     source: Source
     kernel: str
     numbers: tuple[int, ...]
     places: tuple[Place, ...]
-
-
-def mark(number: int) -> int:
-    """What stands in computed parameters for the address of a place, as in `sources/parameters.cuh`."""
-    return (0x5E5E00 + number + 1) << MARK_SHIFT

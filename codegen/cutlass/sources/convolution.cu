@@ -30,9 +30,9 @@ CUTLASS_HOST_DEVICE void describe(Numbers const& v, int* head, unsigned char* by
                                         cutlass::conv::Mode::kCrossCorrelation);
   const int in = v[15], out = v[16];
   const Layout image(in, in * w, in * w * h), filters(c, c * s, c * s * r), result(out, out * q, out * q * p);
-  Kernel::Arguments arguments(size, {mark<Half>(0), image}, {mark<Half>(1), filters}, {mark<Half>(2), result},
-                              {mark<Half>(3), result}, {1.f, 1.f}, cutlass::conv::SplitKMode::kSerial,
-                              v[17] ? mark<Half>(4) : nullptr, nullptr, 0, 0);
+  Kernel::Arguments arguments(size, {mark<Half>(v, 0), image}, {mark<Half>(v, 1), filters}, {mark<Half>(v, 2), result},
+                              {mark<Half>(v, 3), result}, {1.f, 1.f}, cutlass::conv::SplitKMode::kSerial,
+                              v[17] ? mark<Half>(v, 4) : nullptr, nullptr, 0, 0);
   tell_launch<Kernel>(head, bytes, arguments, [](auto const& params) {
     return Kernel::ThreadblockSwizzle().get_grid_shape(params.grid_tiled_shape);
   });

@@ -23,6 +23,8 @@ struct Shared {
   half depthwise[BLOCK * 9];
 };
 
+static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
+
 __device__ __forceinline__ float after_expand(float v) {
   @AFTER_EXPAND@
   return v;

@@ -90,7 +90,26 @@ def test_the_host_makes_the_same_parameters(
         shared, threads, x, y, z, parameters = said.split()
         made = blocks[launch]
         assert (made.shared_bytes, made.threads, *made.grid) == (int(shared), int(threads), int(x), int(y), int(z))
-        assert made.parameters.hex() == parameters
+        block = bytearray.fromhex(parameters)
+        for mark in made.marks:
+            address = int.from_bytes(block[mark.at : mark.at + 8], "little")
+            assert address == (mark.place + 1 << 40) + mark.plus_bytes
+            block[mark.at : mark.at + 8] = bytes(8)
+        assert made.parameters == bytes(block)
+
+
+def test_a_number_that_looks_like_a_mark_is_none(
+    blocks: dict[ComputedLaunch, ParameterBlock], launches: tuple[ComputedLaunch, ...], compiler: Compiler
+) -> None:
+    """A row of 197,902,400 pixels of eight channels: its stride is 0x5e5e0200."""
+    source = launches[0].source
+    width = 197_902_400
+    numbers = (1, 1, width, 8, 24, 1, 3, 1, width - 2, 0, 0, 1, 1, 1, 1, 8, 24, 1)
+    wide = ComputedLaunch(source, "convolution", numbers, launches[0].places)
+    module = parse(compiler.ptx(source.text, "80", cutlass=True, name=source.name))
+    made = parameter_blocks([wide], {source: module})[wide]
+    assert (0x5E5E0200).to_bytes(8, "little") in made.parameters
+    assert made.marks == blocks[launches[0]].marks
 
 
 def test_a_source_without_such_a_kernel_is_named(simple: Module) -> None:

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements, tensor_epilogue
 from codegen.cutlass.kernel.family import Parameters, Work
-from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.floors import (
+    MOST_BLOCKS,
+    arithmetic_floor,
+    cache_floor,
+    launch_seconds,
+    main_floor,
+    stored_bytes,
+)
 from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
 from codegen.cutlass.sources import filled, source_text
+from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel, KernelFloor
@@ -30,6 +38,8 @@ BLOCKS = (48, 64, 32, 16)
 TILES = ((8, 8), (8, 16), (4, 8))
 """Pixels of a block, rows and columns."""
 TAPS = 9
+MOST_SUMS = 128
+"""Of 255 registers: the rest is for operands, addresses and the sums of the expansion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +100,23 @@ class _Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Of `Shared`, halves; each array's size is a multiple of 16 bytes but the last three."""
+        """Of `Shared`, halves, its end aligned as its first array is; checked when the kernel is compiled."""
         image, weights = self.halo * (self.depth + 8), self.channels * (self.depth + 8)
         pitch = self.channels + 8
         return 2 * (
             image + weights + (self.block.result[3] + self.halo + self.pixels) * pitch + self.channels * (TAPS + 2)
         )
+
+    @property
+    def sums(self) -> int:
+        """Floats that a thread keeps from pass to pass."""
+        split = WARPS // (self.pixels // 16)
+        return 4 * -(-self.block.result[3] // 8 // split)
+
+    def fits(self, chip: Chip) -> bool:
+        """In shared memory, in registers without spills, and in a grid."""
+        small = self.shared_bytes <= chip.simt.shared_bytes_per_block and self.sums <= MOST_SUMS
+        return small and max(self.grid[1:]) <= MOST_BLOCKS
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -115,8 +136,7 @@ class InvertedResidualFamily:
         if block is None or block.at_once is None:
             return ()
         tiles = [_Tile(block, height, width, block.at_once) for height, width in TILES]
-        fitting = [tile for tile in tiles if tile.shared_bytes <= work.chip.simt.shared_bytes_per_block]
-        return tuple(_candidate(self.name, tile) for tile in fitting)
+        return tuple(_candidate(self.name, tile) for tile in tiles if tile.fits(work.chip))
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for parameters that were not offered."""
@@ -249,6 +269,7 @@ def _source(block: _Block, tile: _Tile) -> Source:
             BEFORE_SUM=statements(project.before),
             AFTER_SUM=statements(project.after),
             SOURCE="true" if project.source else "false",
+            SHARED=tile.shared_bytes,
         )
     )
     return Source("inverted_residual", text)

@@ -140,6 +140,7 @@ class LineFamily:
                 main_floor(chip, stored_bytes(work)),
                 lanes_floor(chip, problem.warp_steps(team) * each, problem.steps(team) * each, problem.blocks(team)),
             ),
+            blocks=(problem.blocks(team),),
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Literal
 
 from codegen.cutlass.families.maps.maps import Anchor, MapFamily
-from codegen.cutlass.families.maps.windows import WINDOW, over_taps, taps, window_bytes, window_numbers
+from codegen.cutlass.families.maps.windows import WINDOW, over_taps, window_numbers
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.floors import taps, window_bytes
 from codegen.cutlass.kernel.launches import Address, Data
 from partitioner.ir.graph import Constants
 

@@ -84,6 +84,7 @@ class MapFamily:
             Kernel(
                 self.name,
                 (("vector", width),),
+                resources=(("threads", THREADS),),
                 launches=self.parts(work),
                 launch_seconds=launch_seconds(chip),
                 floors=(

@@ -81,7 +81,7 @@ class TransposeFamily:
     kinds: frozenset[str] = frozenset(["transpose"])
 
     def offers(self, work: Work) -> tuple[Kernel, ...]:
-        if len(work.layers) > 1 or work.anchor.kind != "transpose" or _tiling(work) is None:
+        if len(work.layers) > 1 or work.anchor.kind != "transpose" or (tiling := _tiling(work)) is None:
             return ()
         return (
             Kernel(
@@ -89,6 +89,7 @@ class TransposeFamily:
                 resources=(("shared_bytes", SHARED_BYTES), ("threads", THREADS)),
                 launch_seconds=launch_seconds(work.chip),
                 floors=(main_floor(work.chip, stored_bytes(work)),),
+                blocks=(tiling.blocks,),
             ),
         )
 

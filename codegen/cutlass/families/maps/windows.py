@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from math import prod
 
 from codegen.cutlass.families.maps.maps import Anchor, AnchorRule
 from codegen.cutlass.kernel.family import Work
-from codegen.cutlass.kernel.floors import reached_bytes
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
-__all__ = ["WINDOWS", "WINDOW", "over_taps", "taps", "window_bytes", "window_numbers"]
+__all__ = ["WINDOWS", "WINDOW", "over_taps", "window_numbers"]
 
 WINDOW = """
 // Windows along the AXES axes between the first and the last one.
@@ -30,17 +28,6 @@ __device__ __forceinline__ int steps(int distance, int length) {
 }
 """
 LOADED = "float t[V];\n  load(t, x + pixel * extents.v[RANK - 1] + at[RANK - 1]);"
-
-
-def taps(work: Work) -> int:
-    """Elements under a window."""
-    return prod(work.anchor.ints("kernel"))
-
-
-def window_bytes(work: Work) -> int:
-    """What the main memory gives and takes: of the image no more than what lies under a window."""
-    pixels = prod(work.shape(work.anchor.outputs[0])[:-1])
-    return reached_bytes(work, pixels * taps(work) * work.shape(work.anchor.inputs[0])[-1])
 
 
 def over_taps(work: Work, statements: str) -> str:

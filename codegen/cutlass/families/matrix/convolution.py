@@ -17,7 +17,7 @@ from codegen.cutlass.families.matrix.padding import pad_channels
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
 from codegen.cutlass.families.matrix.tiles import TILES, Tile, tile_floors, tile_named
 from codegen.cutlass.kernel.family import Parameters, Work
-from codegen.cutlass.kernel.floors import launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, window_bytes
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, Place, Scratch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
@@ -28,6 +28,7 @@ __all__ = ["CONVOLUTION", "ConvolutionFamily", "conv_alignment"]
 
 WIDEST = 8
 SWIZZLE = 1
+MOST_TAPS = 32
 
 
 def conv_alignment(channels: int, groups: int) -> int:
@@ -79,6 +80,12 @@ class _Problem:
         return self.channels if self.channels % 2 == 0 else -(-self.channels // WIDEST) * WIDEST
 
     @property
+    def fits(self) -> bool:
+        """CUTLASS keeps the taps of a row and of a column in masks of 32 bits, and strides in integers of 32."""
+        largest = prod(self.image[:3]) * self.padded_channels * self.groups
+        return max(self.taps) <= MOST_TAPS and largest < 1 << 31
+
+    @property
     def epilogue(self) -> TensorEpilogue:
         graph, layer = self.work.graph, self.work.layer
         return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], self.work.anchor.outputs[0])
@@ -95,14 +102,15 @@ class ConvolutionFamily:
         if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) != 4:
             return ()
         problem = _Problem(work)
-        if not problem.alignment or problem.filters == 1:
+        if not problem.alignment or problem.filters == 1 or not problem.fits:
             return ()
-        return tuple(self._candidate(problem, tile) for tile in TILES)
+        tiles = [tile for tile in TILES if -(-problem.filters // tile.columns) <= MOST_BLOCKS]
+        return tuple(self._candidate(problem, tile) for tile in tiles)
 
     def _candidate(self, problem: _Problem, tile: Tile) -> Kernel:
         chip, pads = problem.work.chip, problem.padded_channels != problem.channels
         rows, depth = prod(problem.result[:3]), problem.padded_channels * prod(problem.taps)
-        moved = stored_bytes(problem.work)
+        moved = window_bytes(problem.work)
         if pads:
             moved += 4 * prod(problem.image[:3]) * problem.padded_channels  # written and read once more
         return Kernel(
@@ -113,7 +121,7 @@ class ConvolutionFamily:
             problem.groups + pads,
             launch_seconds(chip),
             (main_floor(chip, moved), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
-            (-(-rows // tile.rows), -(-problem.filters // tile.columns)),
+            (-(-rows // tile.rows), -(-problem.filters // tile.columns), problem.groups),
         )
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:

@@ -17,9 +17,9 @@ import numpy as np
 from codegen.cutlass.families.matrix.padding import pad_matrices
 from codegen.cutlass.families.matrix.products import WIDEST, BatchAxis, Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
-from codegen.cutlass.families.matrix.tiles import PRODUCT_TILES, Tile, tile_floors, tile_named, widest_first
+from codegen.cutlass.families.matrix.tiles import PRODUCT_TILES, Tile, fewest_idle_first, tile_floors, tile_named
 from codegen.cutlass.kernel.family import Parameters, Work
-from codegen.cutlass.kernel.floors import launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, Scratch, Source
 from codegen.cutlass.sources import filled
 from hw_models.errors import TargetError
@@ -28,8 +28,6 @@ from partitioner.ir.kernels import Kernel
 
 __all__ = ["GEMM", "GemmFamily"]
 
-MOST_BLOCKS = 65_535
-"""Along y and z of a grid."""
 MOST_LAUNCHES = 8
 """Beyond that many batches that lie differently far apart the kernel of any strides is used."""
 MOST_ELEMENTS = (1 << 31) - 1
@@ -49,7 +47,7 @@ class GemmFamily:
         product = product_of(work)
         if not _fits(product):
             return ()
-        ordered = widest_first(work.chip, product.rows, product.columns, product.batches)
+        ordered = fewest_idle_first(work.chip, product.rows, product.columns, product.batches)
         return tuple(_candidate(work, product, tile) for tile in ordered)
 
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
@@ -140,7 +138,6 @@ def _fits(product: Product) -> bool:
 
 
 def _candidate(work: Work, product: Product, tile: Tile) -> Kernel:
-    shape = work.shape(work.output)
     moved, padding = stored_bytes(work), 0
     for pads, constant, elements in (
         (product.pads_a, product.constant_a, product.matrices_a * product.rows * product.read_depth),
@@ -152,11 +149,12 @@ def _candidate(work: Work, product: Product, tile: Tile) -> Kernel:
     return Kernel(
         GEMM.name,
         (("tile", tile.name), ("aligned", min(product.aligned_a, product.aligned_b))),
-        (*(1,) * (len(shape) - 2), min(tile.rows, shape[-2]), tile.columns),
+        (),
         (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
         prod(axis.extent for axis in product.batch[:-1]) + padding,
         launch_seconds(work.chip),
         (main_floor(work.chip, moved), *floors),
+        (*_tiles(product, tile), product.batches),
     )
 
 

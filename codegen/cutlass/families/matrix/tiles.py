@@ -15,7 +15,7 @@ from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["PRODUCT_TILES", "TILES", "Tile", "tile_floors", "tile_named", "widest_first"]
+__all__ = ["PRODUCT_TILES", "TILES", "Tile", "tile_floors", "tile_named", "fewest_idle_first"]
 
 DEPTH = 32
 
@@ -74,7 +74,7 @@ def tile_named(name: object) -> Tile | None:
     return next((tile for tile in PRODUCT_TILES if tile.name == name), None)
 
 
-def widest_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
+def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
     """`PRODUCT_TILES` in the order in which the first of equally fast ones is taken: those of which every core of the
     chip gets a block, then those that leave least cores idle; of these, those that compute least beyond the result.
     Floors count bytes, not how few blocks ask for them."""

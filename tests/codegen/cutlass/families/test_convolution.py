@@ -52,3 +52,43 @@ def test_large_maps_take_large_tiles(tmp_path: Path, chip: str, batch: int) -> N
     (group,) = planned.plan.groups
     assert read_kernel(group.kernel)[1]["tile"] != "64x64"
     assert judged(model, tmp_path, chip).failures == ()
+
+
+def test_long_kernels_are_left_to_the_cuda_cores(tmp_path: Path) -> None:
+    """CUTLASS keeps the taps of a row in 32 bits; 33 of them would be wrong there without a word."""
+    net = Network([("x", (1, 8, 44, 44))])
+    ends = [net.conv("x", 8, taps) for taps in ((1, 32), (32, 1), (1, 33), (33, 1))]
+    model = net.model(*ends)
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions())
+    templates = [read_kernel(group.kernel)[0] for group in planned.plan.groups]
+    assert templates == ["conv2d", "conv2d", "direct_conv", "direct_conv"]
+    assert judged(model, tmp_path, samples=256).failures == ()
+
+
+def test_clips_with_bounds_the_wrong_way_round(tmp_path: Path) -> None:
+    net = Network([("x", (1, 8, 5, 5))])
+    net.add("Clip", "x", net.constant(2), net.constant(1))
+    assert judged(net.model(), tmp_path).failures == ()
+
+
+def test_sums_of_many_maps_are_several_kernels(tmp_path: Path) -> None:
+    """Each operand takes room among a kernel's parameters."""
+    names = [f"x{i}" for i in range(140)]
+    net = Network([(name, (1, 8)) for name in names])
+    net.add("Sum", *names)
+    model = net.model()
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions())
+    assert 2 <= len(planned.plan.groups) <= 5
+    assert judged(model, tmp_path, samples=8).failures == ()
+
+
+def test_names_that_no_list_can_hold(tmp_path: Path) -> None:
+    """Of a node and a tensor: control characters, and more than a thousand characters."""
+    net = Network([("x", (1, 8))])
+    net.add("Relu", "x")
+    net.add("Tanh", "relu0_out")
+    model = net.model()
+    model.graph.node[0].name = "a\nb"
+    model.graph.node[0].output[0] = model.graph.node[1].input[0] = "t" * 2000
+    model.graph.output[0].name = model.graph.node[1].output[0] = "y\x01"
+    assert judged(model, tmp_path, samples=8).failures == ()

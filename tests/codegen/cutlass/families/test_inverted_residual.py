@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
+import hw_models
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from hw_models.errors import UserError
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
 from tests.codegen.cutlass.families.networks import Network, judged
@@ -95,3 +98,17 @@ def test_blocks_of_mobilenet_are_fused_and_explained() -> None:
     assert told.exit_code == 0
     assert "inverted_residual(rows=" in told.stdout
     assert "bound by" in told.stdout
+
+
+def test_what_a_block_of_the_chip_may_occupy(tmp_path: Path) -> None:
+    """With little shared memory no kernel is offered that needs more, and what no kernel can compute is refused."""
+    text = (Path(hw_models.__file__).parent / "chips" / "a100.yaml").read_text(encoding="utf-8")
+    chip = tmp_path / "small.yaml"
+    chip.write_text(text.replace("shared_bytes_per_block: 166_912", "shared_bytes_per_block: 20_000"), encoding="utf-8")
+    file = save(block((2, 24, 13, 19), 144, 24), tmp_path / "net.onnx")
+    plan = plan_model(file, chip, CompileOptions("O3")).plan
+    used = [size for d in plan.decisions for size in re.findall(r"(\d+) shared_bytes", d.reason)]
+    assert all(int(size) <= 20_000 for size in used)
+    chip.write_text(text.replace("threads_per_block: 1_024", "threads_per_block: 64"), encoding="utf-8")
+    with pytest.raises(UserError, match="with what a block of a100 may occupy"):
+        plan_model(file, chip, CompileOptions("O0"))
