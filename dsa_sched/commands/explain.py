@@ -51,7 +51,7 @@ def explain(
         and numbers, one (with --full, each)
 
     With --schedule memories and bytes are those of a program in which work runs ahead: smaller rounds, buffers apart.
-    (Of a short program, compile --schedule takes the layout without that where it is faster.)
+    (compile --schedule takes the layout without that where its program is faster.)
 
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 

@@ -62,11 +62,13 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A plan as instructions of in-order cores, and where all of it lies."""
+    """A plan as instructions of in-order cores, and where all of it lies; the `cycles` that the cycle model found on
+    the way, launch included, None where it was not asked."""
 
     target: TileTarget
     layout: Layout
     program: Program
+    cycles: float | None = None
 
     @property
     def cluster(self) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -30,6 +31,7 @@ from isched.lowering.main_memory_allocation import place_group_tensors
 from isched.program.program import Program
 from isched.program.target import Timeable
 from isched.scheduling.schedule import scheduled_lowering
+from isched.timing.cycle_model import cycles_below
 from partitioner.context.plan_context import Context, GraphContext, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -159,9 +161,18 @@ def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
 
 def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
     """Plan -> Layout -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
+    found = lower_below(planned, options, progress)
+    assert found is not None  # nothing reaches an endless limit
+    return found
+
+
+def lower_below(
+    planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
+) -> Lowered | None:
+    """The same; None for a program that takes no fewer cycles than the limit, where the cycle model can time it. Raises
+    DoesNotFit or PlanError."""
     plan, ctx = planned.plan, planned.context
     chip, target = ctx.chip, ctx.target
-
     layouts: dict[bool, Layout] = {}
 
     def lowered(ahead: bool) -> Program:
@@ -172,13 +183,21 @@ def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progr
             progress("scheduling")
         return found
 
+    cycles: float | None = None
     if options.schedule and isinstance(target, Timeable):
-        program, ahead = scheduled_lowering(lowered, chip, target)
+        best = scheduled_lowering(lowered, chip, target, limit_cycles)
+        if best is None:
+            return None
+        program, cycles, ahead = best.program, best.cycles, best.ahead
     else:
         program, ahead = lowered(ahead=False), False
+        if limit_cycles < inf and isinstance(target, Timeable):
+            cycles = cycles_below(program, chip, target, limit_cycles)
+            if cycles is None:
+                return None
     progress("verifying the program")
     verify_program(program, chip)
-    return Lowered(target, layouts[ahead], program)
+    return Lowered(target, layouts[ahead], program, cycles)
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:
