@@ -26,11 +26,12 @@ def explain(
     chip: str,
     level: str,
     spill: str,
+    effort: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
     per_pass: PerPass,
-    schedule: bool,
+    schedule: bool | None,
     group: str | None,
     full: bool,
     json_file: Path | None,
@@ -71,7 +72,7 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with Steps() as steps:
-        options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
+        options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill, effort=effort)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained

@@ -27,8 +27,8 @@ from partitioner.cost.micro_batching import Batching, candidate_batches, choose_
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import NO_SPILLS
-from partitioner.planners.registry import known_level, make_plan
+from partitioner.planners.levels import NO_SPILLS, require_known
+from partitioner.planners.registry import make_plan
 
 __all__ = ["PerPass", "compile_clusters", "plan_clusters"]
 
@@ -97,7 +97,7 @@ def plan_clusters(
 def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPass) -> tuple[int, ...]:
     """Items of each cluster. Raises ModelError naming the option that cannot be."""
     batch = options.batch
-    known_level(options.level)
+    require_known(options.level, options.effort)
     if not 1 <= clusters <= chip.clusters:
         raise ModelError("--clusters", needs=f"1 to {chip.clusters}, as {chip.name} has", has=str(clusters))
     if clusters > 1 and (batch is None or batch < clusters):
