@@ -72,12 +72,15 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[TargetT]):
     """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
-    a search; the program, where it could be timed. `cycles` are the program's, else the cost model's."""
+    a search; the program, where it could be timed. `cycles` are the program's, else the cost model's, whose own are
+    `expected_cycles`."""
 
     planned: Planned[TargetT]
     options: CompileOptions
     cycles: float
+    expected_cycles: float
     lowered: Lowered | None = None
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def cheapest_level(
     verdict = Decision(SUBJECT, f"{best.way}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
     losers = (Decision(SUBJECT, f"not {c.way}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others)
     plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
-    return Chosen(Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles)
+    return Chosen(Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles)
 
 
 def fastest_level(
@@ -115,16 +118,18 @@ def fastest_level(
     progress: Progress,
     limit_cycles: float = inf,
     without: frozenset[Way] = frozenset(),
+    promising_cycles: float = inf,
 ) -> Chosen[TileTarget] | None:
     """The fastest program by the cycle model, which the target must be made for; None where none takes fewer cycles
-    than the limit, or nothing is left to try. `options` are settled; `without` names what is not to be tried.
+    than the limit, or nothing is left to try. `options` are settled; `without` names what is not to be tried,
+    and what the cost model does not expect below `promising_cycles` is not lowered.
 
     A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
     none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
     level raises where none has a plan or a program.
     """
     plans = _plans(model, chip, target, options, progress, without)
-    search = _Search(plans, options, progress, limit_cycles)
+    search = _Search(plans, options, progress, limit_cycles, promising_cycles)
     search.run()
     errors = (*plans.errors, *search.errors)
     if search.best is None:
@@ -134,22 +139,30 @@ def fastest_level(
     candidate, lowered, cycles = search.best
     verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
     plan = _decided(candidate.plan, (verdict, *search.decisions, *plans.decisions))
+    found = Chosen(
+        Planned(model, plans.context, plan), candidate.way.of(options), cycles, candidate.expected_cycles, lowered
+    )
     if not search.interrupted:
-        return Chosen(Planned(model, plans.context, plan), candidate.way.of(options), cycles, lowered)
+        return found
     # What was interrupted may have left the context's tables half written.
     warned = replace(model, warnings=(*model.warnings, f"the search of level auto was interrupted: {verdict}"))
     context = Context(model.graph, model.constants, chip, target)
-    return Chosen(Planned(warned, context, plan), candidate.way.of(options), cycles, lowered)
+    return replace(found, planned=Planned(warned, context, plan), interrupted=True)
 
 
 class _Search:
     """Candidates one after the other; the fastest so far is the limit for the next."""
 
     def __init__(
-        self, plans: _Plans[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float
+        self,
+        plans: _Plans[TileTarget],
+        options: CompileOptions,
+        progress: Progress,
+        limit_cycles: float,
+        promising_cycles: float,
     ) -> None:
         self.plans, self.options, self.progress = plans, options, progress
-        self.limit_cycles = limit_cycles
+        self.limit_cycles, self.promising_cycles = limit_cycles, promising_cycles
         self.best: tuple[Candidate, Lowered, float] | None = None
         self.decisions: list[Decision] = []
         self.errors: list[PlanError] = []
@@ -178,6 +191,8 @@ class _Search:
         """Why a candidate is not lowered; empty for one that is."""
         if self.interrupted:
             return f"the search was interrupted; {_expects(candidate)}"
+        if candidate.expected_cycles >= self.promising_cycles:
+            return _expects(candidate)
         floor = memory_floor_cycles(candidate.plan, self.plans.context, self.options, self.limit_cycles)
         if floor >= self.limit_cycles:
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"

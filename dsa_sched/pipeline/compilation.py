@@ -180,6 +180,13 @@ class Compilation:
     def passes(self) -> int:
         return pass_count(self.rows, self.plan.batch_per_cluster)
 
+    def told(self, plan: Plan, model: Model, items: int) -> Compilation:
+        """The same with other decisions and warnings, for so many rows of the batch; the files stay those that were
+        made. Raises as `files` does."""
+        found = replace(self, plan=plan, model=model, items=items)
+        found.__dict__["files"] = self.files  # where cached_property keeps it
+        return found
+
     def on_cluster(self, cluster: int, items: int) -> Compilation:
         """The same on another cluster of the chip, for so many rows of the batch."""
         return replace(self, made=self.made.on_cluster(cluster), items=items)

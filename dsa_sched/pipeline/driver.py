@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from codegen.target import GroupTarget, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_level import Way, cheapest_level, fastest_level
+from dsa_sched.pipeline.auto_level import Chosen, Way, cheapest_level, fastest_level
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, settled, target_of
@@ -34,7 +35,17 @@ from partitioner.ir.target import PlanTarget
 from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import make_kernel_plan, require_level
 
-__all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "laid_out", "plan_model"]
+__all__ = [
+    "FastestLevel",
+    "Planned",
+    "PlannedKernels",
+    "compile_fastest",
+    "compile_graph",
+    "compile_model",
+    "compile_plan",
+    "laid_out",
+    "plan_model",
+]
 
 Progress = Callable[[str], None]
 DEFAULTS = CompileOptions()
@@ -47,6 +58,14 @@ class PlannedKernels:
     model: Model
     context: GraphContext[GroupTarget]
     plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class FastestLevel:
+    """What level auto found, compiled."""
+
+    compilation: Compilation
+    chosen: Chosen[TileTarget]
 
 
 def plan_model(
@@ -118,7 +137,9 @@ def compile_graph(
     if options.level != AUTO:
         return compile_plan(plan_tiles(model, chip, target, options), options, progress)
     if isinstance(target, Timeable):
-        return _compile_fastest(model, chip, target, options, progress)
+        found = compile_fastest(model, chip, target, options, progress)
+        assert found is not None  # a search without a limit ends with a program or an error
+        return found.compilation
     cheapest = cheapest_level(model, chip, target, options, progress)
     return compile_plan(cheapest.planned, cheapest.options, progress)
 
@@ -143,14 +164,21 @@ def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: Compile
     return PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill))
 
 
-def _compile_fastest(
-    model: Model, chip: Chip, target: TileTarget, options: CompileOptions, progress: Progress
-) -> Compilation:
-    """What level auto finds; what has a program whose code overflows its space gives way to the next one. Raises
-    PlanError or DoesNotFit where nothing is left."""
-    without: frozenset[Way] = frozenset()
+@uncollected()
+def compile_fastest(
+    model: Model,
+    chip: Chip,
+    target: TileTarget,
+    options: CompileOptions,
+    progress: Progress,
+    limit_cycles: float = inf,
+    without: frozenset[Way] = frozenset(),
+    promising_cycles: float = inf,
+) -> FastestLevel | None:
+    """What level auto finds, for parameters as `fastest_level` takes them; a program whose code overflows its space
+    gives way to the next one. Raises PlanError or DoesNotFit where nothing is left."""
     refused: PlanError | None = None
-    while found := fastest_level(model, chip, target, options, progress, without=without):
+    while found := fastest_level(model, chip, target, options, progress, limit_cycles, without, promising_cycles):
         assert found.lowered is not None  # it was timed
         made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
         try:
@@ -159,9 +187,10 @@ def _compile_fastest(
             without |= {Way(found.options.level, found.options.spill)}
             refused = error
             continue
-        return made
-    assert refused is not None  # a search without a limit ends with a program or an error
-    raise refused
+        return FastestLevel(made, found)
+    if refused is not None:
+        raise refused
+    return None
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:
