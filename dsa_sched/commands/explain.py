@@ -36,7 +36,8 @@ def explain(
     full: bool,
     json_file: Path | None,
 ) -> None:
-    """Plan MODEL for a chip and say what the plan does and why. Nothing is lowered or run.
+    """Plan MODEL for a chip and say what the plan does and why. Nothing is run, and nothing lowered but at level
+    auto, which compares programs.
 
     \b
     dsa-sched explain resnet50 --chip stcp920 --batch 16

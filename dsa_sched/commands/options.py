@@ -180,7 +180,7 @@ def division_options(command: AnyFunction) -> AnyFunction:
             "--per-pass",
             type=PerPassOption(),
             help="Items of a micro-batch; a cluster runs its share as one or more of them. auto: what the cost model "
-            "finds fastest. All at once when not said.",
+            f"finds fastest. All at once when not said; at level {AUTO} what the cycle model finds fastest.",
         ),
         click.option(
             "--clusters",

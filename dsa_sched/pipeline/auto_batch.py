@@ -20,7 +20,7 @@ from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.cost.micro_batching import candidate_batches, pass_count
-from partitioner.cost.roofline import network_floors
+from partitioner.cost.roofline import peak_cycles
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
 from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, O3
@@ -69,15 +69,17 @@ def compile_fastest_batch(
     whole = compile_fastest(model, chip, target, options, progress)
     assert whole is not None  # a search without a limit ends with a program or an error
     best, decisions = _Best(share, 1, whole), list[Decision]()
-    floor = max(floor.cycles for floor in network_floors(model.graph, chip)) / share
+    item_cycles = peak_cycles(model.graph, chip) / share
     apart: bool | None = None
     interrupted = whole.chosen.interrupted
     try:
         for batch in () if interrupted else sizes_to_try(share, options.effort):
             passes = pass_count(share, batch)
             name = f"not {batch} a pass"
-            if batch > share and batch * floor >= best.cycles:
-                decisions.append(Decision(SUBJECT, name, f"more than the {best.cycles:,.0f} cycles of {best}"))
+            if passes * batch * item_cycles >= best.cycles:
+                decisions.append(
+                    Decision(SUBJECT, name, f"{passes * batch * item_cycles:,.0f} cycles at least, for the engines")
+                )
                 continue
             progress(f"level auto: {batch} a pass")
             smaller = load(batch)
@@ -127,7 +129,7 @@ def _tried(
         found = compile_fastest(model, chip, target, options, progress, limit, without, promising)
     except PlanError:
         return "no plan or no program"
-    return found or f"no faster than the {best.cycles:,.0f} cycles of {best}"
+    return found or f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
 
 
 def _told(best: _Best, decisions: list[Decision], share: int, interrupted: bool) -> Compilation:
