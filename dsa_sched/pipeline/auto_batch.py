@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from codegen.target import TileTarget
@@ -18,7 +19,7 @@ from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
 from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
-from hw_models.errors import PlanError
+from hw_models.errors import UserError
 from partitioner.cost.micro_batching import candidate_batches, pass_count
 from partitioner.cost.roofline import peak_cycles
 from partitioner.ir.batch_independence import batch_problem
@@ -70,34 +71,27 @@ def compile_fastest_batch(
     assert whole is not None  # a search without a limit ends with a program or an error
     best, decisions = _Best(share, 1, whole), list[Decision]()
     item_cycles = peak_cycles(model.graph, chip) / share
-    apart: bool | None = None
     interrupted = whole.chosen.interrupted
+    sizes = () if interrupted else sizes_to_try(share, options.effort)
     try:
-        for batch in () if interrupted else sizes_to_try(share, options.effort):
-            passes = pass_count(share, batch)
-            name = f"not {batch} a pass"
-            if passes * batch * item_cycles >= best.cycles:
-                decisions.append(
-                    Decision(SUBJECT, name, f"{passes * batch * item_cycles:,.0f} cycles at least, for the engines")
-                )
+        if sizes and batch_problem(model.graph):
+            reason = "items of the batch are not known to be computed apart"
+            decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
+            sizes = ()
+        for batch in sizes:
+            passes, name = pass_count(share, batch), f"not {batch} a pass"
+            floor_cycles = passes * batch * item_cycles
+            if floor_cycles >= best.cycles:
+                decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
                 continue
             progress(f"level auto: {batch} a pass")
-            smaller = load(batch)
-            if apart is None:
-                apart = batch_problem((model if share > 1 else smaller if batch > 1 else load(2)).graph) is None
-            if not apart:
-                decisions.append(
-                    Decision(SUBJECT, f"{share} a pass, 1 pass", "items of the batch are not known to be apart")
-                )
-                break
-            found = _tried(smaller, chip, target, options, progress, best, passes)
+            found = _tried(partial(load, batch), chip, target, options, progress, best, passes)
             if isinstance(found, str):
                 decisions.append(Decision(SUBJECT, name, found))
                 continue
             decisions.append(Decision(SUBJECT, f"not {best.batch} a pass", f"{best.cycles:,.0f} cycles in all"))
             best = _Best(batch, passes, found)
-            interrupted = found.chosen.interrupted
-            if interrupted:
+            if found.chosen.interrupted:
                 break
     except KeyboardInterrupt:
         interrupted = True
@@ -106,19 +100,25 @@ def compile_fastest_batch(
 
 
 def sizes_to_try(share: int, effort: str) -> tuple[int, ...]:
-    """Items a pass beside the share, the most promising first: the power of two above it, whose last places stay empty,
-    and the one below it; with more effort than normal all that divide it well, with less none."""
-    above, below = 1 << share.bit_length(), 1 << (share - 1).bit_length() - 1 if share > 1 else 0
-    near = tuple(size for size in (below, above) if size)
-    if EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
+    """Items a pass beside the share, the most promising first: the power of two below it, and the one above it, whose
+    last places stay empty; with more effort than normal all that divide it well, with less none. One item alone is
+    one pass."""
+    if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
         return ()
+    near = (1 << (share - 1).bit_length() - 1, 1 << share.bit_length())
     if EFFORTS[effort] == EFFORTS[NORMAL_EFFORT]:
         return near
     return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))
 
 
 def _tried(
-    model: Model, chip: Chip, target: TileTarget, options: CompileOptions, progress: Progress, best: _Best, passes: int
+    load: Callable[[], Model],
+    chip: Chip,
+    target: TileTarget,
+    options: CompileOptions,
+    progress: Progress,
+    best: _Best,
+    passes: int,
 ) -> FastestLevel | str:
     """A faster program for the share, or why there is none: of the level that is best so far, and of O3, whose plans
     depend most on the batch."""
@@ -126,9 +126,9 @@ def _tried(
     without = frozenset(WAYS) - {Way(kept.level, kept.spill), Way(O3.name)}
     limit, promising = best.cycles / passes, best.expected_cycles / passes
     try:
-        found = compile_fastest(model, chip, target, options, progress, limit, without, promising)
-    except PlanError:
-        return "no plan or no program"
+        found = compile_fastest(load(), chip, target, options, progress, limit, without, promising)
+    except UserError:
+        return "cannot be had: for this batch there is no model, plan or program"
     return found or f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
 
 

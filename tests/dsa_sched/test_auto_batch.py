@@ -35,7 +35,7 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("share", "effort", "sizes"),
     [
-        (1, "normal", (2,)),
+        (1, "high", ()),
         (4, "normal", (2, 8)),
         (12, "normal", (8, 16)),
         (32, "normal", (16, 64)),
