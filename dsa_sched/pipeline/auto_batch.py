@@ -72,7 +72,7 @@ def compile_fastest_batch(
     best, decisions = _Best(share, 1, whole), list[Decision]()
     item_cycles = peak_cycles(model.graph, chip) / share
     interrupted = whole.chosen.interrupted
-    sizes = () if interrupted else sizes_to_try(share, options.effort)
+    sizes = () if interrupted else sizes_to_try(share, chip.cores_per_cluster, options.effort)
     try:
         if sizes and batch_problem(model.graph):
             reason = "items of the batch are not known to be computed apart"
@@ -99,13 +99,14 @@ def compile_fastest_batch(
     return _told(best, decisions, share, interrupted and not best.found.chosen.interrupted)
 
 
-def sizes_to_try(share: int, effort: str) -> tuple[int, ...]:
-    """Items a pass beside the share, the most promising first: the power of two below it, and the one above it, whose
-    last places stay empty; with more effort than normal all that divide it well, with less none. One item alone is
-    one pass."""
+def sizes_to_try(share: int, cores: int, effort: str) -> tuple[int, ...]:
+    """Items a pass beside the share, the most promising first: the power of two below it, an item a core, and the power
+    of two above it, whose last places stay empty; with more effort than normal all that divide it well, with less none.
+    One item alone is one pass."""
     if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
         return ()
-    near = (1 << (share - 1).bit_length() - 1, 1 << share.bit_length())
+    below, above = 1 << (share - 1).bit_length() - 1, 1 << share.bit_length()
+    near = tuple(dict.fromkeys((below, min(below, cores), above)))
     if EFFORTS[effort] == EFFORTS[NORMAL_EFFORT]:
         return near
     return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))

@@ -38,13 +38,14 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (1, "high", ()),
         (4, "normal", (2, 8)),
         (12, "normal", (8, 16)),
-        (32, "normal", (16, 64)),
+        (24, "normal", (16, 8, 32)),
+        (32, "normal", (16, 8, 64)),
         (32, "fast", ()),
         (12, "high", (8, 16, 4, 3, 2, 1)),
     ],
 )
 def test_sizes_to_try(share: int, effort: str, sizes: tuple[int, ...]) -> None:
-    assert sizes_to_try(share, effort) == sizes
+    assert sizes_to_try(share, 8, effort) == sizes
 
 
 @pytest.mark.parametrize("batch", [2, 3, 6])
@@ -59,7 +60,7 @@ def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int,
     gather_artifact((part,)).save(tmp_path / "out")
     assert time_path(tmp_path / "out", chip).cycles == found
     level = part.options.level
-    for size in (batch, *sizes_to_try(batch, "normal")):
+    for size in (batch, *sizes_to_try(batch, 2, "normal")):
         (other,) = compile_clusters(squeezenet, chip, 1, CompileOptions("auto", size), per_pass=size)
         assert isinstance(other.made, Lowered)
         assert other.made.cycles is not None
