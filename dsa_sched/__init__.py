@@ -24,19 +24,21 @@ def compile(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     clusters: int = 1,
     per_pass: int | Literal["auto"] | None = None,
-    schedule: bool = False,
+    schedule: bool | None = None,
+    effort: str = "normal",
 ) -> Artifact:
     """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
 
     `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip. Each runs
     its share as micro-batches of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once. With
-    `schedule`, instructions are ordered so that engines work at the same time.
+    `schedule`, instructions are ordered so that engines work at the same time; level "auto" does so unless it is
+    False, and tries as many plans as `effort` says.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
     from dsa_sched.pipeline.batches import compile_clusters  # a plain import of the package stays fast
     from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 
-    options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule)
+    options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule, effort=effort)
     return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))
 
 

@@ -17,7 +17,7 @@ from dsa_sched.analysis.letters import letter
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, laid_out
-from dsa_sched.pipeline.targets import require_able
+from dsa_sched.pipeline.targets import require_able, settled
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.memory_parts import aligned, part_bytes
@@ -156,7 +156,8 @@ def explain_model(
         require_able(options, planned.context.target)
         return explain_kernels(planned.plan, planned.context)
     progress("laying out")
-    return explain_plan(planned.plan, planned.context, options.schedule)
+    schedule = settled(options, planned.context.target).schedule
+    return explain_plan(planned.plan, planned.context, bool(schedule))
 
 
 def explain_plan(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Explained:

@@ -11,7 +11,7 @@ from dsa_sched.analysis.work import LayerWork, add_work, layer_work
 from dsa_sched.pipeline.compilation import Compilation, Placed
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
-from isched.timing.cycle_model import time_program
+from isched.timing.cycle_model import cycles_below
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group
 from partitioner.ir.steps import RunStep
@@ -71,4 +71,4 @@ def _cycles(compilation: Compilation) -> float | None:
     made = compilation.made
     if isinstance(made, Placed) or not isinstance(made.target, Timeable):
         return None
-    return time_program(made.program, compilation.chip, made.target).cycles
+    return made.cycles if made.cycles is not None else cycles_below(made.program, compilation.chip, made.target)

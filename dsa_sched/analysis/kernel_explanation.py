@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
-from partitioner.ir.kernels import Kernel, KernelFloor
+from partitioner.ir.kernels import KernelFloor
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.steps import RunStep
+from partitioner.planners.auto_kernels import kernel_of
 
 __all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
 
@@ -73,7 +74,7 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
     runs = {step.group: step for step in plan.steps if isinstance(step, RunStep)}
 
     def facts(group: Group) -> KernelFacts:
-        kernel = _kernel(group, ctx)
+        kernel = kernel_of(group, ctx)
         return KernelFacts(
             name=group.name,
             layers=tuple(layer.name for layer in group.layers),
@@ -96,8 +97,3 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
         groups=tuple(facts(group) for group in plan.groups if group.kernel),
         decisions=plan.decisions,
     )
-
-
-def _kernel(group: Group, ctx: KernelContext) -> Kernel:
-    offered = ctx.target.kernels(ctx.graph, group.layers, ctx.chip)
-    return next(kernel for kernel in offered if kernel.text == group.kernel)

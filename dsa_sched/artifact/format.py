@@ -170,8 +170,10 @@ class Manifest(_Entry):
 
     @property
     def divided(self) -> bool:
-        """Whether the batch is divided among programs or passes."""
-        return len(self.programs) > 1 or any(program.passes > 1 for program in self.programs)
+        """Whether the batch is divided among programs or passes, or does not fill the only pass."""
+        return len(self.programs) > 1 or any(
+            program.passes > 1 or program.batch < program.batch_per_pass for program in self.programs
+        )
 
     def text(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=False) + "\n"

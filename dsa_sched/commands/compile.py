@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
+from partitioner.planners.levels import AUTO
 
 if TYPE_CHECKING:
     from dsa_sched.pipeline.compilation import Compilation, CompileOptions
@@ -42,12 +43,13 @@ def compile_command(
     chip: str,
     level: str,
     spill: str,
+    effort: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
     per_pass: PerPass,
     stage: str | None,
-    schedule: bool,
+    schedule: bool | None,
     keep_values: bool,
     folder: Path | None,
 ) -> None:
@@ -76,8 +78,10 @@ def compile_command(
 
         require_place(folder)
         require_folder(folder, beside=True)
-    options = CompileOptions(level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill)
-    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and schedule):
+    options = CompileOptions(
+        level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill, effort=effort
+    )
+    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and (schedule or level == AUTO)):
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
     with Steps() as steps:
@@ -155,7 +159,7 @@ def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
         size = len(part.files.files[part.files.executable])
         file = folder / part.entry(0).execution.file
         lines.append(
-            f"{done.model.graph.name} for {done.chip.name}, {done.options.level}, {_batch(part)}: "
+            f"{done.model.graph.name} for {done.chip.name}, {done.plan.level}, {_batch(part)}: "
             f"{len(part.plan.steps)} steps, {part.size_text}, {size_text(size)} in {file}"
         )
     return "\n".join(lines)

@@ -26,16 +26,18 @@ def explain(
     chip: str,
     level: str,
     spill: str,
+    effort: str,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
     per_pass: PerPass,
-    schedule: bool,
+    schedule: bool | None,
     group: str | None,
     full: bool,
     json_file: Path | None,
 ) -> None:
-    """Plan MODEL for a chip and say what the plan does and why. Nothing is lowered or run.
+    """Plan MODEL for a chip and say what the plan does and why. Nothing is run, and nothing lowered but at level
+    auto, which compares programs.
 
     \b
     dsa-sched explain resnet50 --chip stcp920 --batch 16
@@ -51,7 +53,7 @@ def explain(
         and numbers, one (with --full, each)
 
     With --schedule memories and bytes are those of a program in which work runs ahead: smaller rounds, buffers apart.
-    (Of a short program, compile --schedule takes the layout without that where it is faster.)
+    (compile --schedule takes the layout without that where its program is faster.)
 
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
@@ -71,7 +73,7 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with Steps() as steps:
-        options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
+        options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill, effort=effort)
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained

@@ -13,7 +13,18 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from partitioner.planners.levels import LEVELS, NO_SPILLS, O0, O3, SPILL_HELP, SPILLS, level_help
+from partitioner.planners.levels import (
+    AUTO,
+    EFFORTS,
+    LEVEL_CHOICES,
+    NO_SPILLS,
+    NORMAL_EFFORT,
+    O0,
+    O3,
+    SPILL_HELP,
+    SPILLS,
+    level_help,
+)
 
 __all__ = [
     "CHIP",
@@ -116,7 +127,7 @@ def compile_options(command: AnyFunction) -> AnyFunction:
     for option in (
         click.option(
             "--level",
-            type=click.Choice(LEVELS),
+            type=click.Choice(LEVEL_CHOICES),
             default=O0.name,
             show_default=True,
             help=f"How much is optimised. {level_help()}.",
@@ -127,6 +138,13 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             default=NO_SPILLS,
             show_default=True,
             help=f"At {O3.name}: {SPILL_HELP}",
+        ),
+        click.option(
+            "--effort",
+            type=click.Choice(tuple(EFFORTS)),
+            default=NORMAL_EFFORT,
+            show_default=True,
+            help=f"At {AUTO}: how many plans become programs that are compared.",
         ),
         CHIP,
     ):
@@ -148,9 +166,10 @@ columns_option = click.option(
 )
 
 schedule_option = click.option(
-    "--schedule",
-    is_flag=True,
-    help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values.",
+    "--schedule/--no-schedule",
+    default=None,
+    help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values. "
+    f"Level {AUTO} does unless told not to, the others do not unless told to.",
 )
 
 
@@ -161,7 +180,7 @@ def division_options(command: AnyFunction) -> AnyFunction:
             "--per-pass",
             type=PerPassOption(),
             help="Items of a micro-batch; a cluster runs its share as one or more of them. auto: what the cost model "
-            "finds fastest. All at once when not said.",
+            f"finds fastest. All at once when not said; at level {AUTO} what the cycle model finds fastest.",
         ),
         click.option(
             "--clusters",

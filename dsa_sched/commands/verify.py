@@ -57,7 +57,8 @@ def verify(
     chip: str,
     level: str,
     spill: str,
-    schedule: bool,
+    effort: str,
+    schedule: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
     inputs: int,
@@ -103,7 +104,7 @@ def verify(
         require_file(json_file)
     if bisect:
         require_place(folder)
-    compile_options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill)
+    compile_options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill, effort=effort)
     options = VerifyOptions(inputs, seed, feeds=feeds)
     narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
     try:

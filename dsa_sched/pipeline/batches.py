@@ -12,23 +12,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from codegen.target import TileTarget
+from codegen.target import GroupTarget, TileTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.refusals import Judge
+from dsa_sched.pipeline.auto_batch import compile_fastest_batch
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import Planned, PlannedKernels, compile_model, compile_plan, plan_model
-from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_tiles, target_of
+from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_tiles, settled, target_of
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
+from isched.program.target import Timeable
 from partitioner.context.plan_context import Context
 from partitioner.cost.cost_model import PlanCost, plan_cycles
 from partitioner.cost.micro_batching import Batching, candidate_batches, choose_batch, pass_count, shares_of
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import NO_SPILLS
-from partitioner.planners.registry import known_level, make_plan
+from partitioner.planners.levels import AUTO, NO_SPILLS, require_known
+from partitioner.planners.registry import make_plan
 
 __all__ = ["PerPass", "compile_clusters", "plan_clusters"]
 
@@ -56,12 +58,15 @@ def compile_clusters(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     options = options or CompileOptions()
     shares = _shares(described, clusters, options, per_pass)
-    if options.batch is None or (clusters == 1 and per_pass is None):
-        return (compile_model(source, described, options, progress),)
     target = target_of(described)
     require_able(options, target)
+    if _searched(options, per_pass) and isinstance(target, Timeable) and not isinstance(target, GroupTarget):
+        return _compile_fastest(source, described, target, settled(options, target), shares, progress)
+    if options.batch is None or (clusters == 1 and per_pass is None):
+        return (compile_model(source, described, options, progress),)
     if per_pass == "auto":
         tiled = require_tiles(target, "--per-pass auto")
+        _require_planner(options)
         return _compile_chosen(_Search(source, described, tiled, options, shares, progress))
     batch = per_pass or shares[0]
     _require_apart(source, options, batch, shares, judge_of(described, target), progress)
@@ -71,6 +76,38 @@ def compile_clusters(
         by_size[size].on_cluster(cluster, share)
         for cluster, (size, share) in enumerate(zip(sizes, shares, strict=True))
     )
+
+
+def _require_planner(options: CompileOptions) -> None:
+    if options.level == AUTO:
+        needs = "a target whose programs the cycle model can time, or a level by its name"
+        raise ModelError("--per-pass auto", needs=needs, has=f"--level {AUTO}")
+
+
+def _searched(options: CompileOptions, per_pass: PerPass) -> bool:
+    """Whether level auto also says what a pass is."""
+    return options.level == AUTO and options.batch is not None and not isinstance(per_pass, int)
+
+
+def _compile_fastest(
+    source: str | Path,
+    chip: Chip,
+    target: TileTarget,
+    options: CompileOptions,
+    shares: tuple[int, ...],
+    progress: Progress,
+) -> tuple[Compilation, ...]:
+    """Level auto: also what a pass is, by the cycle model."""
+    if len(shares) > 1:
+        _require_apart(source, options, shares[0], shares, judge_of(chip, target), progress)
+    first = compile_fastest_batch(source, chip, target, options, shares[0], progress)
+    batch = first.plan.batch_per_cluster
+    by_size = {batch: first}
+    sizes = shares if batch == shares[0] else (batch,) * len(shares)
+    for size in set(sizes) - {batch}:
+        by_size[size] = compile_model(source, chip, replace(options, batch=size), progress)
+    rest = [by_size[size].on_cluster(n, share) for n, (size, share) in enumerate(zip(sizes, shares, strict=True)) if n]
+    return (first, *rest)
 
 
 def plan_clusters(
@@ -84,8 +121,14 @@ def plan_clusters(
     """The plan of one pass on the cluster with the largest share. A chip without a code generator will do."""
     shares = _shares(chip, clusters, options, per_pass)
     target = planning_target(chip)
+    if _searched(options, per_pass) and isinstance(target, TileTarget) and isinstance(target, Timeable):
+        require_able(options, target)
+        made = _compile_fastest(source, chip, target, settled(options, target), shares, progress)[0]
+        model = made.model
+        return Planned(model, Context(model.graph, model.constants, chip, target), made.plan)
     if per_pass == "auto":
         tiled: PlanTarget = require_tiles(target, "--per-pass auto")
+        _require_planner(options)
         search = _Search(source, chip, tiled, options, shares, progress)
         return search.planned(search.choose())
     batch = options.batch and (per_pass or shares[0])
@@ -97,7 +140,7 @@ def plan_clusters(
 def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPass) -> tuple[int, ...]:
     """Items of each cluster. Raises ModelError naming the option that cannot be."""
     batch = options.batch
-    known_level(options.level)
+    require_known(options.level, options.effort)
     if not 1 <= clusters <= chip.clusters:
         raise ModelError("--clusters", needs=f"1 to {chip.clusters}, as {chip.name} has", has=str(clusters))
     if clusters > 1 and (batch is None or batch < clusters):

@@ -36,7 +36,7 @@ from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.levels import NO_SPILLS
+from partitioner.planners.levels import NO_SPILLS, NORMAL_EFFORT
 
 __all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
 
@@ -49,25 +49,29 @@ SAVED_AS = {"bfloat16": "float32"}
 class CompileOptions:
     """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
     own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
-    the same time (see `isched.scheduling.schedule`); with `keep_values` nothing in the main memory is overwritten once
-    it is written; `spill` names the policy by which values of a group that find no room on the cores leave them."""
+    the same time (see `isched.scheduling.schedule`), None does so at level auto alone, where the target can; with
+    `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
+    of a group that find no room on the cores leave them; `effort` bounds what level auto tries."""
 
     level: str = "O0"
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     isolated: bool = False
-    schedule: bool = False
+    schedule: bool | None = None
     keep_values: bool = False
     spill: str = NO_SPILLS
+    effort: str = NORMAL_EFFORT
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A plan as instructions of in-order cores, and where all of it lies."""
+    """A plan as instructions of in-order cores, and where all of it lies; the `cycles` that the cycle model found on
+    the way, launch included, None where it was not asked."""
 
     target: TileTarget
     layout: Layout
     program: Program
+    cycles: float | None = None
 
     @property
     def cluster(self) -> int:
@@ -178,6 +182,13 @@ class Compilation:
     def passes(self) -> int:
         return pass_count(self.rows, self.plan.batch_per_cluster)
 
+    def told(self, plan: Plan, model: Model, items: int) -> Compilation:
+        """The same with other decisions and warnings, for so many rows of the batch; the files stay those that were
+        made. Raises as `files` does."""
+        found = replace(self, plan=plan, model=model, items=items)
+        found.__dict__["files"] = self.files  # where cached_property keeps it
+        return found
+
     def on_cluster(self, cluster: int, items: int) -> Compilation:
         """The same on another cluster of the chip, for so many rows of the batch."""
         return replace(self, made=self.made.on_cluster(cluster), items=items)
@@ -260,7 +271,7 @@ def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
         model=first.model.graph.name,
         model_sha256=first.model.sha256,
         graph_hash=first.model.graph.hash,
-        level=first.options.level,
+        level=first.plan.level,
         batch=start,
         chip=ChipId(name=first.chip.name, isa=first.chip.isa, hash=first.chip.hash),
         versions={name: version(name) for name in VERSIONED},

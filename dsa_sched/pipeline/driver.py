@@ -13,45 +13,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from codegen.target import GroupTarget, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.pipeline.auto_level import Chosen, Way, cheapest_level, fastest_level
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, target_of
+from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, settled, target_of
+from dsa_sched.pipeline.tile_stages import Planned, laid_out, lower, plan_tiles
 from hw_models.chip import Chip
+from hw_models.errors import PlanError
 from hw_models.loading import load_chip
 from isched.hazards.verify_places import verify_places
-from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_layout
 from isched.lowering.main_memory_allocation import place_group_tensors
-from isched.program.program import Program
 from isched.program.target import Timeable
-from isched.scheduling.schedule import scheduled_lowering
-from partitioner.context.plan_context import Context, GraphContext, PlanContext
+from partitioner.context.plan_context import GraphContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
-from partitioner.planners.registry import known_level, make_kernel_plan, make_plan, require_level
-from partitioner.verification.verify_layout import verify_layout
+from partitioner.planners.levels import AUTO, require_known
+from partitioner.planners.registry import make_kernel_plan, require_level
 
-__all__ = ["Planned", "PlannedKernels", "compile_graph", "compile_model", "compile_plan", "laid_out", "plan_model"]
+__all__ = [
+    "FastestLevel",
+    "Planned",
+    "PlannedKernels",
+    "compile_fastest",
+    "compile_graph",
+    "compile_model",
+    "compile_plan",
+    "laid_out",
+    "plan_model",
+]
 
 Progress = Callable[[str], None]
 DEFAULTS = CompileOptions()
-TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
-TiledT = TypeVar("TiledT", bound=PlanTarget)
-
-
-@dataclass(frozen=True, slots=True)
-class Planned(Generic[TargetT]):
-    """A model with its plan, and the context in which that was made: what comes before lowering."""
-
-    model: Model
-    context: Context[TargetT]
-    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,14 @@ class PlannedKernels:
     model: Model
     context: GraphContext[GroupTarget]
     plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class FastestLevel:
+    """What level auto found, compiled."""
+
+    compilation: Compilation
+    chosen: Chosen[TileTarget]
 
 
 def plan_model(
@@ -77,13 +82,21 @@ def plan_model(
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = planning_target(described)
+    require_known(options.level, options.effort)
     require_level(target, options.level, options.spill)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
     if isinstance(target, GroupTarget):
         return plan_kernels(model, described, target, options)
-    return plan_tiles(model, described, target, options)
+    if options.level != AUTO:
+        return plan_tiles(model, described, target, options)
+    options = settled(options, target)
+    if isinstance(target, TileTarget) and isinstance(target, Timeable):
+        found = fastest_level(model, described, target, options, progress)
+        assert found is not None  # nothing reaches an endless limit
+        return found.planned
+    return cheapest_level(model, described, target, options, progress).planned
 
 
 @uncollected()
@@ -97,7 +110,7 @@ def compile_model(
 
     Raises ModelError, ChipError, TargetError or DoesNotFit, each naming the user's own thing and what to change.
     """
-    known_level(options.level)
+    require_known(options.level, options.effort)
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)
     require_able(options, target)
@@ -117,10 +130,18 @@ def compile_graph(
     """The steps after the frontend, for callers that load a model once and compile it more than once. Raises as
     `compile_model` does."""
     require_able(options, target)
+    options = settled(options, target)
     progress("partitioning")
     if isinstance(target, GroupTarget):
         return compile_plan(plan_kernels(model, chip, target, options), options, progress)
-    return compile_plan(plan_tiles(model, chip, target, options), options, progress)
+    if options.level != AUTO:
+        return compile_plan(plan_tiles(model, chip, target, options), options, progress)
+    if isinstance(target, Timeable):
+        found = compile_fastest(model, chip, target, options, progress)
+        assert found is not None  # a search without a limit ends with a program or an error
+        return found.compilation
+    cheapest = cheapest_level(model, chip, target, options, progress)
+    return compile_plan(cheapest.planned, cheapest.options, progress)
 
 
 @uncollected()
@@ -137,48 +158,39 @@ def compile_plan(
     return Compilation(planned.model, planned.context.chip, options, planned.plan, made)
 
 
-def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
-    """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
-    ctx = Context(model.graph, model.constants, chip, target)
-    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
-
-
 def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: CompileOptions) -> PlannedKernels:
     """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit."""
     ctx = GraphContext(model.graph, model.constants, chip, target)
     return PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill))
 
 
-def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
-    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
-    PlanError."""
-    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
-    verify_layout(layout, plan, ctx)
-    return layout
-
-
-def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
-    """Plan -> Layout -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
-    plan, ctx = planned.plan, planned.context
-    chip, target = ctx.chip, ctx.target
-
-    layouts: dict[bool, Layout] = {}
-
-    def lowered(ahead: bool) -> Program:
-        progress("lowering")
-        layouts[ahead] = laid_out(plan, ctx, ahead)
-        found = lower_layout(layouts[ahead], ctx, target.data_base_bytes, options.isolated, options.keep_values)
-        if options.schedule:
-            progress("scheduling")
-        return found
-
-    if options.schedule and isinstance(target, Timeable):
-        program, ahead = scheduled_lowering(lowered, chip, target)
-    else:
-        program, ahead = lowered(ahead=False), False
-    progress("verifying the program")
-    verify_program(program, chip)
-    return Lowered(target, layouts[ahead], program)
+@uncollected()
+def compile_fastest(
+    model: Model,
+    chip: Chip,
+    target: TileTarget,
+    options: CompileOptions,
+    progress: Progress,
+    limit_cycles: float = inf,
+    without: frozenset[Way] = frozenset(),
+    promising_cycles: float = inf,
+) -> FastestLevel | None:
+    """What level auto finds, for parameters as `fastest_level` takes them; a program whose code overflows its space
+    gives way to the next one. Raises PlanError or DoesNotFit where nothing is left."""
+    refused: PlanError | None = None
+    while found := fastest_level(model, chip, target, options, progress, limit_cycles, without, promising_cycles):
+        assert found.lowered is not None  # it was timed
+        made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
+        try:
+            _ = made.files
+        except PlanError as error:
+            without |= {Way(found.options.level, found.options.spill)}
+            refused = error
+            continue
+        return FastestLevel(made, found)
+    if refused is not None:
+        raise refused
+    return None
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:

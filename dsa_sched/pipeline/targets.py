@@ -6,6 +6,7 @@ options, target --require_able--> nothing, or one sentence that names what the t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from codegen.generic import GenericTarget, generic_target
@@ -17,9 +18,10 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
 from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import require_level, unsupported_ops
 
-__all__ = ["judge_of", "planning_target", "require_able", "require_tiles", "require_timeable", "target_of"]
+__all__ = ["judge_of", "planning_target", "require_able", "require_tiles", "require_timeable", "settled", "target_of"]
 
 
 Tiled = TypeVar("Tiled", bound=PlanTarget)
@@ -59,13 +61,22 @@ def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 
 def require_able(options: CompileOptions, target: Target) -> None:
-    """Before any work. Raises ModelError for a level or a way of spilling that there is not for such a target, and
-    TargetError for a schedule that it cannot have."""
+    """Before any work. Raises ModelError for a level, an effort or a way of spilling that there is not for such a
+    target, and TargetError for a schedule that it cannot have."""
+    require_known(options.level, options.effort)
     require_level(target, options.level, options.spill)
     if options.schedule:
         if isinstance(target, GroupTarget):
             raise TargetError("--schedule", needs="a target that lowers plans to instructions", has=_whole(target))
         _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
+
+
+def settled(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
+    """The options with what was left open decided: level auto orders instructions where the target can have it."""
+    if options.schedule is not None:
+        return options
+    able = isinstance(target, Timeable) and isinstance(target, Schedulable)
+    return replace(options, schedule=options.level == AUTO and able)
 
 
 def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:

@@ -224,7 +224,7 @@ def _report(
     return VerifyReport(
         model=whole.model.graph.name,
         chip=whole.chip.name,
-        level=whole.options.level,
+        level=whole.plan.level,
         batch=whole.plan.batch_per_cluster,
         inputs=len(found.exact),
         layers=layers,

@@ -13,9 +13,10 @@ Cores that do the same but at other shared addresses share one order; DMA instru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -27,13 +28,19 @@ from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_work
 from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
-from isched.timing.cycle_model import time_program
+from isched.timing.cycle_model import cycles_below
 
-__all__ = ["schedule_program", "scheduled_lowering"]
+__all__ = ["Scheduled", "schedule_program", "scheduled_lowering"]
 
-COMPARED_INSTRUCTIONS = 20_000
-"""Up to so many, the cycle model picks the fastest order. For longer ones that would take as long as all else;
-a stream of many tiles leaves list scheduling much to gain."""
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """The fastest of the programs that one plan can have, by the cycle model, and its cycles; `ahead` where its
+    addresses leave room for running ahead."""
+
+    program: Program
+    cycles: float
+    ahead: bool
 
 
 def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
@@ -41,29 +48,33 @@ def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
 
     `program` must be one that `verify_program` accepts; it accepts the result too."""
     scheduled = _scheduled(program, chip, target)
-    return _fastest((scheduled, program), chip, target) if _is_short(program) else scheduled
+    cycles = cycles_below(scheduled, chip, target)
+    assert cycles is not None  # nothing reaches an endless limit
+    return scheduled if cycles_below(program, chip, target, cycles) is None else program
 
 
-def scheduled_lowering(lower: Callable[[bool], Program], chip: Chip, target: Timeable) -> tuple[Program, bool]:
-    """What `lower` makes, in the scheduler's order; its argument says whether addresses leave room for running ahead.
-    Which of them was taken is returned too.
+def scheduled_lowering(
+    lower: Callable[[bool], Program], chip: Chip, target: Timeable, limit_cycles: float = inf
+) -> Scheduled | None:
+    """The fastest of what `lower` makes, whose argument says whether addresses leave room for running ahead; None where
+    none takes fewer cycles than the limit.
 
-    They do, which takes smaller tiles where memories are small; of short programs the cycle model picks the fastest of
-    that one, the one without such room, and the latter as it was lowered."""
-    ahead = _scheduled(lower(True), chip, target)
-    if not _is_short(ahead):
-        return ahead, True
+    With that room work overlaps most, but tiles get smaller where memories are small, and a plan of few long transfers
+    only gets more of them. So the cycle model judges that one in the scheduler's order, the one without such room as it
+    is, and that in the scheduler's order; each only until it has taken as long as the best before it."""
+    best: Scheduled | None = None
+    for program, ahead in _candidates(lower, chip, target):
+        cycles = cycles_below(program, chip, target, best.cycles if best else limit_cycles)
+        if cycles is not None:
+            best = Scheduled(program, cycles, ahead)
+    return best
+
+
+def _candidates(lower: Callable[[bool], Program], chip: Chip, target: Timeable) -> Iterator[tuple[Program, bool]]:
+    yield _scheduled(lower(True), chip, target), True
     plain = lower(False)
-    best = _fastest((ahead, _scheduled(plain, chip, target), plain), chip, target)
-    return best, best is ahead
-
-
-def _is_short(program: Program) -> bool:
-    return sum(len(stream.instrs) for stream in program.streams) <= COMPARED_INSTRUCTIONS
-
-
-def _fastest(programs: Sequence[Program], chip: Chip, target: Timeable) -> Program:
-    return min(programs, key=lambda program: time_program(program, chip, target).cycles)
+    yield plain, False
+    yield _scheduled(plain, chip, target), False
 
 
 def _scheduled(program: Program, chip: Chip, target: Timeable) -> Program:

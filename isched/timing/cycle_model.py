@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from math import ceil
+from math import ceil, inf
 
 from hw_models.chip import Chip
 from isched.program.program import Program
@@ -26,7 +26,7 @@ from isched.timing.deadlock_report import refuse_deadlock, timeline_of
 from isched.timing.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
 
-__all__ = ["time_program", "time_streams"]
+__all__ = ["cycles_below", "time_program", "time_streams"]
 
 # Events. At one moment, what ends comes before what goes on.
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
@@ -37,6 +37,14 @@ def time_program(program: Program, chip: Chip, target: Timeable, clusters: int =
     return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
 
 
+def cycles_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> float | None:
+    """Cycles that `time_program` finds for one cluster where they are fewer than the limit, else None: a run that comes
+    to the limit is followed no further, so that what is slower than something known costs little to find out."""
+    run = _Run(timed_streams(program, chip, target.issue_costs(program)), chip, 1, awaited=False)
+    timeline = run.run(limit_cycles)
+    return timeline.cycles if timeline is not None and timeline.cycles < limit_cycles else None
+
+
 def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
     """Time the streams of one cluster; `clusters` work alike at the same time.
 
@@ -44,7 +52,9 @@ def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1
     core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
     Raises PlanError for a deadlock.
     """
-    return _Run(streams, chip, clusters, awaited).run()
+    timeline = _Run(streams, chip, clusters, awaited).run()
+    assert timeline is not None  # nothing comes to an endless limit
+    return timeline
 
 
 class _Run:
@@ -70,10 +80,11 @@ class _Run:
         self.events: list[tuple[float, int, int, Job | None, int]] = []
         self.sequence = 0
 
-    def run(self) -> Timeline:
+    def run(self, limit_cycles: float = inf) -> Timeline | None:
+        """To the end, or None as soon as the limit is reached."""
         for number in range(len(self.cores)):
             self._walk(number, self.now)
-        while True:
+        while self.now < limit_cycles:
             if self.motion.changed and (not self.events or self.events[0][0] > self.now):
                 end = self.motion.next_end()
                 if end is not None:
@@ -92,6 +103,8 @@ class _Run:
                 self._move(job)
             elif job is not None:
                 self._finish(job)
+        else:
+            return None
         refuse_deadlock(self.cores)
         return timeline_of(self.cores, self.chip, self.now)
 

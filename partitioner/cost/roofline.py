@@ -20,7 +20,15 @@ from partitioner.cost.traffic import Part, Traffic
 from partitioner.ir.graph import Graph, Op, channel_axis
 from partitioner.ir.layers import ELEMENTWISE_KINDS, group_layers
 
-__all__ = ["Floor", "binding_floor", "compulsory_bytes", "items_per_second", "network_floors", "plan_floors"]
+__all__ = [
+    "Floor",
+    "binding_floor",
+    "compulsory_bytes",
+    "items_per_second",
+    "network_floors",
+    "peak_cycles",
+    "plan_floors",
+]
 
 VECTOR_KINDS = ELEMENTWISE_KINDS | {"softmax", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"}
 """Sums and means can be products with ones, and data are moved by other engines."""
@@ -74,6 +82,16 @@ def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
     read, written = compulsory_bytes(graph)
     reason = f"{read:,} bytes of inputs and constants in, {written:,} bytes of outputs out, each once"
     return (*floors, Floor(main, _memory_cycles(chip, main, read, written), reason))
+
+
+def peak_cycles(graph: Graph, chip: Chip) -> float:
+    """What matrix or vector engines need at least, all cores at their peak. Unlike the floors it grows with the batch
+    exactly, weights and ragged tiles not counted: so many times the items, so many times the cycles."""
+    matrix = next((engine for engine in chip.engines if isinstance(engine, MatrixEngine)), None)
+    vector = next((engine for engine in chip.engines if isinstance(engine, VectorEngine)), None)
+    products = 0.0 if matrix is None else _peak_cycles(_macs(graph), matrix, chip)
+    elements = 0.0 if vector is None else _peak_cycles(_vector_elements(graph), vector, chip)
+    return max(products, elements)
 
 
 def _array_cycles(graph: Graph, op: Op, matrix: MatrixEngine, chip: Chip) -> float:

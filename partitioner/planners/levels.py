@@ -17,9 +17,13 @@ from hw_models.errors import ModelError
 from partitioner.memory.spill_policies import POLICIES
 
 __all__ = [
+    "AUTO",
     "AUTO_SPILL",
+    "EFFORTS",
     "KERNEL_PLANNERS",
     "LEVELS",
+    "LEVEL_CHOICES",
+    "NORMAL_EFFORT",
     "NO_SPILLS",
     "O0",
     "O1",
@@ -29,14 +33,15 @@ __all__ = [
     "SPILLS",
     "SPILL_HELP",
     "Astitch",
+    "FastestKernels",
     "FusedKernels",
     "KernelPlanner",
     "LayerKernels",
     "Planner",
     "kernel_planner_of",
-    "known_level",
     "level_help",
     "planner_of",
+    "require_known",
 ]
 
 NO_SPILLS = "none"
@@ -113,32 +118,53 @@ class FusedKernels:
     summary: ClassVar[str] = "one kernel for several layers where the target has one that takes no longer"
 
 
+@dataclass(frozen=True, slots=True)
+class FastestKernels:
+    """For targets whose kernels are whole groups: the faster of the two."""
+
+    name: ClassVar[str] = "auto"
+    summary: ClassVar[str] = "the faster of O0 and O3 by the floors of their kernels"
+
+
 Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch
-KernelPlanner: TypeAlias = LayerKernels | FusedKernels
+KernelPlanner: TypeAlias = LayerKernels | FusedKernels | FastestKernels
 
 PLANNERS: Mapping[str, type[Planner]] = MappingProxyType({kind.name: kind for kind in (O0, O1, O2, O3, Astitch)})
 KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
-    {kind.name: kind for kind in (LayerKernels, FusedKernels)}
+    {kind.name: kind for kind in (LayerKernels, FusedKernels, FastestKernels)}
 )
 LEVELS = tuple(PLANNERS)
+
+AUTO = FastestKernels.name
+"""No planner of its own: the fastest of what the levels make, as the cycle model judges their programs."""
+AUTO_SUMMARY = "the fastest of what these make, by the cycle model"
+LEVEL_CHOICES = (*LEVELS, AUTO)
+
+NORMAL_EFFORT = "normal"
+EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 12, "high": 48})
+"""At level auto: how many plans at most become programs that the cycle model judges."""
 
 
 def level_help() -> str:
     """What each level does, in a line."""
-    return "; ".join(f"{name}: {kind.summary}" for name, kind in PLANNERS.items())
+    return "; ".join([*(f"{name}: {kind.summary}" for name, kind in PLANNERS.items()), f"{AUTO}: {AUTO_SUMMARY}"])
 
 
-def known_level(level: str) -> type[Planner]:
-    """The planner of that name. Raises ModelError for a name of none."""
-    if level not in PLANNERS:
-        raise ModelError("--level", needs=f"one of {', '.join(LEVELS)}", has=level)
-    return PLANNERS[level]
+def require_known(level: str, effort: str = NORMAL_EFFORT) -> None:
+    """Raises ModelError for the name of no level, and of no effort."""
+    if level not in LEVEL_CHOICES:
+        raise ModelError("--level", needs=f"one of {', '.join(LEVEL_CHOICES)}", has=level)
+    if effort not in EFFORTS:
+        raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=effort)
 
 
 def planner_of(level: str, spill: str = NO_SPILLS) -> Planner:
     """A planner by its name, with its options. Raises ModelError for a name of none, a value that there is not, and an
     option that planners of this name do not have."""
-    kind = known_level(level)
+    require_known(level)
+    if level == AUTO:
+        raise ModelError("--level", needs=f"a planner: {', '.join(LEVELS)}", has=level)
+    kind = PLANNERS[level]
     if kind is O3:
         return O3(spill)
     if spill != NO_SPILLS:
@@ -149,7 +175,7 @@ def planner_of(level: str, spill: str = NO_SPILLS) -> Planner:
 
 def kernel_planner_of(target: str, level: str, spill: str = NO_SPILLS) -> KernelPlanner:
     """The same for a target (named) whose kernels are whole groups. Raises ModelError."""
-    known_level(level)
+    require_known(level)
     who = f"for {target}, whose kernels are whole groups of layers"
     if level not in KERNEL_PLANNERS:
         raise ModelError("--level", needs=f"{' or '.join(KERNEL_PLANNERS)} {who}", has=level)

@@ -14,9 +14,11 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import require_main_room
 from partitioner.planners.astitch import stitched
+from partitioner.planners.auto_kernels import fastest_kernels
 from partitioner.planners.auto_spill import plan_with_worthwhile_spills
 from partitioner.planners.kernel_level import kernels_by_layer, kernels_fused
 from partitioner.planners.levels import (
+    AUTO,
     AUTO_SPILL,
     LEVELS,
     NO_SPILLS,
@@ -26,12 +28,12 @@ from partitioner.planners.levels import (
     O3,
     SPILLS,
     Astitch,
+    FastestKernels,
     FusedKernels,
     KernelPlanner,
     LayerKernels,
     Planner,
     kernel_planner_of,
-    known_level,
     planner_of,
 )
 from partitioner.planners.o0 import in_main
@@ -41,7 +43,7 @@ from partitioner.planners.o3 import plan_instances
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["LEVELS", "SPILLS", "known_level", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
+__all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
 
 
 def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
@@ -87,12 +89,18 @@ def _kernels_planned(ctx: KernelContext, planner: KernelPlanner) -> Plan:
             return kernels_by_layer(ctx)
         case FusedKernels():
             return kernels_fused(ctx)
+        case FastestKernels():
+            return fastest_kernels(ctx)
 
 
 def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -> None:
     """Raises ModelError for a level or a way of spilling that there is not, or not for such a target."""
     if isinstance(target, KernelTarget):
         kernel_planner_of(target.name, level, spill)
+    elif level == AUTO:
+        if spill != NO_SPILLS:
+            O3(spill)  # a value that there is not is told first
+            raise ModelError("--spill", needs=f"a level that does not try spills by itself: {O3.name}", has=level)
     else:
         planner_of(level, spill)
 

@@ -28,7 +28,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.memory.layout_parsing import parse_layout
-from partitioner.planners.levels import PLANNERS
+from partitioner.planners.levels import AUTO, EFFORTS, PLANNERS
 from partitioner.planners.registry import LEVELS, SPILLS
 from tests.small_models import classifier, one_node, save
 
@@ -217,7 +217,8 @@ def test_ops_lists_every_kind_with_its_rules() -> None:
 
 def test_help_says_what_each_level_does_and_how_values_are_spilled() -> None:
     shown = " ".join(invoke("compile", "--help").stdout.split())
-    assert f"[{'|'.join(LEVELS)}]" in shown
+    assert f"[{'|'.join((*LEVELS, AUTO))}]" in shown
+    assert f"[{'|'.join(EFFORTS)}]" in shown
     assert f"[{'|'.join(SPILLS)}]" in shown
     assert all(f"{name}: {kind.summary}" in shown for name, kind in PLANNERS.items())
 

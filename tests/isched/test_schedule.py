@@ -16,8 +16,8 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Placement, Program, Region, Stream
 from isched.program.target import Copy
-from isched.scheduling.schedule import schedule_program
-from isched.timing.cycle_model import time_program
+from isched.scheduling.schedule import Scheduled, schedule_program, scheduled_lowering
+from isched.timing.cycle_model import cycles_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
@@ -64,6 +64,41 @@ def test_the_bits_are_those_of_the_plain_program(level: str, chip: Chip) -> None
     wanted = outputs(graph, constants, chip, plan, plain, 0)
     for seed in (1, 2, 3):
         assert outputs(graph, constants, chip, plan, scheduled, seed) == wanted
+
+
+def lowerings(level: str) -> dict[bool, Program]:
+    graph, constants = deep()
+    ctx = Context(graph, constants, small_chip(), TARGET)
+    plan = make_plan(ctx, level)
+    return {ahead: lower_plan(plan, ctx, TARGET.data_base_bytes, overlap=ahead) for ahead in (False, True)}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_fastest_of_all_lowerings_is_kept(level: str) -> None:
+    chip, made = small_chip(), lowerings(level)
+    found = scheduled_lowering(lambda ahead: made[ahead], chip, TARGET)
+    assert isinstance(found, Scheduled)
+    tried = [made[False], *(schedule_program(program, chip, TARGET) for program in made.values())]
+    assert found.cycles == time_program(found.program, chip, TARGET).cycles
+    assert found.cycles == min(time_program(program, chip, TARGET).cycles for program in tried)
+    assert found.program in tried
+
+
+def test_what_comes_to_the_limit_is_not_kept() -> None:
+    chip, made = small_chip(), lowerings("O2")
+    found = scheduled_lowering(lambda ahead: made[ahead], chip, TARGET)
+    assert found is not None
+    assert scheduled_lowering(lambda ahead: made[ahead], chip, TARGET, found.cycles + 1) == found
+    assert scheduled_lowering(lambda ahead: made[ahead], chip, TARGET, found.cycles) is None
+
+
+def test_cycles_are_those_of_a_whole_run_or_none() -> None:
+    chip, program = small_chip(), lowerings("O0")[False]
+    cycles = time_program(program, chip, TARGET).cycles
+    assert cycles_below(program, chip, TARGET) == cycles
+    assert cycles_below(program, chip, TARGET, cycles + 1) == cycles
+    for limit in (cycles, cycles / 2, 0):
+        assert cycles_below(program, chip, TARGET, limit) is None
 
 
 @pytest.mark.parametrize("seed", range(8))

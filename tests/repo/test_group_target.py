@@ -28,7 +28,7 @@ from dsa_sched.cli import cli
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model
-from hw_models.errors import TargetError
+from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.steps import RunStep
@@ -219,7 +219,7 @@ def expected(x: Array) -> dict[str, Array]:
     return {"s": total, "y": (total / 2).reshape(2, 192)}
 
 
-@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize("level", ["O0", "O3", "auto"])
 def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level: str) -> None:
     report = verify_model(model, toys / "toy.yaml", CompileOptions(level), VerifyOptions(samples=256))
     assert report.failures == ()
@@ -234,6 +234,7 @@ def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level:
     assert manifest["format"] == "dsa-sched-artifact/3"
     assert manifest["programs"][0]["execution"] == {"kind": "toy-launches", "file": "cluster0/launches.json"}
     assert manifest["programs"][0]["cores"] == 0
+    assert manifest["level"] == level.replace("auto", "O3")
     assert (toys / "out" / "cluster0" / "data" / "constants.json").is_file()
 
 
@@ -263,6 +264,21 @@ def test_layers_are_merged_where_one_kernel_for_them_pays(toys: Path, model: Pat
     assert "apart they take" in merged.reason
 
 
+def test_auto_is_the_faster_of_the_two(toys: Path, model: Path) -> None:
+    """By floors and launches."""
+    chip = toys / "toy.yaml"
+    fused, found = (plan_model(model, chip, CompileOptions(level)).plan for level in ("O3", "auto"))
+    assert (found.level, found.groups, found.steps) == ("O3", fused.groups, fused.steps)
+    chosen, left = found.decisions[:2]
+    assert (chosen.subject, chosen.verdict, left.verdict) == ("level", "O3, by auto", "not O0")
+    assert float(chosen.reason.split()[0]) < float(left.reason.split()[0])
+
+
+def test_auto_refuses_what_level_o3_refuses(toys: Path, model: Path) -> None:
+    with pytest.raises(ModelError, match="--spill: needs none for toy-groups"):
+        plan_model(model, toys / "toy.yaml", CompileOptions("auto", spill="cost"))
+
+
 def test_a_kernel_that_is_wrong_only_when_fused_is_caught(toys: Path, model: Path) -> None:
     code = toys / "toy_groups.py"
     wrong = 'inside[output] = compute(kind, operands) if len(launch["ops"]) < 4 else compute(kind, operands) ^ 1'
@@ -289,11 +305,11 @@ CODE = "machine code, of an artifact for a target of in-order cores; has kernels
 REFUSED = {
     "compile net.onnx --chip toy.yaml -o out --schedule":
         f"--schedule: needs a target that lowers plans to instructions; has {WHOLE}",
-    "compile net.onnx --chip toy.yaml -o out --level O1": f"--level: needs O0 or O3 for {WHOLE}; has O1",
-    "compile net.onnx --chip toy.yaml -o out --level O2": f"--level: needs O0 or O3 for {WHOLE}; has O2",
-    "verify net.onnx --chip toy.yaml --level astitch": f"--level: needs O0 or O3 for {WHOLE}; has astitch",
+    "compile net.onnx --chip toy.yaml -o out --level O1": f"--level: needs O0 or O3 or auto for {WHOLE}; has O1",
+    "compile net.onnx --chip toy.yaml -o out --level O2": f"--level: needs O0 or O3 or auto for {WHOLE}; has O2",
+    "verify net.onnx --chip toy.yaml --level astitch": f"--level: needs O0 or O3 or auto for {WHOLE}; has astitch",
     "compile net.onnx --chip toy.yaml -o out --level O3 --spill auto": f"--spill: needs none for {WHOLE}; has auto",
-    "compile net.onnx --chip toy.yaml --print plan --level O1": f"--level: needs O0 or O3 for {WHOLE}; has O1",
+    "compile net.onnx --chip toy.yaml --print plan --level O1": f"--level: needs O0 or O3 or auto for {WHOLE}; has O1",
     "compile net.onnx --chip toy.yaml --print program": NO_PROGRAM,
     "compile net.onnx --chip toy.yaml --print asm": NO_PROGRAM,
     "compile net.onnx --chip toy.yaml --print layout":

@@ -22,6 +22,7 @@ import dsa_sched
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
 from dsa_sched.frontend.operators import OPERATORS, rule_of
+from dsa_sched.pipeline.batches import compile_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
@@ -331,6 +332,18 @@ def test_a_toy_operator_in_known_kinds_runs_on_a_built_in_chip(tmp_path: Path) -
     report = verify_model(path, "stcp920", CompileOptions(), VerifyOptions(samples=256))
     assert report.failures == ()
     assert {"Cosh"} <= {operator for layer in report.layers for operator in layer.operators}
+
+
+def test_level_auto_asks_the_cost_model_where_no_program_can_be_timed(toys: Path) -> None:
+    """And leaves the order of instructions alone, which the toy's programs cannot be given either."""
+    path = save(network("Relu", "Mish", "Relu"), toys / "net.onnx")
+    report = verify_model(path, toys / "toy.yaml", CompileOptions("auto"), VerifyOptions(samples=256))
+    assert report.failures == ()
+    (part,) = compile_clusters(path, toys / "toy.yaml", 1, CompileOptions("auto"))
+    assert part.options.schedule is False
+    said = [decision for decision in part.plan.decisions if decision.subject == "level"]
+    assert said[0].verdict == f"{part.plan.level}, by auto"
+    assert all("cycles by the cost model" in decision.reason or "no plan" in decision.reason for decision in said)
 
 
 def test_the_toys_are_listed_like_our_own(toys: Path) -> None:

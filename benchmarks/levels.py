@@ -1,0 +1,210 @@
+"""Every level beside `auto`, by the clock: `python benchmarks/levels.py [--network NAME]... [--batch N]...`.
+
+    --results FILE    rows are kept in it and added to it; a run that was stopped goes on where it was
+    --markdown FILE   the tables
+    --check           takes a seeded twentieth of the rows again: exits with 1 where cycles differ, or where `auto` is
+                      slower than a level or a batch takes longer than a larger one
+
+Each row is one network, batch a cluster and level, scheduled, on one cluster of the stcp920: cycles of the cycle model
+for the whole batch, launches included. Without `--schedule` no program is faster (tests/dsa_sched/test_levels.py). Rows
+belong to the compiler's sources, of which the file holds the hash: with other sources it is begun anew.
+
+Keys of the JSON object: `sources` (the hash), and `rows`.
+
+    network, batch, level
+    refusal               why there is no program, else empty; then the rest is null
+    chosen, per_pass, passes     the level of the program, items of a pass, how often it runs
+    cycles                of all passes
+    bound_cycles          below which no order of the program's instructions is, times passes; of `auto` alone
+    network_cycles        below which no plan is: the largest of matrix products in whole tiles of the array, results of
+                          the vector engines each once, inputs, weights and outputs once over the main memory's links;
+                          launch included
+    seconds               of the processor, to compile
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
+
+from benchmarks.output import at_least_one, output_file, table
+from codegen.neuralscale.target import TARGET
+from dsa_sched.devices.chip_device import COMPILER, source_hash
+from dsa_sched.frontend import load_model
+from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.pipeline.targets import judge_of
+from hw_models.errors import UserError
+from hw_models.loading import load_chip
+from isched.bounds.lower_bounds import program_bounds
+from partitioner.cost.roofline import network_floors
+from partitioner.planners.levels import AUTO, LEVEL_CHOICES, LEVELS
+
+Row = dict[str, Any]
+Key = tuple[str, int, str]
+
+CHIP = load_chip("stcp920")
+NETWORKS = ("squeezenet", "unet", "shufflenet", "inception_v1", "resnet50", "densenet121")
+BATCHES = (1, 2, 4, 8, 12, 16, 24, 32)
+RESULTS = Path(__file__).parent / "results" / "levels.json"
+CHECKED_SHARE = 20
+SEED = 16
+
+
+def measure(network: str, batch: int, level: str) -> Row:
+    """Compile once and ask the clock."""
+    began = time.process_time()
+    row: Row = {"network": Path(network).stem, "batch": batch, "level": level, "refusal": ""}
+    row |= dict.fromkeys(("chosen", "per_pass", "passes", "cycles", "bound_cycles", "network_cycles", "seconds"))
+    try:
+        (made,) = compile_clusters(network, CHIP, 1, CompileOptions(level, batch, schedule=True))
+    except UserError as error:
+        return row | {"refusal": " ".join(str(error).split())}
+    seconds = time.process_time() - began
+    assert isinstance(made.made, Lowered)
+    assert made.made.cycles is not None
+    return row | {
+        "chosen": made.plan.level,
+        "per_pass": made.plan.batch_per_cluster,
+        "passes": made.passes,
+        "cycles": made.passes * made.made.cycles,
+        "bound_cycles": made.passes * program_bounds(made.program, CHIP, TARGET).cycles if level == AUTO else None,
+        "network_cycles": _network_cycles(network, batch, made),
+        "seconds": round(seconds, 1),
+    }
+
+
+def _network_cycles(network: str, batch: int, made: Compilation) -> float:
+    model = made.model
+    if made.plan.batch_per_cluster != batch:
+        model = load_model(network, {}, batch, judge_of(CHIP, TARGET))
+    floors = network_floors(model.graph, CHIP)
+    return CHIP.assumed.launch_cycles + max(floor.cycles for floor in floors)
+
+
+def key_of(row: Row) -> Key:
+    return row["network"], row["batch"], row["level"]
+
+
+def complaints(rows: Sequence[Row]) -> Iterator[str]:
+    """Where `auto` is slower than a level, and where a batch takes longer than a larger one."""
+    cycles = {key_of(row): row["cycles"] for row in rows if row["cycles"] is not None}
+    for (network, batch, level), spent in cycles.items():
+        auto = cycles.get((network, batch, AUTO))
+        if auto is not None and auto > spent:
+            yield f"{network}, {batch}: auto takes {auto:,.0f} cycles, {level} {spent:,.0f}"
+        larger = [n for (other, n, name) in cycles if (other, name) == (network, AUTO) and n > batch]
+        if level == AUTO and any(spent > cycles[network, n, AUTO] for n in larger):
+            yield f"{network}: auto takes longer for {batch} than for a larger batch"
+
+
+def check(rows: Sequence[Row], networks: Sequence[str]) -> list[str]:
+    """A twentieth of the rows again, and what holds for all of them. `networks` are names or files by which to find the
+    rows' networks."""
+    named = {Path(network).stem: network for network in networks}
+    chosen = random.Random(SEED).sample(list(rows), max(1, len(rows) // CHECKED_SHARE))
+    wrong = []
+    for row in chosen:
+        again = measure(named[row["network"]], row["batch"], row["level"])
+        print("again:", *key_of(row), again["cycles"], flush=True)
+        if any(again[name] != row[name] for name in row if name != "seconds"):
+            wrong.append(f"{', '.join(map(str, key_of(row)))}: {row['cycles']} cycles, now {again['cycles']}")
+    return [*wrong, *complaints(rows)]
+
+
+def markdown(figures: Row) -> str:
+    rows = {key_of(row): row for row in figures["rows"]}
+    parts = [
+        "# Levels by the clock",
+        "",
+        "`python benchmarks/levels.py`: thousand cycles an item, one cluster of the stcp920, all scheduled, launches "
+        "included. `auto` in bold where it is faster than every level; behind it what it chose. The last two columns "
+        "set auto beside the bound of its program's instructions in any order, and beside the network's own, which no "
+        "plan beats.",
+        f"Sources of the compiler: `{figures['sources'][:16]}`.",
+    ]
+    for network in dict.fromkeys(name for name, _, _ in rows):
+        parts += ["", f"## {network}", "", _table(network, rows)]
+    found = list(complaints(figures["rows"]))
+    parts += ["", "## Where auto is not the best", "", *([f"* {text}" for text in found] or ["Nowhere."]), ""]
+    return "\n".join(parts)
+
+
+def _table(network: str, rows: dict[Key, Row]) -> str:
+    lines = []
+    for batch in sorted({batch for name, batch, _ in rows if name == network}):
+        each = {level: rows.get((network, batch, level)) for level in LEVEL_CHOICES}
+        cells = [_cell(each[level]) for level in LEVELS]
+        auto = each[AUTO]
+        if auto is None or auto["cycles"] is None:
+            lines.append((str(batch), *cells, _cell(auto), "", "", ""))
+            continue
+        others = [row["cycles"] for level, row in each.items() if level != AUTO and row and row["cycles"] is not None]
+        best = all(auto["cycles"] < other for other in others)
+        chosen = (
+            auto["chosen"] if auto["per_pass"] == batch else f"{auto['chosen']}, {auto['passes']} x {auto['per_pass']}"
+        )
+        ratios = (f"{auto['cycles'] / auto[name]:.2f}" for name in ("bound_cycles", "network_cycles"))
+        lines.append((str(batch), *cells, f"**{_cell(auto)}**" if best else _cell(auto), chosen, *ratios))
+    return table(("batch", *LEVELS, AUTO, "chosen", "over its bound", "over the network's"), lines)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return "refused" if row["cycles"] is None else f"{row['cycles'] / row['batch'] / 1000:,.1f}"
+
+
+def read(path: Path, sources: str) -> Row:
+    """The rows of an earlier run of the same compiler; none of another."""
+    if path.is_file():
+        found: Row = json.loads(path.read_text(encoding="utf-8"))
+        if found["sources"] == sources:
+            return found
+        print(f"{path}: of other sources, begun anew", file=sys.stderr)
+    return {"sources": sources, "rows": []}
+
+
+def write(path: Path, text: str) -> None:
+    write_whole(path, lambda stream: stream.write(text.encode()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Every level beside auto, by the clock.")
+    parser.add_argument("--network", action="append", metavar="NAME", help="of the zoo, or an ONNX file")
+    parser.add_argument("--batch", action="append", type=at_least_one, metavar="N")
+    parser.add_argument("--results", type=output_file, default=RESULTS, metavar="FILE")
+    parser.add_argument("--markdown", type=output_file, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="take a twentieth of the rows again")
+    options = parser.parse_args()
+    networks = options.network or NETWORKS
+    figures = read(options.results, source_hash(COMPILER))
+    if options.check:
+        if not figures["rows"]:
+            sys.exit(f"{options.results}: no rows of these sources; run without --check first")
+        wrong = check(figures["rows"], (*NETWORKS, *networks))
+        print("\n".join(wrong) or "every row is the same again, and auto is slower than nothing")
+        sys.exit(bool(wrong))
+    known = {key_of(row) for row in figures["rows"]}
+    for network in networks:
+        for batch in options.batch or BATCHES:
+            for level in LEVEL_CHOICES:
+                if (Path(network).stem, batch, level) not in known:
+                    figures["rows"].append(measure(network, batch, level))
+                    print(*key_of(figures["rows"][-1]), figures["rows"][-1]["cycles"], flush=True)
+                    write(options.results, json.dumps(figures, indent=1) + "\n")
+    if options.markdown:
+        write(options.markdown, markdown(figures))
+
+
+if __name__ == "__main__":
+    main()

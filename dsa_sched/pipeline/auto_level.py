@@ -1,0 +1,275 @@
+"""Level auto: what the levels make of a model, judged by the cycle model; the fastest program is kept.
+
+    model --every level, with spills or without--> plans --cost model--> in order of promise
+          --lower, schedule, time, the best so far as limit--> the fastest program, and what was decided against
+
+A plan with which no program can win is not lowered: one whose bytes of the shared memories alone take longer than the
+best program so far. Where programs cannot be timed, the cost model decides. What is found is a plan of the level that
+made it in every respect but the decisions about `level`, so nothing behind this stage knows of auto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Generic, TypeVar
+
+from codegen.target import TileTarget
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.compilation import CompileOptions, Lowered
+from dsa_sched.pipeline.tile_stages import Planned, lower_below
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.context.plan_context import Context, PlanContext
+from partitioner.cost.cost_model import PlanCost, cost_of
+from partitioner.cost.roofline import plan_floors
+from partitioner.cost.traffic import plan_traffic
+from partitioner.ir.decisions import Decision
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
+from partitioner.planners.auto_spill import BEST_POLICY
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, O3
+from partitioner.planners.registry import make_plan
+
+__all__ = ["WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
+
+SUBJECT = "level"
+"""Of all decisions of the search."""
+
+Progress = Callable[[str], None]
+TargetT = TypeVar("TargetT", bound=PlanTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A level with its options."""
+
+    level: str
+    spill: str = NO_SPILLS
+
+    def __str__(self) -> str:
+        return self.level if self.spill == NO_SPILLS else f"{self.level} with spills"
+
+    def of(self, options: CompileOptions) -> CompileOptions:
+        """The options that make this plan without a search."""
+        return replace(options, level=self.level, spill=self.spill)
+
+
+WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, and the cycles that the cost model expects."""
+
+    way: Way
+    plan: Plan
+    expected_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen(Generic[TargetT]):
+    """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
+    a search; the program, where it could be timed. `cycles` are the program's, else the cost model's, whose own are
+    `expected_cycles`."""
+
+    planned: Planned[TargetT]
+    options: CompileOptions
+    cycles: float
+    expected_cycles: float
+    lowered: Lowered | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans(Generic[TargetT]):
+    """All candidates, the most promising first; why there are not more; the refusals among these reasons."""
+
+    model: Model
+    context: Context[TargetT]
+    candidates: tuple[Candidate, ...]
+    decisions: tuple[Decision, ...]
+    errors: tuple[PlanError, ...]
+
+
+def cheapest_level(
+    model: Model, chip: Chip, target: TargetT, options: CompileOptions, progress: Progress
+) -> Chosen[TargetT]:
+    """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed; `options`
+    are settled. Raises ModelError for operators that cannot be computed, and what the first level raises where none has
+    a plan."""
+    plans = _plans(model, chip, target, options, progress, frozenset())
+    if not plans.candidates:
+        raise plans.errors[0]
+    best, *others = plans.candidates
+    verdict = Decision(SUBJECT, f"{best.way}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
+    losers = (Decision(SUBJECT, f"not {c.way}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others)
+    plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
+    return Chosen(Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles)
+
+
+def fastest_level(
+    model: Model,
+    chip: Chip,
+    target: TileTarget,
+    options: CompileOptions,
+    progress: Progress,
+    limit_cycles: float = inf,
+    without: frozenset[Way] = frozenset(),
+    promising_cycles: float = inf,
+) -> Chosen[TileTarget] | None:
+    """The fastest program by the cycle model, which the target must be made for; None where none takes fewer cycles
+    than the limit, or nothing is left to try. `options` are settled; `without` names what is not to be tried,
+    and what the cost model does not expect below `promising_cycles` is not lowered.
+
+    A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
+    none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
+    level raises where none has a plan or a program.
+    """
+    plans = _plans(model, chip, target, options, progress, without)
+    search = _Search(plans, options, progress, limit_cycles, promising_cycles)
+    search.run()
+    errors = (*plans.errors, *search.errors)
+    if search.best is None:
+        if errors and limit_cycles == inf:
+            raise errors[0]
+        return None
+    candidate, lowered, cycles = search.best
+    verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
+    plan = _decided(candidate.plan, (verdict, *search.decisions, *plans.decisions))
+    found = Chosen(
+        Planned(model, plans.context, plan), candidate.way.of(options), cycles, candidate.expected_cycles, lowered
+    )
+    if not search.interrupted:
+        return found
+    # What was interrupted may have left the context's tables half written.
+    warned = replace(model, warnings=(*model.warnings, f"the search of level auto was interrupted: {verdict}"))
+    context = Context(model.graph, model.constants, chip, target)
+    return replace(found, planned=Planned(warned, context, plan), interrupted=True)
+
+
+class _Search:
+    """Candidates one after the other; the fastest so far is the limit for the next."""
+
+    def __init__(
+        self,
+        plans: _Plans[TileTarget],
+        options: CompileOptions,
+        progress: Progress,
+        limit_cycles: float,
+        promising_cycles: float,
+    ) -> None:
+        self.plans, self.options, self.progress = plans, options, progress
+        self.limit_cycles, self.promising_cycles = limit_cycles, promising_cycles
+        self.best: tuple[Candidate, Lowered, float] | None = None
+        self.decisions: list[Decision] = []
+        self.errors: list[PlanError] = []
+        self.interrupted = False
+
+    def run(self) -> None:
+        tried = 0
+        for number, candidate in enumerate(self.plans.candidates, 1):
+            if reason := self._skipped(candidate, tried):
+                self._against(candidate, reason)
+                continue
+            tried += 1
+            self.progress(f"level auto: {candidate.way}, {number} of {len(self.plans.candidates)}")
+            try:
+                self._try(candidate)
+            except PlanError as error:
+                self.errors.append(error)
+                self._against(candidate, f"no program: {_one_line(error)}")
+            except KeyboardInterrupt:
+                if self.best is None:
+                    raise
+                self.interrupted = True
+                self._against(candidate, "the search was interrupted")
+
+    def _skipped(self, candidate: Candidate, tried: int) -> str:
+        """Why a candidate is not lowered; empty for one that is."""
+        if self.interrupted:
+            return f"the search was interrupted; {_expects(candidate)}"
+        if candidate.expected_cycles >= self.promising_cycles:
+            return _expects(candidate)
+        floor = memory_floor_cycles(candidate.plan, self.plans.context, self.options, self.limit_cycles)
+        if floor >= self.limit_cycles:
+            return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
+        if tried >= EFFORTS[self.options.effort]:
+            return f"not tried at effort {self.options.effort}; {_expects(candidate)}"
+        return ""
+
+    def _try(self, candidate: Candidate) -> None:
+        planned = Planned(self.plans.model, self.plans.context, candidate.plan)
+        lowered = lower_below(planned, candidate.way.of(self.options), self.progress, self.limit_cycles)
+        if lowered is None or lowered.cycles is None:
+            self._against(candidate, f"no faster than {self.limit_cycles:,.0f} cycles; {_expects(candidate)}")
+            return
+        if self.best is not None:
+            self._against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
+        self.best, self.limit_cycles = (candidate, lowered, lowered.cycles), lowered.cycles
+        self.progress(f"level auto: best so far {candidate.way}, {lowered.cycles:,.0f} cycles")
+
+    def _against(self, candidate: Candidate, reason: str) -> None:
+        self.decisions.append(Decision(SUBJECT, f"not {candidate.way}", reason))
+
+
+def memory_floor_cycles(plan: Plan, ctx: PlanContext, options: CompileOptions, enough_cycles: float = inf) -> float:
+    """Cycles that no program of the plan is faster than: what it moves from and to the memory that binds, over that
+    memory's bandwidth. Of both layouts that a scheduled program can have the smaller, found only where the first one
+    alone is not below `enough_cycles`."""
+    first = _floor(plan, ctx, PLAIN)
+    if not options.schedule or first < enough_cycles:
+        return first
+    return min(first, _floor(plan, ctx, FOR_SCHEDULING))
+
+
+def _floor(plan: Plan, ctx: PlanContext, options: LayoutOptions) -> float:
+    traffic = plan_traffic(plan, lay_out(plan, ctx, options), ctx, tiles=False)
+    memories = {memory.name for memory in ctx.chip.memories}
+    return max((floor.cycles for floor in plan_floors(traffic, ctx.chip) if floor.name in memories), default=0.0)
+
+
+def _plans(
+    model: Model,
+    chip: Chip,
+    target: TargetT,
+    options: CompileOptions,
+    progress: Progress,
+    without: frozenset[Way],
+) -> _Plans[TargetT]:
+    ctx = Context(model.graph, model.constants, chip, target)
+    candidates: list[Candidate] = []
+    decisions: list[Decision] = []
+    errors: list[PlanError] = []
+    for way in (way for way in WAYS if way not in without):
+        progress(f"level auto: planning {way}")
+        try:
+            plan = make_plan(ctx, way.level, way.spill)
+            cost = cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
+        except PlanError as error:
+            errors.append(error)
+            decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {_one_line(error)}"))
+            continue
+        if way.spill == NO_SPILLS or any(group.spills for group in plan.groups):
+            candidates.append(Candidate(way, plan, _expected(cost, options)))
+    candidates.sort(key=lambda candidate: candidate.expected_cycles)
+    return _Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def _expected(cost: PlanCost, options: CompileOptions) -> float:
+    """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
+    return cost.overlapped_cycles if options.schedule else cost.cycles
+
+
+def _expects(candidate: Candidate) -> str:
+    return f"the cost model expects {candidate.expected_cycles:,.0f}"
+
+
+def _decided(plan: Plan, decisions: Sequence[Decision]) -> Plan:
+    return replace(plan, decisions=(*decisions, *plan.decisions))
+
+
+def _one_line(error: PlanError) -> str:
+    return " ".join(error.line.split())

@@ -1,0 +1,110 @@
+"""The stages for a target of in-order cores, behind the frontend; `driver.py` puts them in a row.
+
+    model --plan_tiles--> Planned --laid_out--> Layout --lower, schedule--> Lowered
+
+Each result is verified as it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Generic, TypeVar
+
+from codegen.target import TileTarget
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.compilation import CompileOptions, Lowered
+from hw_models.chip import Chip
+from isched.hazards.verify_program import verify_program
+from isched.lowering.lower import lower_layout
+from isched.program.program import Program
+from isched.program.target import Timeable
+from isched.scheduling.schedule import scheduled_lowering
+from isched.timing.cycle_model import cycles_below
+from partitioner.context.plan_context import Context, PlanContext
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
+from partitioner.planners.registry import make_plan
+from partitioner.verification.verify_layout import verify_layout
+
+__all__ = ["Planned", "laid_out", "lower", "lower_below", "plan_tiles"]
+
+Progress = Callable[[str], None]
+TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
+TiledT = TypeVar("TiledT", bound=PlanTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned(Generic[TargetT]):
+    """A model with its plan, and the context in which that was made: what comes before lowering."""
+
+    model: Model
+    context: Context[TargetT]
+    plan: Plan
+
+
+def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
+    """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
+    ctx = Context(model.graph, model.constants, chip, target)
+    return Planned(model, ctx, make_plan(ctx, options.level, options.spill))
+
+
+def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
+    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
+    PlanError."""
+    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+    verify_layout(layout, plan, ctx)
+    return layout
+
+
+def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
+    """Plan -> Layout -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
+    if options.schedule:
+        found = lower_below(planned, options, progress)
+        assert found is not None  # nothing reaches an endless limit
+        return found
+    progress("lowering")
+    layout = laid_out(planned.plan, planned.context)
+    return _verified(planned, layout, _program(planned, layout, options), None, progress)
+
+
+def lower_below(
+    planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
+) -> Lowered | None:
+    """The same with the cycles that the cycle model finds, or None where they are not below the limit. The target must
+    be one that can be timed. Raises DoesNotFit or PlanError."""
+    chip, target = planned.context.chip, planned.context.target
+    assert isinstance(target, Timeable)  # asked before any work
+    layouts: dict[bool, Layout] = {}
+
+    def lowered(ahead: bool) -> Program:
+        progress("lowering")
+        layouts[ahead] = laid_out(planned.plan, planned.context, ahead)
+        found = _program(planned, layouts[ahead], options)
+        if options.schedule:
+            progress("scheduling")
+        return found
+
+    if options.schedule:
+        best = scheduled_lowering(lowered, chip, target, limit_cycles)
+        if best is None:
+            return None
+        return _verified(planned, layouts[best.ahead], best.program, best.cycles, progress)
+    program = lowered(ahead=False)
+    cycles = cycles_below(program, chip, target, limit_cycles)
+    return None if cycles is None else _verified(planned, layouts[False], program, cycles, progress)
+
+
+def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptions) -> Program:
+    ctx = planned.context
+    return lower_layout(layout, ctx, ctx.target.data_base_bytes, options.isolated, options.keep_values)
+
+
+def _verified(
+    planned: Planned[TileTarget], layout: Layout, program: Program, cycles: float | None, progress: Progress
+) -> Lowered:
+    progress("verifying the program")
+    verify_program(program, planned.context.chip)
+    return Lowered(planned.context.target, layout, program, cycles)

@@ -1,0 +1,321 @@
+"""Level auto: the fastest of what the levels make, by the cycle model, and what it says about the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from click.testing import CliRunner
+
+import dsa_sched
+from codegen.neuralscale.target import TARGET, NeuralScaleTarget
+from codegen.target import ClusterFiles
+from dsa_sched.analysis.explanation import explain_model
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.cli import cli
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.pipeline.auto_level import WAYS, memory_floor_cycles
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
+from dsa_sched.report.progress import Steps
+from dsa_sched.verification.verify import VerifyOptions, verify_model
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, ModelError, PlanError, TargetError, UserError
+from isched.program.program import Program
+from isched.timing.cycle_model import time_program
+from partitioner.context.plan_context import Context, PlanContext
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.plan import parse_plan
+from partitioner.planners.registry import make_plan
+from tests.chip_runs import small_chip, stcp920
+from tests.partition_graphs import Seeded, random_chip, random_graph
+from tests.small_models import classifier, save
+from tests.small_networks import save_small_network
+
+KIB = 1024
+
+
+@cache
+def network(name: str, extent: int, batch: int, until: str = "") -> Model:
+    with TemporaryDirectory() as folder:
+        return load_model(save_small_network(name, extent, Path(folder), until), {}, batch)
+
+
+def scarce() -> Chip:
+    return small_chip(4, data_bytes=96 * KIB, llb_bytes=1024 * KIB)
+
+
+CASES: dict[str, Callable[[], tuple[Model, Chip]]] = {
+    "squeezenet": lambda: (network("squeezenet", 64, 2), scarce()),
+    "resnet50": lambda: (network("resnet50", 64, 2, "r47"), scarce()),
+}
+SLOW: dict[str, Callable[[], tuple[Model, Chip]]] = {
+    "squeezenet, whole": lambda: (network("squeezenet", 224, 2), stcp920()),
+    "unet": lambda: (network("unet", 128, 1), stcp920()),
+    "densenet121": lambda: (network("densenet121", 64, 2), scarce()),
+}
+
+
+def cycles_of(compilation: Compilation) -> float:
+    return time_program(compilation.program, compilation.chip, TARGET).cycles
+
+
+def compiled(model: Model, chip: Chip, options: CompileOptions) -> Compilation | None:
+    """None where the network or the level does not fit."""
+    try:
+        return compile_graph(model, chip, TARGET, options)
+    except UserError:
+        return None
+
+
+@cache
+def made(case: str, level: str, schedule: bool | None = None, spill: str = "none") -> Compilation | None:
+    model, chip = {**CASES, **SLOW}[case]()
+    return compiled(model, chip, CompileOptions(level, schedule=schedule, spill=spill))
+
+
+def auto(case: str, schedule: bool | None = None) -> Compilation:
+    found = made(case, "auto", schedule)
+    assert found is not None
+    return found
+
+
+def check_fastest(case: str, schedule: bool | None) -> None:
+    found, scheduled = auto(case, schedule), schedule is None
+    assert found.options.schedule is scheduled
+    others = [other for way in WAYS if (other := made(case, way.level, scheduled, way.spill))]
+    assert len(others) >= len(WAYS) - 1
+    assert cycles_of(found) == min(cycles_of(other) for other in others)
+    assert isinstance(found.made, Lowered)
+    assert found.made.cycles == cycles_of(found)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("schedule", [None, False])
+def test_auto_is_slower_than_no_level(case: str, schedule: bool | None) -> None:
+    """`--schedule` never takes longer than without it: tests/dsa_sched/test_levels.py."""
+    check_fastest(case, schedule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SLOW)
+@pytest.mark.parametrize("schedule", [None, False])
+def test_auto_is_slower_than_no_level_on_larger_networks(case: str, schedule: bool | None) -> None:
+    check_fastest(case, schedule)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
+    """Program, plan and files, but for the decisions of the search: so values are those of the level, which are those
+    of O0."""
+    found = auto(case)
+    model, chip = CASES[case]()
+    assert found.options.level == found.plan.level != "auto"
+    same = compile_graph(model, chip, TARGET, found.options)
+    assert found.program == same.program
+    assert found.files == same.files
+    about = [decision for decision in found.plan.decisions if decision.subject == "level"]
+    assert replace(found.plan, decisions=found.plan.decisions[len(about) :]) == same.plan
+    assert about[0].verdict == f"{about[0].verdict.partition(',')[0]}, by auto"
+    assert parse_plan(str(found.plan)) == found.plan
+    again = compile_graph(model, chip, TARGET, CompileOptions("auto"))
+    assert again.artifact.manifest == found.artifact.manifest
+    assert found.artifact.manifest.level == found.plan.level
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_networks_on_random_chips(seed: int) -> None:
+    choose = Seeded(seed + 900)
+    graph, constants = random_graph(choose)
+    chip = random_chip(choose)
+    model = Model(graph, dict(constants), network("squeezenet", 32, 1).source, (), "")
+    options = [CompileOptions(way.level, schedule=True, spill=way.spill) for way in WAYS]
+    others = [other for each in options if (other := compiled(model, chip, each))]
+    found = compiled(model, chip, CompileOptions("auto"))
+    if not others:
+        assert found is None
+        return
+    assert found is not None
+    assert cycles_of(found) == min(cycles_of(other) for other in others)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
+    plan = auto(case).plan
+    said = {decision.verdict: decision.reason for decision in plan.decisions if decision.subject == "level"}
+    spilling = made(case, "O3", True, WAYS[-1].spill)
+    spills = spilling is None or any(group.spills for group in spilling.plan.groups)
+    ways = {str(way) for way in WAYS if spills or way != WAYS[-1]}
+    assert {verdict.removeprefix("not ").removesuffix(", by auto") for verdict in said} == ways
+    assert all("cycles" in reason for reason in said.values())
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("schedule", [True, False])
+def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: str, schedule: bool) -> None:
+    model, chip = CASES[case]()
+    for way in WAYS:
+        options = CompileOptions(way.level, schedule=schedule, spill=way.spill)
+        found = made(case, way.level, schedule, way.spill)
+        if found is None:
+            continue
+        ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
+        floor = memory_floor_cycles(make_plan(ctx, way.level, way.spill), ctx, options, 0.0)
+        assert 0 < floor <= cycles_of(found), way
+
+
+def heard(options: CompileOptions, until: str = "", times: int = 1) -> tuple[Compilation, list[str]]:
+    """SqueezeNet at level auto, and all progress; Ctrl-C comes when `until` is said so many times."""
+    words: list[str] = []
+
+    def say(step: str) -> None:
+        words.append(step)
+        if until and step.startswith(until) and sum(word.startswith(until) for word in words) == times:
+            raise KeyboardInterrupt
+
+    return compile_graph(network("squeezenet", 32, 1), stcp920(), TARGET, options, say), words
+
+
+def tried(words: list[str]) -> list[str]:
+    return [word for word in words if re.fullmatch(r"level auto: .*, \d of \d", word)]
+
+
+def test_effort_bounds_what_becomes_a_program() -> None:
+    quick, words = heard(CompileOptions("auto", effort="fast"))
+    assert len(tried(words)) == 1
+    whole, more = heard(CompileOptions("auto"))
+    assert len(tried(more)) > 1
+    assert cycles_of(whole) <= cycles_of(quick)
+    assert any("not tried at effort fast" in decision.reason for decision in quick.plan.decisions)
+    assert any(word.startswith("level auto: best so far ") and word.endswith(" cycles") for word in more)
+
+
+def test_ctrl_c_keeps_what_was_found_and_says_so() -> None:
+    first = heard(CompileOptions("auto", effort="fast"))[0]
+    found, _ = heard(CompileOptions("auto"), until="scheduling", times=3)
+    assert found.program == first.program
+    assert found.files == first.files
+    assert sum("interrupted" in decision.reason for decision in found.plan.decisions) >= 2
+    (warning,) = [text for text in found.model.warnings if "interrupted" in text]
+    assert warning.startswith("the search of level auto was interrupted: level: ")
+
+
+@pytest.mark.parametrize("until", ["partitioning", "level auto: planning O3", "verifying the program"])
+def test_ctrl_c_before_there_is_a_program_ends_the_compilation(until: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        heard(CompileOptions("auto"), until)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(classifier(), tmp_path / "classifier.onnx")
+
+
+def test_the_command_keeps_what_was_found(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def say(_steps: Steps, step: str) -> None:
+        if step.startswith("level auto: best so far"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Steps, "say", say)
+    words = ("compile", str(model), "--chip", "stcp920", "--level", "auto", "-o", str(tmp_path / "out"))
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert "dsa-sched: warning: the search of level auto was interrupted: level: " in done.stderr
+    assert Artifact.load(tmp_path / "out").manifest.level in done.stdout
+
+
+def test_verify_holds_auto_to_the_bits_of_o0(model: Path) -> None:
+    report = verify_model(model, "stcp920", CompileOptions("auto"), VerifyOptions(samples=64))
+    assert report.failures == ()
+    assert report.level != "auto"
+
+
+def test_commands_take_it(model: Path) -> None:
+    def run(*words: object) -> str:
+        done = CliRunner().invoke(cli, [str(word) for word in words])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    said = run("explain", model, "--chip", "stcp920", "--level", "auto", "--full")
+    assert ", by auto: " in said
+    run("verify", model, "--chip", "stcp920", "--level", "auto", "--no-schedule", "--effort", "fast")
+    plan = run("compile", model, "--chip", "stcp920", "--level", "auto", "--print", "plan")
+    assert 'verdict="not O0"' in plan
+    assert "step" in run("compile", model, "--chip", "stcp920", "--level", "auto", "--print", "layout")
+    assert dsa_sched.compile(model, "stcp920", "auto", effort="fast").manifest.level != "auto"
+
+
+def test_a_chip_without_a_code_generator_is_planned_by_its_costs(model: Path) -> None:
+    chip = stcp920().model_copy(update={"isa": "not-there-yet"})
+    plan = plan_model(model, chip, CompileOptions("auto")).plan
+    reasons = [decision.reason for decision in plan.decisions if decision.subject == "level"]
+    assert len(reasons) >= len(WAYS) - 1
+    assert all(reason.endswith("cycles by the cost model") for reason in reasons)
+    cycles = [float(reason.split()[0].replace(",", "")) for reason in reasons]
+    assert cycles == sorted(cycles)
+    with pytest.raises(TargetError, match="a code generator for not-there-yet"):
+        compile_model(model, chip, CompileOptions("auto"))
+
+
+def test_explain_shows_the_plan_that_compile_takes(model: Path) -> None:
+    explained = explain_model(model, "stcp920", CompileOptions("auto"))
+    assert getattr(explained, "plan", None) == compile_model(model, "stcp920", CompileOptions("auto")).plan
+
+
+@dataclass(frozen=True)
+class Picky(NeuralScaleTarget):
+    """Has room for the code of no program that `fits` does not like."""
+
+    fits: Callable[[Program], bool] = field(default=lambda _program: True)
+
+    def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
+        if not self.fits(program):
+            raise PlanError("code", needs="less", has="more")
+        return super().emit(program, graph, constants, chip)
+
+
+def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
+    net, chip = network("squeezenet", 32, 1), stcp920()
+    best = compile_graph(net, chip, TARGET, CompileOptions("auto"))
+    picky = Picky(fits=lambda program: program != best.program)
+    second = compile_graph(net, chip, picky, CompileOptions("auto"))
+    assert second.options.level != best.options.level
+    assert cycles_of(second) >= cycles_of(best)
+    with pytest.raises(PlanError, match="code: needs less; has more"):
+        compile_graph(net, chip, Picky(fits=lambda _program: False), CompileOptions("auto"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (CompileOptions("best"), "--level: needs one of O0, O1, O2, O3, astitch, auto; has best"),
+        (CompileOptions("auto", effort="none"), "--effort: needs one of fast, normal, high; has none"),
+        (
+            CompileOptions("auto", spill="cost"),
+            "--spill: needs a level that does not try spills by itself: O3; has auto",
+        ),
+        (CompileOptions("auto", spill="never"), "--spill: needs one of none, "),
+    ],
+)
+def test_refusals(model: Path, options: CompileOptions, said: str) -> None:
+    for refuse in (compile_model, plan_model):
+        with pytest.raises(ModelError) as raised:
+            refuse(model, "stcp920", options)
+        assert str(raised.value).startswith(said)
+
+
+def test_a_network_for_which_no_level_has_room_is_refused_as_by_the_first() -> None:
+    net = network("squeezenet", 64, 2)
+    tiny = small_chip(2, data_bytes=512, weights_bytes=512, im_bytes=512, llb_bytes=4 * KIB)
+    said: list[str] = []
+    for level in ("O0", "auto"):
+        with pytest.raises(UserError) as raised:
+            compile_graph(net, tiny, TARGET, CompileOptions(level))
+        assert isinstance(raised.value, DoesNotFit)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
