@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,28 @@ def test_equal_input_gives_equal_bytes_kept_or_not(compiler: Compiler, tmp_path:
     kept = replace(compiler, cache=tmp_path / "kept")
     assert kept.ptx(SOURCE, "80") == first
     (file,) = (tmp_path / "kept").iterdir()
-    file.write_text("from the cache")
+    text = b"from the cache"
+    file.write_bytes(sha256(text).hexdigest().encode() + b"\n" + text)
     assert kept.ptx(SOURCE, "80") == "from the cache"
     assert kept.ptx(SOURCE, "90a") != "from the cache"
     assert kept.ptx(SOURCE + "// changed", "80") == first.replace(*_seeds(first, kept.ptx(SOURCE + "// changed", "80")))
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"0" * 64 + b"\n.version 9.9"])
+def test_a_damaged_cache_is_made_again(compiler: Compiler, tmp_path: Path, damage: bytes) -> None:
+    kept = replace(compiler, cache=tmp_path / "kept")
+    first = kept.ptx(SOURCE, "80")
+    (file,) = (tmp_path / "kept").iterdir()
+    file.write_bytes(damage)
+    assert kept.ptx(SOURCE, "80") == first
+    assert kept.ptx(SOURCE, "80") == first
+    assert file.read_bytes().endswith(first.encode())
+
+
+def test_a_cache_that_cannot_be_used_is_no_error(compiler: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    kept = replace(compiler, cache=tmp_path / "file" / "nvcc")
+    assert kept.ptx(SOURCE, "80") == replace(compiler, cache=None).ptx(SOURCE, "80")
 
 
 def _seeds(first: str, second: str) -> tuple[str, str]:

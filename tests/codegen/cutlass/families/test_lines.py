@@ -132,9 +132,9 @@ def test_a_floor_tells_one_thread_from_many(tmp_path: Path) -> None:
     plan = planned(saved([("pool", pooled("GlobalAveragePool", (1, 2048, 7, 7)))], tmp_path))
     by_template = {kernel.template: kernel for kernel in reversed(offered(plan, plan.plan.groups[0].layers[0]))}
     window, lines = by_template["window"], by_template["lines"]
-    assert window.binding is not None
-    assert window.binding.name == "simt"
-    assert window.binding.work == f"{256 * 8 * 49} operations in each of 1 blocks"
+    assert window.busiest is not None
+    assert window.busiest.name == "simt"
+    assert window.busiest.work == f"{256 * 8 * 49} operations in each of 1 blocks"
     assert lines.seconds < window.seconds
 
 
