@@ -42,7 +42,7 @@ def _figures(kernel: Kernel, ops: list[str]) -> dict[str, Any]:
         "launch_ms": 1e3 * kernel.launches * kernel.launch_seconds,
         "floors_ms": floors,
         "work": {floor.name: floor.work for floor in kernel.floors},
-        "binds": kernel.binding.name if kernel.binding else "launches",
+        "binds": kernel.busiest.name if kernel.busiest else "launches",
         "floor_ms": max(floors.values(), default=0.0),
     }
 
