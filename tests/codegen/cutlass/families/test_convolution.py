@@ -43,9 +43,9 @@ def test_channels_that_are_no_multiple_of_eight(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", ["a100", "h200"])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_large_maps_take_large_tiles(tmp_path: Path, chip: str, batch: int) -> None:
-    net = Network([("x", (batch, 64, 60, 60))])
+def test_large_maps_take_large_tiles(tmp_path: Path, chip: str) -> None:
+    """Blocks for all cores are left with them."""
+    net = Network([("x", (3, 64, 60, 60))])
     net.add("Relu", net.conv("x", 256, 3, pads=[1, 1, 1, 1]))
     model = net.model()
     planned = plan_model(save(model, tmp_path / "net.onnx"), chip, CompileOptions())
