@@ -8,6 +8,7 @@ bytes that of an input or output of the network stands for all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,7 +34,7 @@ class ArenaContent:
     size_bytes: int
     tensors: tuple[LaunchTensor, ...]
     data: tuple[DataFile, ...]
-    files: dict[str, bytes]
+    files: Mapping[str, bytes]
 
 
 class Arena:
@@ -53,8 +54,7 @@ class Arena:
         """The address of a place at `at` of a parameter block. Raises TargetError for a tensor that lies nowhere."""
         match place:
             case Address():
-                placement = self._placement(place)
-                number = self._number(self._bound.get(placement.offset_bytes, placement))
+                number = self._number(self._placement(place))
                 return Relocation(at=at, tensor=number, plus=place.plus_bytes + plus_bytes)
             case Data():
                 return Relocation(at=at, tensor=self._number(place), plus=plus_bytes)
@@ -64,46 +64,48 @@ class Arena:
 
     def finished(self, constants: Constants) -> ArenaContent:
         """Everything placed."""
-        placed = self._places.placements
-        end = _aligned(max((place.offset_bytes + place.size_bytes for place in placed), default=0))
+        offsets: dict[Data | int, int] = {}
         packed = bytearray()
-        tensors = []
+        start = _aligned(max((p.offset_bytes + p.size_bytes for p in self._places.placements), default=0))
         for what in self._numbers:
             if isinstance(what, Data):
                 packed += bytes(_aligned(len(packed)) - len(packed))
-                tensors.append(_plain(what.name, "constant", end + len(packed), len(what.content)))
+                offsets[what] = start + len(packed)
                 packed += what.content
-        after = _aligned(end + len(packed))
-        by_data = iter(tensors)
-        found = []
-        for what in self._numbers:
-            match what:
-                case Placement():
-                    found.append(self._tensor(what))
-                case Data():
-                    found.append(next(by_data))
-                case int():
-                    found.append(_plain(f"workspace {what}", "workspace", after, self._scratch[what]))
-                    after = _aligned(after + self._scratch[what])
-        files: dict[str, bytes] = {}
-        data = []
-        if run := self._constants(constants):
-            files[CONSTANTS] = run[1]
-            data.append(DataFile(file=CONSTANTS, offset=run[0], bytes=len(run[1])))
+        end = _aligned(start + len(packed))
+        for number, size in self._scratch.items():
+            offsets[number] = end
+            end = _aligned(end + size)
+        runs = [(CONSTANTS, *run) for run in self._constants(constants)]
         if packed:
-            files[PACKED] = bytes(packed)
-            data.append(DataFile(file=PACKED, offset=end, bytes=len(packed)))
-        return ArenaContent(after, tuple(found), tuple(data), files)
+            runs.append((PACKED, start, bytes(packed)))
+        return ArenaContent(
+            end,
+            tuple(self._described(what, offsets) for what in self._numbers),
+            tuple(DataFile(file=name, offset=offset, bytes=len(data)) for name, offset, data in runs),
+            {name: data for name, _, data in runs},
+        )
+
+    def _described(self, what: Placement | Data | int, offsets: Mapping[Data | int, int]) -> LaunchTensor:
+        match what:
+            case Placement():
+                return self._tensor(what)
+            case Data():
+                return _plain(what.name, "constant", offsets[what], len(what.content))
+        return _plain(f"workspace {what}", "workspace", offsets[what], self._scratch[what])
 
     def _number(self, what: Placement | Data | int) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
 
     def _placement(self, place: Address) -> Placement:
+        """The one that stands for all names of the same bytes."""
         try:
             found = self._places.written(place.tensor) if place.written else self._places.read(place.tensor)
+            if found.kind == "alias":
+                found = self._places.written(found.of)
         except KeyError:
             raise TargetError(f"tensor {place.tensor}", needs="a place in the main memory", has="none") from None
-        return found
+        return self._bound.get(found.offset_bytes, found)
 
     def _tensor(self, placement: Placement) -> LaunchTensor:
         tensor = self._graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
@@ -124,17 +126,17 @@ class Arena:
             bytes=placement.size_bytes,
         )
 
-    def _constants(self, constants: Constants) -> tuple[int, bytes] | None:
-        """The graph's constants as one run of bytes; they are placed one after the other."""
+    def _constants(self, constants: Constants) -> tuple[tuple[int, bytes], ...]:
+        """The graph's constants as one run of bytes, if there are any; they are placed one after the other."""
         own = [place for place in self._places.placements if place.kind == "constant"]
         if not own:
-            return None
+            return ()
         first = min(place.offset_bytes for place in own)
         run = bytearray(max(place.offset_bytes + place.size_bytes for place in own) - first)
         for place in own:
             data = constants[self._graph.by_name[place.tensor].constant].tobytes()
             run[place.offset_bytes - first : place.offset_bytes - first + len(data)] = data
-        return first, bytes(run)
+        return ((first, bytes(run)),)
 
 
 def _plain(name: str, role: Role, offset: int, size: int) -> LaunchTensor:

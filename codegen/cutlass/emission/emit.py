@@ -9,12 +9,12 @@ launches of one layer share.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
-from codegen.cutlass.emission.compiled import compile_sources, file_stem
+from codegen.cutlass.emission.compiled import Compiled, compile_sources, file_stem
 from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
@@ -73,49 +73,61 @@ def emit_launches(
         raise TargetError(f"kernels of {graph.name}", needs="nvcc to compile them", has=str(error)) from error
     blocks = parameter_blocks(computed, {source: each.module for source, each in compiled.items()})
     arena = Arena(graph, places)
-    modules = {source: number for number, source in enumerate(compiled)}
-    entries = []
-    for each in asked:
-        launch = each.launch
-        if isinstance(launch, ComputedLaunch):
-            started = _computed_entry(launch, blocks[launch], arena)
-        else:
-            started = _own_entry(launch, compiled[launch.source].module.kernels[launch.kernel], arena)
-        entries.append(
-            LaunchEntry(
-                layer=printable(each.group),
-                module=modules[launch.source],
-                kernel=launch.kernel,
-                grid=started.grid,
-                block=started.block,
-                shared_bytes=started.shared_bytes,
-                parameters=started.parameters.hex(),
-                relocations=started.relocations,
-            )
-        )
+    entries = tuple(_entries(asked, compiled, blocks, arena))
     content = arena.finished(constants)
-    room = chip.memory(main_memory(chip)).size_bytes
-    if content.size_bytes > room:
-        raise TargetError(
-            f"{graph.name} in {main_memory(chip)}", needs=f"{content.size_bytes} bytes with padded maps and weights",
-            has=f"{room} bytes", change="compile for a smaller batch",
-        )  # fmt: skip
-    found = LaunchList(
+    _require_room(graph, chip, content.size_bytes)
+    listed = LaunchList(
         format=FORMAT,
         architecture=chip.isa,
         arena_bytes=content.size_bytes,
         tensors=content.tensors,
         data=content.data,
         modules=tuple(ModuleEntry(**_paths(source)) for source in compiled),
-        launches=tuple(entries),
+        launches=entries,
     )
-    files = {LAUNCHES: found.text(), **content.files, **runner_files()}
-    for source, each_compiled in compiled.items():
-        paths = _paths(source)
-        files[paths["source"]] = source.text.encode()
-        files[paths["ptx"]] = each_compiled.ptx.encode()
-        files[paths["cubin"]] = each_compiled.cubin
-    return ClusterFiles(0, LAUNCHES, files)
+    kernels = {name: data for each in compiled.values() for name, data in _kernel_files(each)}
+    return ClusterFiles(0, LAUNCHES, {LAUNCHES: listed.text(), **content.files, **kernels, **runner_files()})
+
+
+def _require_room(graph: Graph, chip: Chip, size_bytes: int) -> None:
+    """Raises TargetError for an arena that the main memory cannot hold: padded maps and weights come to what the driver
+    has placed."""
+    memory = chip.memory(main_memory(chip))
+    if size_bytes > memory.size_bytes:
+        raise TargetError(f"{graph.name} in {memory.name}", needs=f"{size_bytes} bytes with padded maps and weights",
+                          has=f"{memory.size_bytes} bytes", change="compile for a smaller batch")  # fmt: skip
+
+
+def _entries(
+    asked: tuple[Asked, ...],
+    compiled: Mapping[Source, Compiled],
+    blocks: Mapping[ComputedLaunch, ParameterBlock],
+    arena: Arena,
+) -> Iterator[LaunchEntry]:
+    modules = {source: number for number, source in enumerate(compiled)}
+    for each in asked:
+        launch = each.launch
+        if isinstance(launch, ComputedLaunch):
+            started = _computed_entry(launch, blocks[launch], arena)
+        else:
+            started = _own_entry(launch, compiled[launch.source].module.kernels[launch.kernel], arena)
+        yield LaunchEntry(
+            layer=printable(each.group),
+            module=modules[launch.source],
+            kernel=launch.kernel,
+            grid=started.grid,
+            block=started.block,
+            shared_bytes=started.shared_bytes,
+            parameters=started.parameters.hex(),
+            relocations=started.relocations,
+        )
+
+
+def _kernel_files(compiled: Compiled) -> Iterator[tuple[str, bytes]]:
+    paths = _paths(compiled.source)
+    yield paths["source"], compiled.source.text.encode()
+    yield paths["ptx"], compiled.ptx.encode()
+    yield paths["cubin"], compiled.cubin
 
 
 def _paths(source: Source) -> dict[str, str]:

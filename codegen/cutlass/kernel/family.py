@@ -54,10 +54,6 @@ class Family(Protocol):
     def name(self) -> str:
         """The template's, as plans write it."""
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Operators that a layer may begin with."""
-
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         """Candidates; empty where the template cannot compute these layers together."""
 

@@ -13,8 +13,6 @@ from math import prod
 
 from codegen.cutlass.kernel.family import Work
 from hw_models.chip import Chip
-from hw_models.errors import ChipError
-from hw_models.parts import SimtEngine
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
@@ -98,9 +96,7 @@ def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks
     """Operations on floats that are not the tensor cores': `warp_operations` of all warps of a block together, each one
     for all threads of its warp, idle ones too, and `thread_operations` of the thread that has most, which does no more
     than one in a cycle. Whole waves as in `arithmetic_floor`. Raises ChipError for a chip without CUDA cores."""
-    engine = next((engine for engine in chip.engines if isinstance(engine, SimtEngine)), None)
-    if engine is None:
-        raise ChipError(f"chip {chip.name}", needs="an engine of kind simt", has="none")
+    engine = chip.lanes
     in_block = warp_operations * chip.simt.warp_threads
     most = -(-blocks // chip.cores_per_cluster)
     cycles = max(most * in_block / engine.elements_per_cycle("float32"), thread_operations)

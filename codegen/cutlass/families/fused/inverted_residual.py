@@ -129,7 +129,6 @@ class InvertedResidualFamily:
     """inverted_residual.cu."""
 
     name: str = "inverted_residual"
-    kinds: frozenset[str] = frozenset()
 
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         block = _block_of(work)

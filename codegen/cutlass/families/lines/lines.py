@@ -111,10 +111,6 @@ class LineFamily:
     name: str
     operators: Mapping[str, LineOperator]
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset(self.operators)
-
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind not in self.operators:
             return ()
@@ -189,10 +185,9 @@ def _head(problem: _Problem, team: int) -> str:
         "ALONG": len(shape.along),
     }
     given = "constexpr int " + ", ".join(f"{name} = {value}" for name, value in numbers.items()) + ";\n"
-    each = '#define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)\n'
     order = source_text("line_rows.cuh" if shape.rows else "line_columns.cuh")
     step = f"constexpr int ALONG_STEP = {problem.vector if shape.rows else 1};\n"
-    return source_text("common.cuh") + given + step + each + source_text("lines.cuh") + order
+    return source_text("common.cuh") + given + step + source_text("lines.cuh") + order
 
 
 def _axes(runs: tuple[Run, ...]) -> tuple[int, ...]:

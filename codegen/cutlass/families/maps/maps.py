@@ -70,10 +70,6 @@ class MapFamily:
     moved: Callable[[Work], int] = stored_bytes
     operations: Callable[[Work], int] = lambda _work: 1
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        return frozenset(self.anchors)
-
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind not in self.anchors or not self.takes(work):
             return ()

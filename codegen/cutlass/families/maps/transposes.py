@@ -78,7 +78,6 @@ class TransposeFamily:
     """One template, without parameters."""
 
     name: str = "transpose"
-    kinds: frozenset[str] = frozenset(["transpose"])
 
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "transpose" or (tiling := _tiling(work)) is None:

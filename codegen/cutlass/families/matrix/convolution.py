@@ -96,7 +96,6 @@ class ConvolutionFamily:
     """DefaultConv2dFpropWithBroadcast with tiles of `TILES`."""
 
     name: str = "conv2d"
-    kinds: frozenset[str] = frozenset(["conv"])
 
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) != 4:

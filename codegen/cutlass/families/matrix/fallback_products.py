@@ -27,7 +27,6 @@ class FallbackProductFamily:
     """One kernel for all shapes."""
 
     name: str = "product"
-    kinds: frozenset[str] = frozenset(["matmul"])
 
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "matmul":

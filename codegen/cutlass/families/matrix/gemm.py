@@ -39,7 +39,6 @@ class GemmFamily:
     """CUTLASS's parts, composed in `gemm.cu`, with tiles of `PRODUCT_TILES`."""
 
     name: str = "gemm"
-    kinds: frozenset[str] = frozenset(["matmul"])
 
     def offers(self, work: Work) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "matmul":

@@ -35,6 +35,11 @@ class Network:
         self.constants.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
         return name
 
+    def constant_ints(self, values: list[int]) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values, np.int64), name))
+        return name
+
     def drawn(self, *shape: int, scale: float = 1.0) -> str:
         return self.constant(self.random.standard_normal(shape) * scale)
 

@@ -92,3 +92,14 @@ def test_names_that_no_list_can_hold(tmp_path: Path) -> None:
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "t" * 2000
     model.graph.output[0].name = model.graph.node[1].output[0] = "y\x01"
     assert judged(model, tmp_path, samples=8).failures == ()
+
+
+def test_a_value_under_two_names_is_read_by_one_kernel(tmp_path: Path) -> None:
+    """A reshape gives the same bytes another name; what is read under both is read once."""
+    net = Network([("x", (1, 4, 4))])
+    value = net.add("Tanh", net.add("Exp", "x"))
+    flat = net.add("Reshape", value, net.constant_ints([4, 4]))
+    net.add("Mul", net.add("Softmax", value), net.add("Relu", net.add("Sub", value, flat)))
+    net.add("Max", value, flat)
+    outputs = [node.output[0] for node in net.nodes[-2:]]
+    assert judged(net.model(*outputs), tmp_path, samples=16).failures == ()
