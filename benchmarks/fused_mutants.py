@@ -99,9 +99,8 @@ def cases() -> Iterator[Case]:
                 if len(offer.layers) == len(anchors) and kind not in seen:
                     seen.add(kind)
                     planned = forced_plan(model, chip, target, BATCH, offer.layers, offer.kernel.text)
-                    yield _case(
-                        f"{block.name.removeprefix('small_')} {'_'.join((template, *kind[1]))}", model, chip, planned
-                    )
+                    name = f"{block.name.removeprefix('small_')} {'_'.join((template, *kind[1]))}"
+                    yield _case(name, model, planned)
 
 
 def _case(name: str, model: Model, planned: PlannedKernels) -> Case:
