@@ -1,4 +1,4 @@
-"""Small networks of convolutions in a row, and their judgement as one kernel of a given template, whatever floors say."""
+"""Small networks of convolutions in a row, and their judgement as one kernel of a template, whatever floors say."""
 
 from __future__ import annotations
 
