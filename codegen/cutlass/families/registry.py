@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
@@ -36,6 +37,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            CONVOLUTION_CHAIN,
             INVERTED_RESIDUAL,
             GEMM,
             FALLBACK_PRODUCT,

@@ -1,0 +1,216 @@
+"""What a block of convolution_chain.cu computes and occupies: extents of the halo, split of warps, bytes, registers.
+
+    convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
+
+The numbers are those of the template, where assertions check them as it is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
+from hw_models.chip import Chip
+
+__all__ = ["ChainTile", "LayerTile", "chain_tiles"]
+
+PIXELS = ((8, 8), (16, 8), (16, 16), (8, 16), (32, 16), (4, 8))
+"""Rows and columns of the result that one block computes."""
+WARPS = (4, 8)
+DEPTHS = (64, 32)
+STAGES = (4, 3, 2)
+BLOCKS = (256, 128, 64, 32, 16)
+"""Output channels at once, in the order in which equal ones are taken."""
+MOST_SUMS = 128
+"""Floats of a thread: a warp's tile of 64 x 64."""
+OTHER_REGISTERS = 72
+"""Of a thread, for addresses and what is on its way between memories."""
+MOST_REGISTERS = 255
+SUBCORES = 4
+"""A warp is computed by one of the quarters of a core, each of which has one tensor core."""
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+def _copied_pitch(rows: int, depth: int) -> int:
+    """Rows of a plane, as `copied_pitch` of planes.cuh."""
+    apart = 1 if depth >= 64 else 64 // depth
+    return (rows + 7 - apart) // 8 * 8 + apart
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTile:
+    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `block` output
+    channels at once, `down` warps sharing the rows."""
+
+    conv: ChainedConvolution
+    height: int
+    width: int
+    in_height: int
+    in_width: int
+    depth: int
+    warps: int
+    last: bool
+    block: int
+    down: int
+
+    @property
+    def taps(self) -> int:
+        rows, columns = self.conv.op.ints("kernel")
+        return rows * columns
+
+    @property
+    def chunks(self) -> int:
+        """Of channels that are read."""
+        return -(-self.conv.channels // self.depth)
+
+    @property
+    def blocks(self) -> int:
+        """Of output channels; all but the last layer fill whole chunks of the next one."""
+        return -(-(self.conv.filters if self.last else _up(self.conv.filters, self.depth)) // self.block)
+
+    @property
+    def across(self) -> int:
+        return self.warps // self.down
+
+    @property
+    def sixteens(self) -> int:
+        """Of pixels."""
+        return -(-self.height * self.width // 16)
+
+    @property
+    def warp_sixteens(self) -> int:
+        """Of the warp that has most."""
+        return -(-self.sixteens // self.down)
+
+    @property
+    def warp_columns(self) -> int:
+        return self.block // self.across
+
+    @property
+    def sums(self) -> int:
+        """Floats of a thread."""
+        return self.warp_sixteens * self.warp_columns // 2
+
+    @property
+    def rounds(self) -> int:
+        """Of depth: taps and chunks for each block of channels."""
+        return self.blocks * self.chunks * self.taps
+
+    @property
+    def macs(self) -> int:
+        """As if all quarters of the core computed as long as the one that has most."""
+        by_quarter = [0] * SUBCORES
+        for warp in range(self.warps):
+            by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
+        return SUBCORES * max(by_quarter) * 16 * self.warp_columns * self.depth * self.rounds
+
+    @property
+    def operand_bytes(self) -> int:
+        """That its warps read from shared memory."""
+        rows = 16 * self.sixteens * self.across
+        return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
+
+    @property
+    def copied_bytes(self) -> int:
+        """Weights that are written to shared memory."""
+        return 2 * self.block * self.depth * self.rounds
+
+
+@dataclass(frozen=True)
+class ChainTile:
+    """A block of threads of the chain."""
+
+    layers: tuple[LayerTile, ...]
+    stages: int
+
+    @property
+    def depth(self) -> int:
+        return self.layers[0].depth
+
+    @property
+    def warps(self) -> int:
+        return self.layers[0].warps
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Of the result."""
+        return self.layers[-1].height, self.layers[-1].width
+
+    @property
+    def image_buffers(self) -> int:
+        return self.stages if self.layers[0].taps == 1 else 2
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """Of `Shared` of the template."""
+        first, *others = self.layers
+        weights = self.stages * _copied_pitch(max(layer.block for layer in self.layers), self.depth)
+        image = self.image_buffers * _copied_pitch(first.in_height * first.in_width, self.depth)
+        between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
+        return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, at most: sums, operands of a warp's rows, and the rest."""
+        sums = max(layer.sums + 4 * layer.warp_sixteens for layer in self.layers)
+        return min(MOST_REGISTERS, _up(sums + OTHER_REGISTERS, 8))
+
+    def resident(self, chip: Chip) -> int:
+        """Blocks that a core holds at once; 0 where it holds none."""
+        shared = chip.memory(chip.simt.shared_memory).size_bytes
+        each = self.shared_bytes + shared - chip.simt.shared_bytes_per_block if self.shared_bytes else 1
+        if self.shared_bytes > chip.simt.shared_bytes_per_block:
+            return 0
+        by_registers = chip.simt.registers_per_core // (_up(self.registers, 8) * self.threads)
+        return min(shared // each, by_registers, chip.simt.threads_per_core // self.threads)
+
+
+def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
+    """All that a core can hold, the most stages of each."""
+    for (height, width), warps, depth in product(PIXELS, WARPS, DEPTHS):
+        layers = _tile_layers(convolutions, height, width, warps, depth)
+        tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
+        if fitting := next((tile for tile in tiles if tile.resident(chip)), None):
+            yield fitting
+
+
+def _tile_layers(
+    convolutions: Sequence[ChainedConvolution], height: int, width: int, warps: int, depth: int
+) -> tuple[LayerTile, ...]:
+    """From the last one, which makes `height` x `width` pixels, to the first; () where a warp has no room for its
+    sums."""
+    layers: list[LayerTile] = []
+    for conv in reversed(convolutions):
+        taps = conv.op.ints("kernel")[0]
+        gathered = taps == 1 and conv is convolutions[0]
+        step = 1 if gathered else conv.stride
+        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps)
+        splits = _splits(conv, extents, depth, warps, last=conv is convolutions[-1])
+        best = min(splits, key=lambda layer: (layer.macs, layer.operand_bytes), default=None)
+        if best is None:
+            return ()
+        layers.append(best)
+        height, width = extents[2:]
+    return tuple(reversed(layers))
+
+
+def _splits(
+    conv: ChainedConvolution, extents: tuple[int, int, int, int], depth: int, warps: int, *, last: bool
+) -> Iterator[LayerTile]:
+    for block in BLOCKS:
+        for across in (1, 2, 4, 8):
+            if warps % across or block % (16 * across):
+                continue
+            layer = LayerTile(conv, *extents, depth, warps, last, block, warps // across)
+            if layer.sums <= MOST_SUMS and layer.warp_sixteens:
+                yield layer
