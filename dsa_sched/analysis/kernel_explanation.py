@@ -13,7 +13,7 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import KernelFloor
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.steps import RunStep
-from partitioner.planners.auto_kernels import kernel_of
+from partitioner.planners.kernel_level import kernels_in_place
 
 __all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
 
@@ -73,8 +73,10 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
     graph = ctx.graph
     runs = {step.group: step for step in plan.steps if isinstance(step, RunStep)}
 
+    kernels = kernels_in_place(plan, ctx)
+
     def facts(group: Group) -> KernelFacts:
-        kernel = kernel_of(group, ctx)
+        kernel = kernels[group.name]
         return KernelFacts(
             name=group.name,
             layers=tuple(layer.name for layer in group.layers),

@@ -8,21 +8,29 @@ Sets are bit masks over groups, and `reach` says what depends on each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
-__all__ = ["Dependences", "dependences_of", "in_order"]
+__all__ = ["Dependences", "bits", "dependences_of", "in_order", "sets_from"]
+
+MOST_REFUSED = 3
+"""A set is grown by so many groups beyond the last one for which there is a kernel: a chain of three may have a kernel
+where the first two of it have none."""
+MOST_SETS = 256
+"""Sets tried from one group on, so that wide networks end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependences:
-    """For each group, as bit masks: the groups that read its outputs, and all that depend on it, nearer or farther."""
+    """For each group, as bit masks: the groups that read its outputs, all that depend on it, nearer or farther, and the
+    groups whose outputs it reads."""
 
     readers: tuple[int, ...]
     reach: tuple[int, ...]
+    makers: tuple[int, ...]
 
     def convex(self, members: int) -> bool:
         """Whether nothing outside both depends on a member and is depended on by one."""
@@ -31,12 +39,19 @@ class Dependences:
             after |= self.reach[group]
         return not any(self.reach[group] & members for group in bits(after & ~members))
 
-    def next_readers(self, members: int) -> tuple[int, ...]:
-        """Groups outside that read a member, in order, each of which leaves the set convex."""
-        read = 0
+    def neighbours(self, members: int) -> int:
+        """Groups outside that read a member or are read by one."""
+        found = 0
         for group in bits(members):
-            read |= self.readers[group]
-        return tuple(group for group in bits(read & ~members) if self.convex(members | 1 << group))
+            found |= self.readers[group] | self.makers[group]
+        return found & ~members
+
+    def after(self, members: int) -> int:
+        """Groups outside that depend on a member."""
+        found = 0
+        for group in bits(members):
+            found |= self.reach[group]
+        return found & ~members
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -59,7 +74,30 @@ def dependences_of(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> Depende
     for number in reversed(_order(readers)):
         for reader in bits(readers[number]):
             reach[number] |= 1 << reader | reach[reader]
-    return Dependences(tuple(readers), tuple(reach))
+    makers = [0] * len(groups)
+    for number, mask in enumerate(readers):
+        for reader in bits(mask):
+            makers[reader] |= 1 << number
+    return Dependences(tuple(readers), tuple(reach), tuple(makers))
+
+
+def sets_from(start: int, among: Dependences, excluded: int, has_kernel: Callable[[int], bool]) -> Iterator[int]:
+    """Sets of two groups or more whose first is `start` and for which `has_kernel`, the smaller ones first. A set grows
+    by what reads it or what it reads, beyond one without a kernel by `MOST_REFUSED` groups; none has a group of
+    `excluded`, and `MOST_SETS` are asked for at most."""
+    outside = excluded | (1 << start + 1) - 1
+    waiting, seen = [(1 << start, 0)], {1 << start}
+    for members, refused in waiting:
+        for group in bits(among.neighbours(members) & ~outside):
+            grown = members | 1 << group
+            if grown in seen or len(seen) >= MOST_SETS or not among.convex(grown):
+                continue
+            seen.add(grown)
+            if has_kernel(grown):
+                yield grown
+                waiting.append((grown, 0))
+            elif refused + 1 < MOST_REFUSED:
+                waiting.append((grown, refused + 1))
 
 
 def in_order(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> list[tuple[Layer, ...]]:

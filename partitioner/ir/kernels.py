@@ -45,7 +45,9 @@ class Kernel:
     `tile` are the extents that one block of the hardware's grid computes along each axis of the group's output; ()
     where one block computes all, or where its part is no box: then `blocks` is the grid as it is launched. `resources`
     are what such a block occupies, by the chip's own names (bytes of shared memory, registers of a thread). The kernel
-    is started `launches` times, each of which costs `launch_seconds`.
+    is started `launches` times, each of which costs `launch_seconds`. `values` are the bytes of each value, constants
+    too, that it reads from the main memory or leaves there, as the floor of that memory counts them; () where the
+    target does not say.
     """
 
     template: str
@@ -56,6 +58,7 @@ class Kernel:
     launch_seconds: float = 0.0
     floors: tuple[KernelFloor, ...] = ()
     blocks: tuple[int, ...] = ()
+    values: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Raises PlanError for a kernel whose text could not be read back, and for no launch or negative times."""

@@ -14,9 +14,8 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import require_main_room
 from partitioner.planners.astitch import stitched
-from partitioner.planners.auto_kernels import fastest_kernels
 from partitioner.planners.auto_spill import plan_with_worthwhile_spills
-from partitioner.planners.kernel_level import kernels_by_layer, kernels_fused
+from partitioner.planners.kernel_level import fastest_kernels, kernels_by_layer, kernels_fused
 from partitioner.planners.levels import (
     AUTO,
     AUTO_SPILL,
@@ -57,12 +56,15 @@ def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Pl
     return plan
 
 
-def make_kernel_plan(ctx: KernelContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
-    """The same for a target whose kernels are whole groups, for which there are fewer levels and no spills. Raises
-    PlanError too, naming a layer for which there is no kernel."""
+def make_kernel_plan(
+    ctx: KernelContext, level: str = "O0", spill: str = NO_SPILLS, forced: tuple[str, ...] = ()
+) -> Plan:
+    """The same for a target whose kernels are whole groups, for which there are fewer levels and no spills; `forced`
+    names groups that are made whatever they cost (`forced_groups`). Raises PlanError too, naming a layer for which
+    there is no kernel, and ModelError for a forced group that cannot be made."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = _kernels_planned(ctx, kernel_planner_of(ctx.target.name, level, spill))
+    plan = _kernels_planned(ctx, kernel_planner_of(ctx.target.name, level, spill), forced)
     verify_kernel_plan(plan, ctx)
     return plan
 
@@ -83,14 +85,14 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
             return stitched(ctx)
 
 
-def _kernels_planned(ctx: KernelContext, planner: KernelPlanner) -> Plan:
+def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...]) -> Plan:
     match planner:
         case LayerKernels():
-            return kernels_by_layer(ctx)
+            return kernels_by_layer(ctx, forced)
         case FusedKernels():
-            return kernels_fused(ctx)
+            return kernels_fused(ctx, forced)
         case FastestKernels():
-            return fastest_kernels(ctx)
+            return fastest_kernels(ctx, forced)
 
 
 def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -> None:

@@ -6,6 +6,7 @@ layers --every family--> candidates     a plan's kernel --its template--> family
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
@@ -24,7 +25,7 @@ from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Family, Work
-from codegen.cutlass.kernel.floors import taps, window_bytes
+from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes
 from hw_models.chip import Chip
 from partitioner.ir.kernels import Kernel
 
@@ -57,8 +58,10 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 
 
 def offered(work: Work) -> tuple[Kernel, ...]:
-    """What all families offer for these layers and a block of the chip can hold."""
-    return tuple(kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))
+    """What all families offer for these layers and a block of the chip can hold, with the bytes of each value that the
+    main memory gives and takes."""
+    fitting = (kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))
+    return tuple(replace(kernel, values=value_bytes(work, kernel.floors)) for kernel in fitting)
 
 
 def _fits(kernel: Kernel, chip: Chip) -> bool:

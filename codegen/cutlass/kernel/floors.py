@@ -3,13 +3,14 @@
     bytes / bandwidth of the main memory, of the L2;  multiply-accumulates of whole waves / rate;  launches
 
 Floors are no predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic. That of the
-main memory is one with cold caches: what the kernel before has left in the L2 is counted as if it were not there.
+main memory is one with cold caches; `value_bytes` says of which values its bytes are, so that the planner, who knows
+which kernels ran before, can take off those that are still in the L2 (`partitioner.cost.cache_hits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod
+from math import isfinite, prod
 
 from codegen.cutlass.kernel.family import Work
 from hw_models.chip import Chip
@@ -26,6 +27,7 @@ __all__ = [
     "reached_bytes",
     "stored_bytes",
     "taps",
+    "value_bytes",
     "window_bytes",
 ]
 
@@ -41,16 +43,36 @@ def launch_seconds(chip: Chip) -> float:
 
 def stored_bytes(work: Work) -> int:
     """Bytes of all that the layers read from outside and leave there, each once."""
+    return sum(work.graph.by_name[name].size_bytes for name in _outside(work))
+
+
+def value_bytes(work: Work, floors: Iterable[KernelFloor]) -> tuple[tuple[str, int], ...]:
+    """The bytes that the floor of the main memory counts, by value: all of each, but of the anchor's first input no
+    more than the layers reach (`reached_bytes`). What the floor counts beyond, memory of the kernel's own, is no
+    value's."""
+    memory = main_memory(work.chip)
+    bandwidth = _bandwidth(work.chip, memory)
+    seconds = max((floor.seconds for floor in floors if floor.name == memory), default=0.0)
+    sizes = {name: work.graph.by_name[name].size_bytes for name in _outside(work)}
+    first = work.anchor.inputs[0]
+    if first in sizes and isfinite(bandwidth):
+        unread = sum(sizes.values()) - round(seconds * bandwidth)
+        sizes[first] = max(0, sizes[first] - max(0, unread))
+    return tuple(sizes.items())
+
+
+def _outside(work: Work) -> tuple[str, ...]:
+    """Values that the layers read from outside, then those that they leave there."""
     graph = work.graph
-    made = {name for layer in work.layers for op in layer.ops for name in graph.op_by_name[op].outputs}
-    read = {name for layer in work.layers for name in layer.inputs(graph)} - made
+    made = [name for layer in work.layers for op in layer.ops for name in graph.op_by_name[op].outputs]
     inside = {op for layer in work.layers for op in layer.ops}
-    left = {
+    read = (name for layer in work.layers for name in layer.inputs(graph) if name not in made)
+    left = (
         name
         for name in made
         if name in graph.outputs or any(reader.name not in inside for reader in graph.consumers[name])
-    }
-    return sum(graph.by_name[name].size_bytes for name in read | left)
+    )
+    return tuple(dict.fromkeys((*read, *left)))
 
 
 def reached_bytes(work: Work, elements: int) -> int:

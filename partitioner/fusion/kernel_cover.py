@@ -1,0 +1,129 @@
+"""The cover of least cost: each layer in one group, each group one kernel, all of them computable one after the other.
+
+    layers 0, 1, 2, ...     the first that no group has yet: alone, or in a set that begins with it
+    states at a layer       covered layers, groups that reach beyond it, the last group  --cheapest of each--> states
+
+For every set of layers that are covered and groups that are still open only the cheapest way there goes on, which is
+dynamic programming over chains, and over diamonds too, since a group may take some paths and leave others. It is exact
+where a group takes as long whatever ran before; with a cache it is so for chains, in which only the group just before
+matters. Where a network is so wide that there are more than `MOST_STATES`, those that save most go on.
+
+Two groups may each be computable as one and yet need each other; so a state knows what depends on its open groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from partitioner.cost.cache_hits import GroupWork, KernelRun, Values
+from partitioner.fusion.kernel_sets import Dependences
+
+__all__ = ["MOST_STATES", "cheapest_covers"]
+
+MOST_STATES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A group of which layers are still to come, and what depends on it, through other groups too."""
+
+    members: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Layers that are covered, the groups in the order of their first layers, and how many kernels they are. `apart`
+    are the seconds of the covered layers alone, which says what was saved."""
+
+    covered: int
+    open: tuple[_Open, ...]
+    run: KernelRun
+    groups: tuple[GroupWork, ...]
+    apart: float
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Cheapest first, of equal ones that with the fewest groups."""
+        return self.run.seconds, len(self.groups)
+
+    @property
+    def lost(self) -> tuple[float, int]:
+        """Seconds against all layers alone: comparable whatever is covered."""
+        return self.run.seconds - self.apart, len(self.groups)
+
+
+Key: TypeAlias = tuple[object, ...]
+
+
+def cheapest_covers(
+    options: Sequence[Sequence[GroupWork]], among: Dependences, values: Values
+) -> tuple[tuple[GroupWork, ...], ...]:
+    """The ends of the search, the cheapest first; `options` are for each layer the groups whose first it is, itself
+    alone first among them if it may be alone. Empty where groups that have to be made cannot be made together."""
+    alone = [works[0].seconds() if works else 0.0 for works in options]
+    states = [_State(0, (), KernelRun(values), (), 0.0)]
+    for number, works in enumerate(options):
+        kept: dict[Key, _State] = {}
+        for state in states:
+            for following in _next(state, number, works, among, alone):
+                key = (following.covered, following.open, *following.run.context())
+                if key not in kept or following.rank < kept[key].rank:
+                    kept[key] = following
+        states = list(kept.values())
+        if len(states) > MOST_STATES:
+            states = sorted(states, key=lambda state: state.lost)[:MOST_STATES]
+    return tuple(state.groups for state in sorted(states, key=lambda state: state.rank))
+
+
+def _next(
+    state: _State, number: int, works: Sequence[GroupWork], among: Dependences, alone: Sequence[float]
+) -> list[_State]:
+    """The state with layer `number` covered, in each way that there is."""
+    if state.covered >> number & 1:
+        return [_past(state, number)]
+    found = []
+    for work in works:
+        if work.members & state.covered:
+            continue
+        opened = _opened(state.open, work.members, among)
+        if opened is None:
+            continue
+        apart = state.apart + sum(alone[n] for n in _numbers(work.members))
+        following = _State(state.covered | work.members, opened, state.run.then(work), (*state.groups, work), apart)
+        found.append(_past(following, number))
+    return found
+
+
+def _past(state: _State, number: int) -> _State:
+    """Groups whose last layer this is are no longer open."""
+    still = tuple(group for group in state.open if group.members >> number + 1)
+    if len(still) == len(state.open):
+        return state
+    return _State(state.covered, still, state.run, state.groups, state.apart)
+
+
+def _opened(opened: tuple[_Open, ...], members: int, among: Dependences) -> tuple[_Open, ...] | None:
+    """With one group more; None where it would need what depends on it."""
+    after = among.after(members)
+    changed = True
+    while changed:
+        grown = after
+        for group in opened:
+            if grown & group.members:
+                grown |= group.after | group.members
+        changed, after = grown != after, grown
+    if after & members:
+        return None
+    if members & members - 1 == 0 and not opened:
+        return opened
+    before = tuple(
+        _Open(group.members, group.after | after | members) if group.after & members else group for group in opened
+    )
+    return (*before, _Open(members, after))
+
+
+def _numbers(mask: int) -> list[int]:
+    return [number for number in range(mask.bit_length()) if mask >> number & 1]

@@ -1,0 +1,83 @@
+"""Groups that the user asks for, whether they pay or not: `--force-group`.
+
+"conv1,conv2:inverted_residual"  --names of layers or operators, a template-->  Forced(GroupWork)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hw_models.errors import ModelError
+from partitioner.cost.cache_hits import GroupWork
+from partitioner.fusion.kernel_sets import bits
+from partitioner.planners.kernel_offers import KernelOffers, narrowed
+
+__all__ = ["Forced", "forced_sets"]
+
+OPTION = "--force-group"
+MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One group, with the kernels that may compute it; `text` is what the user wrote."""
+
+    text: str
+    work: GroupWork
+
+
+def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...]:
+    """The groups that `A,B,C` or `A,B,C:FAMILY` name, in order. Raises ModelError for names that are none of the
+    network's, for layers that no kernel computes together, and for one that is in two groups."""
+    found: list[Forced] = []
+    taken = 0
+    for text in texts:
+        forced = _forced(text, offers)
+        if both := taken & forced.work.members:
+            name = offers.layers[next(bits(both))].name
+            raise ModelError(f"{OPTION} {text}", needs="layers that no other group has", has=f"{name}, in another one")
+        taken |= forced.work.members
+        found.append(forced)
+    return tuple(found)
+
+
+def _forced(text: str, offers: KernelOffers) -> Forced:
+    numbers = {name: number for number, layer in enumerate(offers.layers) for name in (*layer.ops, layer.name)}
+    names, family = text, ""
+    if any(name not in numbers for name in text.split(",")) and ":" in text:
+        names, _, family = text.rpartition(":")
+    who, members = f"{OPTION} {text}", 0
+    for name in names.split(","):
+        if name not in numbers:
+            raise ModelError(who, needs=f"layers or operators of {offers.ctx.graph.name}: A,B or A,B:FAMILY", has=name,
+                             change="`explain` lists the layers")  # fmt: skip
+        if offers.views >> numbers[name] & 1:
+            raise ModelError(who, needs="layers that kernels compute", has=f"{name}, another name for the same bytes")
+        members |= 1 << numbers[name]
+    if between := _between(members, offers):
+        raise ModelError(who, needs="layers between which no other has to run", has=between)
+    work = offers.of(members)
+    fitting = tuple(kernel for kernel in work.kernels if not family or kernel.template == family)
+    if not fitting:
+        raise ModelError(
+            who,
+            needs=f"a kernel of {offers.ctx.target.name} for {', '.join(layer.name for layer in work.layers)} together",
+            has=_offered(work, family, members, offers),
+        )
+    return Forced(text, narrowed(work, fitting))
+
+
+def _between(members: int, offers: KernelOffers) -> str:
+    """Names of layers that depend on some of a set and that others of it depend on."""
+    after = offers.among.after(members)
+    inner = [number for number in bits(after) if offers.among.reach[number] & members]
+    more = ["and more"] if len(inner) > MOST_NAMED else []
+    return ", ".join([*(offers.layers[number].name for number in inner[:MOST_NAMED]), *more])
+
+
+def _offered(work: GroupWork, family: str, members: int, offers: KernelOffers) -> str:
+    if work.kernels:
+        return f"no {family}, but {', '.join(dict.fromkeys(kernel.template for kernel in work.kernels))}"
+    del members, offers
+    return "none that the target offers"

@@ -1,0 +1,99 @@
+"""What a target offers for the layers of a network: each set of them is asked for once.
+
+sets of layers, a bit each --target.kernels--> GroupWork: candidates, what they move    sets that have a kernel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from hw_models.errors import PlanError
+from partitioner.context.plan_context import KernelContext
+from partitioner.cost.cache_hits import GroupWork, KernelRun, Values, run_of, shared_cache
+from partitioner.fusion.kernel_sets import Dependences, bits, dependences_of, in_order, sets_from
+from partitioner.ir.kernels import Kernel
+from partitioner.ir.layers import Layer
+
+__all__ = ["KernelOffers", "narrowed"]
+
+
+class KernelOffers:
+    """Of one compilation."""
+
+    def __init__(self, ctx: KernelContext) -> None:
+        self.ctx = ctx
+        self.layers = ctx.layers
+        self.values = Values(ctx.graph, ctx.layers)
+        self.cache = shared_cache(ctx.chip)
+        self.views = sum(1 << number for number, layer in enumerate(ctx.layers) if layer.is_view(ctx.graph))
+        self._known: dict[int, GroupWork] = {}
+        self._numbers = {layer: number for number, layer in enumerate(ctx.layers)}
+
+    @cached_property
+    def among(self) -> Dependences:
+        """Who reads whom among the layers."""
+        return dependences_of(self.ctx.graph, [(layer,) for layer in self.layers])
+
+    def of(self, members: int) -> GroupWork:
+        """The layers whose bits are set, with all kernels for them together; none for a view."""
+        if members not in self._known:
+            layers = tuple(self.layers[number] for number in bits(members))
+            self._known[members] = self._work(layers, members)
+        return self._known[members]
+
+    def alone(self, number: int) -> GroupWork:
+        """One layer. Raises PlanError where it has no kernel and is no view."""
+        work = self.of(1 << number)
+        if not work.kernels and not self.views >> number & 1:
+            layer = self.layers[number]
+            raise PlanError(
+                f"layer {layer.name}",
+                needs=f"a kernel of {self.ctx.target.name} for {', '.join(layer.ops)}",
+                has="none that the target offers, although it accepts the operators one by one",
+            )
+        return work
+
+    def sets(self, excluded: int = 0) -> Iterator[int]:
+        """Sets of several layers that have a kernel, without views and the layers of `excluded`, by their first."""
+        for number in range(len(self.layers)):
+            if not (excluded | self.views) >> number & 1:
+                yield from sets_from(
+                    number, self.among, excluded | self.views, lambda members: bool(self.of(members).kernels)
+                )
+
+    def merged_sets(self) -> tuple[GroupWork, ...]:
+        """Sets of several layers that were asked for and have a kernel, by their layers."""
+        found = (work for members, work in self._known.items() if members & members - 1 and work.kernels)
+        return tuple(sorted(found, key=lambda work: tuple(bits(work.members))))
+
+    def run(self, works: Iterable[GroupWork]) -> KernelRun:
+        """Groups that cover the network, in an order of execution."""
+        by_layers = {work.layers: work for work in sorted(works, key=lambda work: next(bits(work.members)))}
+        return run_of(self.values, (by_layers[layers] for layers in in_order(self.ctx.graph, list(by_layers))))
+
+    def chosen(self, layers: tuple[Layer, ...], kernel: str) -> GroupWork:
+        """Layers with the one kernel of this text. Raises PlanError where the target does not offer it."""
+        work = self.of(sum(1 << self._numbers[layer] for layer in layers))
+        found = tuple(candidate for candidate in work.kernels if candidate.text == kernel)
+        if not found:
+            raise PlanError(f"group {layers[0].name}", needs=f"a kernel of {self.ctx.target.name}", has=kernel)
+        return narrowed(work, found)
+
+    def _work(self, layers: tuple[Layer, ...], members: int) -> GroupWork:
+        graph, inside = self.ctx.graph, {name for layer in layers for name in layer.ops}
+        if members & self.views:
+            return GroupWork(layers, members, (), frozenset(), self.values, self.cache)
+        kernels = self.ctx.target.kernels(graph, layers, self.ctx.chip)
+        leaving = frozenset(
+            layer.output
+            for layer in layers
+            if layer.output in graph.outputs or any(op.name not in inside for op in graph.consumers[layer.output])
+        )
+        return GroupWork(layers, members, kernels, leaving, self.values, self.cache)
+
+
+def narrowed(work: GroupWork, kernels: tuple[Kernel, ...]) -> GroupWork:
+    """The same layers with fewer candidates."""
+    return replace(work, kernels=kernels, _best={})
