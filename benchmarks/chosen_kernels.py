@@ -7,20 +7,21 @@ CutlassTarget --only(layers, kernel)--> Restricted --planner--> a plan of these 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from codegen.cutlass.target import CutlassTarget
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, plan_kernels
+from dsa_sched.pipeline.driver import PlannedKernels
 from hw_models.chip import Chip
-from hw_models.errors import PlanError, TargetError
+from hw_models.errors import TargetError
+from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.registry import make_kernel_plan
 
-__all__ = ["Restricted", "forced_plan", "gpu_target"]
+__all__ = ["Restricted", "forced_plan", "gpu_target", "restricted_plan"]
 
 Choose = Callable[[tuple[Layer, ...], Kernel], Kernel | None]
 
@@ -44,23 +45,21 @@ def gpu_target(target: object, chip: Chip) -> GroupTarget:
 
 
 def forced_plan(
-    model: Model, chip: Chip, target: GroupTarget, batch: int, layers: tuple[Layer, ...], kernel: str
+    model: Model, chip: Chip, target: GroupTarget, layers: tuple[Layer, ...], kernel: str
 ) -> PlannedKernels:
     """One kernel a layer but for `layers`, which `kernel` computes. Raises PlanError where the target does not offer
     it."""
 
     def choose(asked: tuple[Layer, ...], offered: Kernel) -> Kernel | None:
-        if frozenset(asked) == wanted:
-            # planners take what costs nothing; the plan names the kernel, not its floors
-            return replace(offered, floors=(), launch_seconds=0.0) if offered.text == kernel else None
-        return offered if len(asked) == 1 else None
+        return None if frozenset(asked) == wanted and offered.text != kernel else offered
 
     wanted = frozenset(layers)
-    level = "O3" if len(layers) > 1 else "O0"
-    planned = plan_kernels(model, chip, Restricted(target.name, choose=choose), CompileOptions(level, batch))
-    found = [group.kernel for group in planned.plan.groups if frozenset(group.layers) == wanted]
-    if found != [kernel]:
-        raise PlanError(
-            f"layers {', '.join(layer.name for layer in layers)}", needs=kernel, has=", ".join(found) or "none"
-        )
-    return planned
+    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    forced = (",".join(layer.name for layer in layers),) if len(layers) > 1 else ()
+    return PlannedKernels(model, context, make_kernel_plan(context, "O0", forced=forced))
+
+
+def restricted_plan(model: Model, chip: Chip, target: GroupTarget, level: str, choose: Choose) -> PlannedKernels:
+    """A plan of what `choose` keeps. Raises PlanError where that leaves a layer without a kernel."""
+    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    return PlannedKernels(model, context, make_kernel_plan(context, level))

@@ -1,6 +1,6 @@
-"""Every kernel that a target offers for several layers of a network: what planners choose from, and more.
+"""Every kernel that a target offers for several layers of a network: all that planners choose from.
 
-Graph, layers --sets that grow along their readers--> target.kernels --> (layers, kernel), ...
+    Graph, layers --sets that have a kernel--> (layers, kernel), ...
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partitioner.context.plan_context import KernelContext
-from partitioner.fusion.kernel_sets import bits, dependences_of, in_order
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.kernel_offers import KernelOffers
 
-__all__ = ["MOST_LAYERS", "Offer", "fused_offers"]
-
-MOST_LAYERS = 5
-"""Of a set: none of the families takes more."""
+__all__ = ["Offer", "fused_offers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +23,10 @@ class Offer:
     layers: tuple[Layer, ...]
     kernel: Kernel
 
-    @property
-    def ops(self) -> tuple[str, ...]:
-        return tuple(op for layer in self.layers for op in layer.ops)
 
-
-def fused_offers(ctx: KernelContext, most_layers: int = MOST_LAYERS) -> Iterator[Offer]:
-    """By the first layer, then by the size of the set. Sets of which nothing leads back into them are tried, whether
-    or not a part of them has a kernel, up to `most_layers`; layers that only rename a value are in none."""
-    groups = [(layer,) for layer in ctx.layers]
-    among = dependences_of(ctx.graph, groups)
-    for start, (first,) in enumerate(groups):
-        if first.is_view(ctx.graph):
-            continue
-        waiting, seen = [1 << start], {1 << start}
-        for members in waiting:
-            for reader in among.next_readers(members):
-                grown = members | 1 << reader
-                if grown in seen or groups[reader][0].is_view(ctx.graph):
-                    continue
-                seen.add(grown)
-                if grown.bit_count() < most_layers:
-                    waiting.append(grown)
-                chosen = [groups[number] for number in bits(grown)]
-                layers = tuple(layer for (layer,) in in_order(ctx.graph, chosen))
-                for kernel in ctx.target.kernels(ctx.graph, layers, ctx.chip):
-                    yield Offer(layers, kernel)
+def fused_offers(ctx: KernelContext) -> Iterator[Offer]:
+    """By the first layer, all candidates of each set."""
+    offers = KernelOffers(ctx)
+    for members in offers.sets():
+        work = offers.of(members)
+        yield from (Offer(work.layers, kernel) for kernel in work.kernels)

@@ -85,7 +85,7 @@ EQUIVALENT: Final[dict[str, str]] = {}
 
 
 def cases() -> Iterator[Case]:
-    """Of each block and template the first candidate, on the first chip that is offered one."""
+    """Of each block and template the first candidate, on the first chip for which there is one."""
     opened = [(chip, gpu_target(target_of(chip), chip)) for chip in map(load_chip, CHIPS)]
     for block in SMALL_BLOCKS:
         model = loaded(block.name, BATCH, judge_of(*opened[0]))
@@ -98,7 +98,7 @@ def cases() -> Iterator[Case]:
                 kind = template, tuple(value for value in given.values() if isinstance(value, str))
                 if len(offer.layers) == len(anchors) and kind not in seen:
                     seen.add(kind)
-                    planned = forced_plan(model, chip, target, BATCH, offer.layers, offer.kernel.text)
+                    planned = forced_plan(model, chip, target, offer.layers, offer.kernel.text)
                     name = f"{block.name.removeprefix('small_')} {'_'.join((template, *kind[1]))}"
                     yield _case(name, model, planned)
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 __all__ = ["OnnxLayers"]
 
-Shape = Sequence[int | str]
+Shape = Sequence[object]
 
 
 class OnnxLayers:
@@ -68,7 +68,7 @@ class OnnxLayers:
         return self.add("Relu", [found], name) if relu else found
 
     def model(self, name: str, given: tuple[str, Shape], made: tuple[str, Shape]) -> onnx.ModelProto:
-        """Checked. A word in a shape is an extent that is open."""
+        """Checked. Extents are numbers, or words where they are open."""
         (x, x_shape), (y, y_shape) = given, made
         values = [helper.make_tensor_value_info(x, TensorProto.FLOAT, list(x_shape))]
         results = [helper.make_tensor_value_info(y, TensorProto.FLOAT, list(y_shape))]
