@@ -44,6 +44,7 @@ def compile_command(
     level: str,
     spill: str,
     effort: str,
+    force_groups: tuple[str, ...],
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
@@ -79,7 +80,14 @@ def compile_command(
         require_place(folder)
         require_folder(folder, beside=True)
     options = CompileOptions(
-        level, batch, shapes, schedule=schedule, keep_values=keep_values, spill=spill, effort=effort
+        level,
+        batch,
+        shapes,
+        schedule=schedule,
+        keep_values=keep_values,
+        spill=spill,
+        effort=effort,
+        force_groups=force_groups,
     )
     if folder is None and stage in EARLY_STAGES and not (stage == "layout" and (schedule or level == AUTO)):
         _print_early(model, chip, options, stage, clusters, per_pass)

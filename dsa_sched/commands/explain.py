@@ -27,6 +27,7 @@ def explain(
     level: str,
     spill: str,
     effort: str,
+    force_groups: tuple[str, ...],
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
@@ -73,7 +74,9 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with Steps() as steps:
-        options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill, effort=effort)
+        options = CompileOptions(
+            level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups
+        )
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained

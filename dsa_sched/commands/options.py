@@ -121,6 +121,16 @@ def shape_options(command: AnyFunction) -> AnyFunction:
     return command
 
 
+force_group_option = click.option(
+    "--force-group",
+    "force_groups",
+    multiple=True,
+    metavar="A,B,C[:FAMILY]",
+    help="For GPUs: make these layers, named as `explain` does, or by operators, one kernel (of this template) even "
+    "where the model of costs declines. May be repeated.",
+)
+
+
 def compile_options(command: AnyFunction) -> AnyFunction:
     """The options of every command that compiles."""
     command = shape_options(command)
@@ -146,6 +156,7 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             show_default=True,
             help=f"At {AUTO}: how many plans become programs that are compared.",
         ),
+        force_group_option,
         CHIP,
     ):
         command = option(command)

@@ -58,6 +58,7 @@ def verify(
     level: str,
     spill: str,
     effort: str,
+    force_groups: tuple[str, ...],
     schedule: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
@@ -100,11 +101,15 @@ def verify(
     from dsa_sched.verification.verify import VerifyOptions, verify_model
     from hw_models.errors import TargetError
 
+    if bisect and force_groups:
+        raise click.UsageError("--bisect verifies parts of the model, which have not all layers of a --force-group.")
     if json_file is not None:
         require_file(json_file)
     if bisect:
         require_place(folder)
-    compile_options = CompileOptions(level, batch, shapes, schedule=schedule, spill=spill, effort=effort)
+    compile_options = CompileOptions(
+        level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups
+    )
     options = VerifyOptions(inputs, seed, feeds=feeds)
     narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
     try:

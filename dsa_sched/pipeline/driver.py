@@ -21,7 +21,7 @@ from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_level import Chosen, Way, cheapest_level, fastest_level
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, settled, target_of
+from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
 from dsa_sched.pipeline.tile_stages import Planned, laid_out, lower, plan_tiles
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
@@ -84,6 +84,7 @@ def plan_model(
     target = planning_target(described)
     require_known(options.level, options.effort)
     require_level(target, options.level, options.spill)
+    require_groups(options, target)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
@@ -161,7 +162,8 @@ def compile_plan(
 def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: CompileOptions) -> PlannedKernels:
     """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit."""
     ctx = GraphContext(model.graph, model.constants, chip, target)
-    return PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill))
+    plan = make_kernel_plan(ctx, options.level, options.spill, options.force_groups)
+    return PlannedKernels(model, ctx, plan)
 
 
 @uncollected()

@@ -21,7 +21,16 @@ from partitioner.ir.target import AcceptingTarget, PlanTarget
 from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import require_level, unsupported_ops
 
-__all__ = ["judge_of", "planning_target", "require_able", "require_tiles", "require_timeable", "settled", "target_of"]
+__all__ = [
+    "judge_of",
+    "planning_target",
+    "require_able",
+    "require_groups",
+    "require_tiles",
+    "require_timeable",
+    "settled",
+    "target_of",
+]
 
 
 Tiled = TypeVar("Tiled", bound=PlanTarget)
@@ -65,10 +74,17 @@ def require_able(options: CompileOptions, target: Target) -> None:
     target, and TargetError for a schedule that it cannot have."""
     require_known(options.level, options.effort)
     require_level(target, options.level, options.spill)
+    require_groups(options, target)
     if options.schedule:
         if isinstance(target, GroupTarget):
             raise TargetError("--schedule", needs="a target that lowers plans to instructions", has=_whole(target))
         _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
+
+
+def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
+    """Raises TargetError for groups that are asked for of a target that has no kernels of whole groups."""
+    if options.force_groups and not isinstance(target, GroupTarget):
+        raise TargetError("--force-group", needs="a target whose kernels are whole groups of layers", has=target.name)
 
 
 def settled(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:

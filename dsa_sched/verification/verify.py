@@ -121,16 +121,16 @@ def verify_model(
 
 
 def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) -> tuple[Compilation, Compilation | None]:
-    """The same network with each layer by itself, and, for a level that does not store every value or a program in
-    another order, at level O0 as it is lowered."""
+    """The same network with each layer by itself, and, for a level that does not store every value, forced groups or a
+    program in another order, at level O0 as it is lowered."""
 
     def twin(options: CompileOptions) -> Compilation:
         return compile_graph(whole.model, whole.chip, whole.target, options)
 
-    at_o0 = replace(whole.options, level=LEVELS[0], keep_values=True, spill=NO_SPILLS, schedule=False)
+    at_o0 = replace(whole.options, level=LEVELS[0], keep_values=True, spill=NO_SPILLS, schedule=False, force_groups=())
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
-    if whole.plan.level == LEVELS[0] and not whole.options.schedule:
+    if whole.plan.level == LEVELS[0] and not whole.options.schedule and not whole.options.force_groups:
         return isolated, None
     progress(f"compiling at level {LEVELS[0]}")
     return isolated, twin(at_o0)

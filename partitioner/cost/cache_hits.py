@@ -4,8 +4,8 @@
 
 A value is found where all that kernels moved since one of them last read or wrote it, what that one and the reader
 move included, each value once, takes less than `SHARE` of the cache. For a producer and a reader that run one after
-the other that is what both move. A value that all of its readers find need not go to the main memory at all, unless it is an
-output of the network. Nothing is found that an earlier run of the network has left.
+the other that is what both move. A value that all of its readers find need not go to the main memory at all, unless it
+is an output of the network. Nothing is found that an earlier run of the network has left.
 """
 
 from __future__ import annotations

@@ -25,33 +25,33 @@ MOST_SETS = 256
 
 @dataclass(frozen=True, slots=True)
 class Dependences:
-    """For each group, as bit masks: the groups that read its outputs, all that depend on it, nearer or farther, and the
-    groups whose outputs it reads."""
+    """For each group, as bit masks: the groups that read its outputs and those whose outputs it reads, and all that
+    depend on it and all that it depends on, nearer or farther."""
 
     readers: tuple[int, ...]
-    reach: tuple[int, ...]
     makers: tuple[int, ...]
-
-    def convex(self, members: int) -> bool:
-        """Whether nothing outside both depends on a member and is depended on by one."""
-        after = 0
-        for group in bits(members):
-            after |= self.reach[group]
-        return not any(self.reach[group] & members for group in bits(after & ~members))
+    reach: tuple[int, ...]
+    needs: tuple[int, ...]
 
     def neighbours(self, members: int) -> int:
         """Groups outside that read a member or are read by one."""
-        found = 0
-        for group in bits(members):
-            found |= self.readers[group] | self.makers[group]
-        return found & ~members
+        return _any_of(members, self.readers, self.makers) & ~members
 
     def after(self, members: int) -> int:
         """Groups outside that depend on a member."""
-        found = 0
-        for group in bits(members):
-            found |= self.reach[group]
-        return found & ~members
+        return _any_of(members, self.reach) & ~members
+
+    def between(self, members: int) -> int:
+        """Groups outside that depend on a member and that another one depends on. A set without such is convex."""
+        return self.after(members) & _any_of(members, self.needs)
+
+
+def _any_of(members: int, *masks: Sequence[int]) -> int:
+    found = 0
+    for group in bits(members):
+        for mask in masks:
+            found |= mask[group]
+    return found
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -64,21 +64,22 @@ def bits(mask: int) -> Iterator[int]:
 
 def dependences_of(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> Dependences:
     """The dependences among groups of layers, which must be without circles."""
-    maker = {layer.output: number for number, layers in enumerate(groups) for layer in layers}
-    readers = [0] * len(groups)
-    for number, layers in enumerate(groups):
-        for name in (name for layer in layers for name in layer.inputs(graph)):
-            if maker.get(name, number) != number:
-                readers[maker[name]] |= 1 << number
+    readers = _readers(graph, groups)
     reach = [0] * len(groups)
     for number in reversed(_order(readers)):
         for reader in bits(readers[number]):
             reach[number] |= 1 << reader | reach[reader]
-    makers = [0] * len(groups)
-    for number, mask in enumerate(readers):
-        for reader in bits(mask):
-            makers[reader] |= 1 << number
-    return Dependences(tuple(readers), tuple(reach), tuple(makers))
+    makers, needs = _turned(readers), _turned(reach)
+    return Dependences(tuple(readers), tuple(makers), tuple(reach), tuple(needs))
+
+
+def _turned(masks: Sequence[int]) -> list[int]:
+    """For each group the groups in whose masks it is."""
+    found = [0] * len(masks)
+    for number, mask in enumerate(masks):
+        for group in bits(mask):
+            found[group] |= 1 << number
+    return found
 
 
 def sets_from(start: int, among: Dependences, excluded: int, has_kernel: Callable[[int], bool]) -> Iterator[int]:
@@ -90,7 +91,7 @@ def sets_from(start: int, among: Dependences, excluded: int, has_kernel: Callabl
     for members, refused in waiting:
         for group in bits(among.neighbours(members) & ~outside):
             grown = members | 1 << group
-            if grown in seen or len(seen) >= MOST_SETS or not among.convex(grown):
+            if grown in seen or len(seen) >= MOST_SETS or among.between(grown):
                 continue
             seen.add(grown)
             if has_kernel(grown):
@@ -100,9 +101,19 @@ def sets_from(start: int, among: Dependences, excluded: int, has_kernel: Callabl
                 waiting.append((grown, refused + 1))
 
 
+def _readers(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> list[int]:
+    maker = {layer.output: number for number, layers in enumerate(groups) for layer in layers}
+    readers = [0] * len(groups)
+    for number, layers in enumerate(groups):
+        for name in (name for layer in layers for name in layer.inputs(graph)):
+            if maker.get(name, number) != number:
+                readers[maker[name]] |= 1 << number
+    return readers
+
+
 def in_order(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> list[tuple[Layer, ...]]:
     """The groups in an order of execution: of those whose inputs are made, the one that came first."""
-    return [groups[number] for number in _order(dependences_of(graph, groups).readers)]
+    return [groups[number] for number in _order(_readers(graph, groups))]
 
 
 def _order(readers: Sequence[int]) -> list[int]:

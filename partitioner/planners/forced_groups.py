@@ -63,21 +63,19 @@ def _forced(text: str, offers: KernelOffers) -> Forced:
         raise ModelError(
             who,
             needs=f"a kernel of {offers.ctx.target.name} for {', '.join(layer.name for layer in work.layers)} together",
-            has=_offered(work, family, members, offers),
+            has=_offered(work, family),
         )
     return Forced(text, narrowed(work, fitting))
 
 
 def _between(members: int, offers: KernelOffers) -> str:
     """Names of layers that depend on some of a set and that others of it depend on."""
-    after = offers.among.after(members)
-    inner = [number for number in bits(after) if offers.among.reach[number] & members]
+    inner = list(bits(offers.among.between(members)))
     more = ["and more"] if len(inner) > MOST_NAMED else []
     return ", ".join([*(offers.layers[number].name for number in inner[:MOST_NAMED]), *more])
 
 
-def _offered(work: GroupWork, family: str, members: int, offers: KernelOffers) -> str:
+def _offered(work: GroupWork, family: str) -> str:
     if work.kernels:
         return f"no {family}, but {', '.join(dict.fromkeys(kernel.template for kernel in work.kernels))}"
-    del members, offers
     return "none that the target offers"
