@@ -1,6 +1,6 @@
 """Every kernel that a target offers for several layers of a network: all that planners choose from.
 
-    Graph, layers --sets that have a kernel--> (layers, kernel), ...
+Graph, layers --sets that have a kernel--> (layers, kernel), ...
 """
 
 from __future__ import annotations

@@ -29,13 +29,16 @@ from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.ir.layers import Layer
 
-__all__ = ["SUBJECTS", "WAYS", "Subject", "Way", "candidate_ways", "studied_model", "ways"]
+__all__ = ["ORDERED_BATCH", "SMALL_SUBJECTS", "SUBJECTS", "Subject", "Way", "candidate_ways", "studied_model", "ways"]
 
-WAYS = ("default", "layers", "pairs", "ours")
 DEFAULT_TILE = "128x128"
 TAILOR_BATCHES, BATCHES = (64, 128, 256, 512), (1, 8, 32, 128)
 ORDERED_BATCH = 32
 """At which candidates of one group are compared."""
+MOST_CANDIDATES = 4
+"""Of a set of layers."""
+LONG = 3
+"""Layers of a subject beyond which only sets of two are forced."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ SUBJECTS = (
     Subject("mobilenet_v2", BATCHES, whole=True),
     Subject("resnet50", BATCHES, whole=True),
 )
+
+
+SMALL_SUBJECTS = (Subject("small_inverted", (1,)), Subject("small_tail", (1,)))
+"""For the executor."""
 
 
 @dataclass(frozen=True)
@@ -99,34 +106,43 @@ def _is_cutlass(model: Model, layers: tuple[Layer, ...], kernel: Kernel, chip: C
     return all(isinstance(launch, ComputedLaunch) for launch in launches)
 
 
-def _forced(
-    model: Model, chip: Chip, target: GroupTarget, offers: list[Offer], ours: PlannedKernels
-) -> Iterator[Way]:
-    """Every set of layers that has a kernel and is no group of `ours`, by template."""
+def _forced(model: Model, chip: Chip, target: GroupTarget, offers: list[Offer], ours: PlannedKernels) -> Iterator[Way]:
+    """Every set of layers that has a kernel and is no group of `ours`, by template; of long subjects pairs."""
     chosen = {frozenset(group.layers) for group in ours.plan.groups}
+    most = 2 if len(ours.context.layers) > LONG else LONG
     best: dict[tuple[tuple[Layer, ...], str], Kernel] = {}
     for offer in offers:
         key = offer.layers, offer.kernel.template
-        if frozenset(offer.layers) not in chosen and (
-            key not in best or offer.kernel.seconds < best[key].seconds
-        ):
+        if frozenset(offer.layers) in chosen or len(offer.layers) > most:
+            continue
+        if key not in best or offer.kernel.seconds < best[key].seconds:
             best[key] = offer.kernel
     for (layers, template), kernel in best.items():
         names = ",".join(layer.name for layer in layers)
         yield Way(f"forced {names}:{template}", forced_plan(model, chip, target, layers, kernel.text), layers[0].name)
 
 
-def candidate_ways(model: Model, chip: Chip, target: GroupTarget) -> Iterator[Way]:
-    """Every candidate of every group that could be, each forced into one kernel a layer: what the model orders by its
-    floors, for the order that a GPU measures."""
+def candidate_ways(model: Model, chip: Chip, target: GroupTarget, most: int = MOST_CANDIDATES) -> Iterator[Way]:
+    """Candidates of every group that could be, each forced into one kernel a layer: what the model orders by its
+    floors, for the order that a GPU measures. Of each set of layers `most`, from the fastest by its floor to the
+    slowest; none where there is but one."""
     context = GraphContext(model.graph, model.constants, chip, target)
-    single = (
-        Offer((layer,), kernel)
-        for layer in context.layers
-        if not layer.is_view(model.graph)
-        for kernel in target.kernels(model.graph, (layer,), chip)
-    )
-    for offer in (*single, *fused_offers(context)):
-        names = ",".join(layer.name for layer in offer.layers)
-        planned = forced_plan(model, chip, target, offer.layers, offer.kernel.text)
-        yield Way(f"{names}:{offer.kernel.text}", planned, offer.layers[0].name)
+    sets: dict[tuple[Layer, ...], list[Kernel]] = {}
+    for layer in context.layers:
+        if not layer.is_view(model.graph):
+            sets[layer,] = list(target.kernels(model.graph, (layer,), chip))
+    for offer in fused_offers(context):
+        sets.setdefault(offer.layers, []).append(offer.kernel)
+    for layers, kernels in sets.items():
+        names = ",".join(layer.name for layer in layers)
+        for kernel in _spread(sorted(kernels, key=lambda kernel: kernel.seconds), most):
+            planned = forced_plan(model, chip, target, layers, kernel.text)
+            yield Way(f"{names}:{kernel.text}", planned, layers[0].name)
+
+
+def _spread(kernels: list[Kernel], most: int) -> list[Kernel]:
+    """The first, the last, and others at even distances."""
+    if len(kernels) < 2:
+        return []
+    count = min(most, len(kernels))
+    return [kernels[number * (len(kernels) - 1) // (count - 1)] for number in range(count)]
