@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import onnx
 
-from benchmarks.gpu.onnx_layers import OnnxLayers
+from benchmarks.gpu.onnx_layers import OnnxLayers, Shape
 
 __all__ = ["BLOCKS", "SMALL_BLOCKS", "STUDIED_BLOCKS", "Block", "Conv", "Products", "block_model"]
 
@@ -120,7 +120,7 @@ def _convolutions(block: Block) -> onnx.ModelProto:
     if block.summed:
         y = net.add("Add", [y, "x"], "sum")
     y = _ended(net, block.end, y)
-    given = ["n", block.channels, block.extent, block.extent]
+    given: Shape = ["n", block.channels, block.extent, block.extent]
     return net.model(block.name, ("x", given), (y, ["n", channels, extent, extent]))
 
 
@@ -136,5 +136,5 @@ def _products(block: Products) -> onnx.ModelProto:
     net = OnnxLayers()
     wide = net.product("x", block.width, block.hidden, "wide")
     y = net.product(net.add("Relu", [wide], "wide.end"), block.hidden, block.width, "narrow")
-    shape = ["n", block.rows, block.width]
+    shape: Shape = ["n", block.rows, block.width]
     return net.model(block.name, ("x", shape), (y, shape))

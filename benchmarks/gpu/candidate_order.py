@@ -74,10 +74,10 @@ def lines(rows: Sequence[Row]) -> list[str]:
         agreed, counted = agreement(own)
         found.append(f"| {name} | {len(own)} | {counted} | {_share(agreed, counted)} |")
     agreed, counted = agreement(rows)
-    met = "" if not counted else " is reached" if agreed >= WANTED * counted else " is not reached"
+    met = "" if not counted else ", and reached" if agreed >= WANTED * counted else ", and not reached"
     found += [
         "",
-        f"{_share(agreed, counted)} of {counted} pairs that differ by more than {APART:.0%}: {WANTED:.0%}{met}",
+        f"{_share(agreed, counted)} of {counted} pairs that differ by more than {APART:.0%}: {WANTED:.0%} is wanted{met}",
     ]
     return [*found, *(f"{row['key']}: {row['error']}" for row in rows if "error" in row)]
 

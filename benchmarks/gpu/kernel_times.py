@@ -4,8 +4,8 @@ Warm: ten in a row, so that starting them hides behind their work and the L2 hol
 memory was written that fills the L2. Milliseconds by events; medians over repeats, added over a group's launches.
 
 A floor is the larger of what memories and units need. That with cold caches is held against the cold time: a time below
-0.9 of it says that the floor, or the chip file, is wrong, and fails. A kernel is named as slow whose warm time, in which
-launches are, is more than 2.5 times that of its floor where it runs and its launches.
+0.9 of it says that the floor, or the chip file, is wrong, and fails. A kernel is named as slow whose warm time, in
+which launches are, is more than 2.5 times that of its floor where it runs and its launches.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["OnnxLayers"]
+__all__ = ["OnnxLayers", "Shape"]
 
-Shape = Sequence[object]
+Shape = Sequence[int | str | None]
+"""Extents, words for those that are open."""
 
 
 class OnnxLayers:

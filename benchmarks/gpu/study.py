@@ -1,4 +1,4 @@
-"""What the case study compares, planned: the same work by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
+"""What the case study compares, planned: the same by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
 
     subject x batch x chip --ways--> plans: default, layers, pairs, ours, forced A,B:TEMPLATE ... --> floors, programs
 
