@@ -75,10 +75,8 @@ def lines(rows: Sequence[Row]) -> list[str]:
         found.append(f"| {name} | {len(own)} | {counted} | {_share(agreed, counted)} |")
     agreed, counted = agreement(rows)
     met = "" if not counted else ", and reached" if agreed >= WANTED * counted else ", and not reached"
-    found += [
-        "",
-        f"{_share(agreed, counted)} of {counted} pairs that differ by more than {APART:.0%}: {WANTED:.0%} is wanted{met}",
-    ]
+    apart = f"of {counted} pairs that differ by more than {APART:.0%}"
+    found += ["", f"{_share(agreed, counted)} {apart}: {WANTED:.0%} is wanted{met}"]
     return [*found, *(f"{row['key']}: {row['error']}" for row in rows if "error" in row)]
 
 

@@ -9,7 +9,7 @@ not, alone and with the best kernel by its floor: whether it was right to leave 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.chosen_kernels import forced_plan, restricted_plan
@@ -76,8 +76,11 @@ def studied_model(subject: str, batch: int, chip: Chip, target: GroupTarget) -> 
     return loaded(subject, batch, judge_of(chip, target))
 
 
-def ways(model: Model, subject: Subject, batch: int, chip: Chip, target: GroupTarget) -> Iterator[Way]:
-    """All ways to compute a subject; pairs are left out where CUTLASS has none. Raises UserError."""
+def ways(
+    model: Model, subject: Subject, batch: int, chip: Chip, target: GroupTarget, forced: Sequence[str] = ()
+) -> Iterator[Way]:
+    """All ways to compute a subject, and one more for each of `forced`, as `--force-group` takes them, at level O3;
+    pairs are left out where CUTLASS has none. Raises UserError."""
 
     def by_cutlass(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:
         return kernel if len(layers) == 1 or _is_cutlass(model, layers, kernel, chip) else None
@@ -90,6 +93,9 @@ def ways(model: Model, subject: Subject, batch: int, chip: Chip, target: GroupTa
         yield Way("pairs", restricted_plan(model, chip, target, "O3", by_cutlass))
     ours = plan_kernels(model, chip, target, CompileOptions("O3", batch))
     yield Way("ours", ours)
+    for text in forced:
+        options = CompileOptions("O3", batch, force_groups=(text,))
+        yield Way(f"asked {text}", plan_kernels(model, chip, target, options))
     if not subject.whole:
         yield from _forced(model, chip, target, offers, ours)
 
