@@ -107,18 +107,20 @@ __device__ __forceinline__ void start_copies(Shared& s, const Chain& chain, int 
     const int tap = step % L::TAPS, chunk = step / L::TAPS % L::CHUNKS, block = step / (L::TAPS * L::CHUNKS);
     const int column = block * L::BLOCK, k = chunk * DEPTH;
     half* weights = s.weights + (steps_before<I>() + step) % STAGES * WEIGHTS;
-    const half* from = column < L::OUT ? chain.weights[I] + (size_t(column) * L::TAPS + tap) * L::IN + k : chain.weights[I];
+    const half* from = chain.weights[I] + (size_t(column) * L::TAPS + tap) * L::IN + k;
     copy_into_planes<WEIGHTS_PITCH, L::BLOCK, DEPTH, THREADS>(weights, from, L::TAPS * L::IN, L::OUT - column, L::IN - k);
     if (I == 0 && tap == 0) {
       half* image = s.image + step / L::TAPS % IMAGES * IMAGE;
       constexpr int UNITS = DEPTH / 8, GATHER = L::STRIDE / L::STEP;
-#pragma unroll 4
-      for (int i = threadIdx.x; i < L::IN_PIXELS * UNITS; i += THREADS) {
-        const int pixel = i / UNITS, unit = i % UNITS, y = pixel / L::IN_W, x = pixel % L::IN_W;
+      const int unit = threadIdx.x % UNITS;
+      const half* from = chain.x + k + unit * 8;
+#pragma unroll 1
+      for (int pixel = threadIdx.x / UNITS; pixel < L::IN_PIXELS; pixel += THREADS / UNITS) {
+        const int y = pixel / L::IN_W, x = pixel % L::IN_W;
         const int row = chain.first_y[0] + y * GATHER, column = chain.first_x[0] + x * GATHER;
-        const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0] && k + unit * 8 < L::IN;
-        const size_t at = inside ? (size_t(row) * chain.width[0] + column) * L::IN + k + unit * 8 : 0;
-        copy_or_zero(image + (unit * L::PITCH + y * L::IN_W + L::column(x)) * 8, chain.x + at, inside);
+        const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0];
+        copy_or_zero(image + (unit * L::PITCH + y * L::IN_W + L::column(x)) * 8,
+                     from + (row * chain.width[0] + column) * ptrdiff_t(L::IN), inside && k + unit * 8 < L::IN);
       }
     }
   }
@@ -192,7 +194,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, @RESIDENT@)
+extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     convolution_chain(const half* __restrict__ x, @PARAMETERS@, const half* __restrict__ source, half* __restrict__ y,
                       Dims heights, Dims widths, Dims pads_y, Dims pads_x) {
   extern __shared__ __align__(128) unsigned char storage[];

@@ -28,7 +28,8 @@ MOST_SUMS = 128
 """Floats of a thread: a warp's tile of 64 x 64."""
 OTHER_REGISTERS = 72
 """Of a thread, for addresses and what is on its way between memories."""
-MOST_REGISTERS = 255
+REGISTERS_STEP = 8
+"""Registers are given to threads in eights."""
 SUBCORES = 4
 """A warp is computed by one of the quarters of a core, each of which has one tensor core."""
 
@@ -159,20 +160,16 @@ class ChainTile:
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
 
-    @property
-    def registers(self) -> int:
-        """Of a thread, at most: sums, operands of a warp's rows, and the rest."""
-        sums = max(layer.sums + 4 * layer.warp_sixteens for layer in self.layers)
-        return min(MOST_REGISTERS, _up(sums + OTHER_REGISTERS, 8))
+    def blocks_by_registers(self, chip: Chip) -> int:
+        """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
+        rows and the rest. The compiler is told and keeps to it."""
+        needed = max(layer.sums + 4 * layer.warp_sixteens for layer in self.layers) + OTHER_REGISTERS
+        return max(1, chip.simt.registers_per_core // (_up(needed, REGISTERS_STEP) * self.threads))
 
-    def resident(self, chip: Chip) -> int:
-        """Blocks that a core holds at once; 0 where it holds none."""
-        shared = chip.memory(chip.simt.shared_memory).size_bytes
-        each = self.shared_bytes + shared - chip.simt.shared_bytes_per_block if self.shared_bytes else 1
-        if self.shared_bytes > chip.simt.shared_bytes_per_block:
-            return 0
-        by_registers = chip.simt.registers_per_core // (_up(self.registers, 8) * self.threads)
-        return min(shared // each, by_registers, chip.simt.threads_per_core // self.threads)
+    def registers(self, chip: Chip) -> int:
+        """Of a thread, at most."""
+        share = chip.simt.registers_per_core // (self.blocks_by_registers(chip) * self.threads)
+        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
 
 
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
@@ -180,7 +177,7 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
     for (height, width), warps, depth in product(PIXELS, WARPS, DEPTHS):
         layers = _tile_layers(convolutions, height, width, warps, depth)
         tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
-        if fitting := next((tile for tile in tiles if tile.resident(chip)), None):
+        if fitting := next((tile for tile in tiles if tile.shared_bytes <= chip.simt.shared_bytes_per_block), None):
             yield fitting
 
 

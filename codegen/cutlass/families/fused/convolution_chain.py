@@ -125,7 +125,7 @@ def _candidate(name: str, work: Work, tile: ChainTile) -> Kernel:
         name,
         _parameters(tile),
         (1, *tile.pixels, tile.layers[-1].conv.filters),
-        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers)),
+        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
         1,
         launch_seconds(chip),
         (
@@ -202,7 +202,7 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
             COLUMNS=listed([layer.block for layer in layers]),
             DOWN=listed([layer.down for layer in layers]),
             SHARED=tile.shared_bytes,
-            RESIDENT=tile.resident(chip),
+            SHARERS=tile.blocks_by_registers(chip),
             AFTER_FIRST=befores[0],
             AFTER_SECOND=befores[1],
             AFTER_THIRD=befores[2],
