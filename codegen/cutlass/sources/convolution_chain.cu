@@ -8,6 +8,7 @@
 // Weights of all layers are one stream of steps, STAGES of which are on their way, across the ends of layers.
 constexpr int LAYERS = @LAYERS@, TILE_H = @TILE_H@, TILE_W = @TILE_W@, WARPS = @WARPS@, DEPTH = @DEPTH@, STAGES = @STAGES@;
 constexpr int THREADS = 32 * WARPS;
+constexpr bool GROUPED = @GROUPED@;  // four warps compute together, by wgmma
 constexpr int CHANNELS[] = {@CHANNELS@}, KERNELS[] = {@KERNELS@}, STRIDES[] = {@STRIDES@};
 constexpr int COLUMNS[] = {@COLUMNS@};  // output channels at once, by layer
 constexpr int DOWN[] = {@DOWN@};        // warps that share the rows, by layer
@@ -157,7 +158,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
   using L = Layer<I>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int down = warp % L::WARPS_DOWN, first = warp / L::WARPS_DOWN * L::N_EACH * 8;
-  const int active = (L::M_TILES - down + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
+  const int active = (L::M_TILES - (GROUPED ? down / 4 * 4 : down) + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
   int rows[L::M_EACH];
 #pragma unroll
   for (int m = 0; m < L::M_EACH; ++m) {
@@ -171,13 +172,14 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
     for (int each = 0; each < L::CHUNKS * L::TAPS; ++each) {
       const int step = block * L::CHUNKS * L::TAPS + each, tap = each % L::TAPS, chunk = each / L::TAPS;
       copies_wait<STAGES - 2>();
+      if (GROUPED) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what was copied
       __syncthreads();
       start_copies<I>(s, chain, step + STAGES - 1);
       copies_end();
       const half* from = I == 0   ? s.image + step / L::TAPS % IMAGES * IMAGE
                          : I == 1 ? s.middle + chunk * DEPTH * L::PITCH
                                   : s.image + chunk * DEPTH * L::PITCH;
-      multiply_planes<L::M_EACH, L::N_EACH, DEPTH, L::PITCH, WEIGHTS_PITCH>(
+      @MULTIPLY@<L::M_EACH, L::N_EACH, DEPTH, L::PITCH, WEIGHTS_PITCH>(
           sums, from + L::tap(tap / L::KERNEL, tap % L::KERNEL) * 8, rows,
           s.weights + (steps_before<I>() + step) % STAGES * WEIGHTS, first, active);
     }
