@@ -8,6 +8,7 @@
 // Weights of all layers are one stream of steps, STAGES of which are on their way, across the ends of layers.
 constexpr int LAYERS = @LAYERS@, TILE_H = @TILE_H@, TILE_W = @TILE_W@, WARPS = @WARPS@, DEPTH = @DEPTH@, STAGES = @STAGES@;
 constexpr int THREADS = 32 * WARPS;
+constexpr bool GROUPED = @GROUPED@;  // four warps compute together, by wgmma
 constexpr int CHANNELS[] = {@CHANNELS@}, KERNELS[] = {@KERNELS@}, STRIDES[] = {@STRIDES@};
 constexpr int COLUMNS[] = {@COLUMNS@};  // output channels at once, by layer
 constexpr int DOWN[] = {@DOWN@};        // warps that share the rows, by layer
@@ -107,18 +108,20 @@ __device__ __forceinline__ void start_copies(Shared& s, const Chain& chain, int 
     const int tap = step % L::TAPS, chunk = step / L::TAPS % L::CHUNKS, block = step / (L::TAPS * L::CHUNKS);
     const int column = block * L::BLOCK, k = chunk * DEPTH;
     half* weights = s.weights + (steps_before<I>() + step) % STAGES * WEIGHTS;
-    const half* from = column < L::OUT ? chain.weights[I] + (size_t(column) * L::TAPS + tap) * L::IN + k : chain.weights[I];
+    const half* from = chain.weights[I] + (size_t(column) * L::TAPS + tap) * L::IN + k;
     copy_into_planes<WEIGHTS_PITCH, L::BLOCK, DEPTH, THREADS>(weights, from, L::TAPS * L::IN, L::OUT - column, L::IN - k);
     if (I == 0 && tap == 0) {
       half* image = s.image + step / L::TAPS % IMAGES * IMAGE;
       constexpr int UNITS = DEPTH / 8, GATHER = L::STRIDE / L::STEP;
-#pragma unroll 4
-      for (int i = threadIdx.x; i < L::IN_PIXELS * UNITS; i += THREADS) {
-        const int pixel = i / UNITS, unit = i % UNITS, y = pixel / L::IN_W, x = pixel % L::IN_W;
+      const int unit = threadIdx.x % UNITS;
+      const half* from = chain.x + k + unit * 8;
+#pragma unroll 1
+      for (int pixel = threadIdx.x / UNITS; pixel < L::IN_PIXELS; pixel += THREADS / UNITS) {
+        const int y = pixel / L::IN_W, x = pixel % L::IN_W;
         const int row = chain.first_y[0] + y * GATHER, column = chain.first_x[0] + x * GATHER;
-        const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0] && k + unit * 8 < L::IN;
-        const size_t at = inside ? (size_t(row) * chain.width[0] + column) * L::IN + k + unit * 8 : 0;
-        copy_or_zero(image + (unit * L::PITCH + y * L::IN_W + L::column(x)) * 8, chain.x + at, inside);
+        const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0];
+        copy_or_zero(image + (unit * L::PITCH + y * L::IN_W + L::column(x)) * 8,
+                     from + (row * chain.width[0] + column) * ptrdiff_t(L::IN), inside && k + unit * 8 < L::IN);
       }
     }
   }
@@ -155,7 +158,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
   using L = Layer<I>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int down = warp % L::WARPS_DOWN, first = warp / L::WARPS_DOWN * L::N_EACH * 8;
-  const int active = (L::M_TILES - down + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
+  const int active = (L::M_TILES - (GROUPED ? down / 4 * 4 : down) + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
   int rows[L::M_EACH];
 #pragma unroll
   for (int m = 0; m < L::M_EACH; ++m) {
@@ -169,13 +172,14 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
     for (int each = 0; each < L::CHUNKS * L::TAPS; ++each) {
       const int step = block * L::CHUNKS * L::TAPS + each, tap = each % L::TAPS, chunk = each / L::TAPS;
       copies_wait<STAGES - 2>();
+      if (GROUPED) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what was copied
       __syncthreads();
       start_copies<I>(s, chain, step + STAGES - 1);
       copies_end();
       const half* from = I == 0   ? s.image + step / L::TAPS % IMAGES * IMAGE
                          : I == 1 ? s.middle + chunk * DEPTH * L::PITCH
                                   : s.image + chunk * DEPTH * L::PITCH;
-      multiply_planes<L::M_EACH, L::N_EACH, DEPTH, L::PITCH, WEIGHTS_PITCH>(
+      @MULTIPLY@<L::M_EACH, L::N_EACH, DEPTH, L::PITCH, WEIGHTS_PITCH>(
           sums, from + L::tap(tap / L::KERNEL, tap % L::KERNEL) * 8, rows,
           s.weights + (steps_before<I>() + step) % STAGES * WEIGHTS, first, active);
     }
@@ -192,7 +196,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, @RESIDENT@)
+extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     convolution_chain(const half* __restrict__ x, @PARAMETERS@, const half* __restrict__ source, half* __restrict__ y,
                       Dims heights, Dims widths, Dims pads_y, Dims pads_x) {
   extern __shared__ __align__(128) unsigned char storage[];

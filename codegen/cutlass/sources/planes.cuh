@@ -23,18 +23,19 @@ __device__ __forceinline__ void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// ROWS rows of DEPTH halves into planes, by all THREADS: rows from `there` on, and depth from `deep` on, are zeros.
-// `from` is a whole allocation's begin where nothing is read.
+// ROWS rows of DEPTH halves into planes, by all THREADS: rows from `there` on, and depth from `deep` on, are zeros and not
+// read. A thread copies the same unit of every so many rows, so that its addresses are one and constants.
 template <int PITCH, int ROWS, int DEPTH, int THREADS>
 __device__ __forceinline__ void copy_into_planes(half* to, const half* from, size_t from_pitch, int there, int deep) {
-  constexpr int UNITS = DEPTH / 8;
+  constexpr int UNITS = DEPTH / 8, AT_ONCE = THREADS / UNITS;
+  static_assert(THREADS % UNITS == 0, "");
+  const int row = threadIdx.x / UNITS, unit = threadIdx.x % UNITS;
+  if (unit * 8 >= deep) there = 0;
+  from += row * from_pitch + unit * 8, to += (unit * PITCH + row) * 8;
 #pragma unroll
-  for (int first = 0; first < ROWS * UNITS; first += THREADS) {
-    const int i = first + threadIdx.x, row = i / UNITS, unit = i % UNITS;
-    if ((ROWS * UNITS) % THREADS && i >= ROWS * UNITS) break;
-    const bool inside = row < there && unit * 8 < deep;
-    copy_or_zero(to + (unit * PITCH + row) * 8, inside ? from + row * from_pitch + unit * 8 : from, inside);
-  }
+  for (int first = 0; first < ROWS; first += AT_ONCE)
+    if (ROWS % AT_ONCE == 0 || first + row < ROWS)
+      copy_or_zero(to + first * 8, from + first * from_pitch, first + row < there);
 }
 // Rows of a matrix in planes to global memory, 16 bytes at a time; `deep` is a multiple of 8.
 template <int PITCH, int DEPTH, int THREADS>

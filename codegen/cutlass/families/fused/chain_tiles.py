@@ -20,6 +20,7 @@ __all__ = ["ChainTile", "LayerTile", "chain_tiles"]
 PIXELS = ((8, 8), (16, 8), (16, 16), (8, 16), (32, 16), (4, 8))
 """Rows and columns of the result that one block computes."""
 WARPS = (4, 8)
+INSTRUCTIONS = ("mma", "wgmma")
 DEPTHS = (64, 32)
 STAGES = (4, 3, 2)
 BLOCKS = (256, 128, 64, 32, 16)
@@ -28,7 +29,8 @@ MOST_SUMS = 128
 """Floats of a thread: a warp's tile of 64 x 64."""
 OTHER_REGISTERS = 72
 """Of a thread, for addresses and what is on its way between memories."""
-MOST_REGISTERS = 255
+REGISTERS_STEP = 8
+"""Registers are given to threads in eights."""
 SUBCORES = 4
 """A warp is computed by one of the quarters of a core, each of which has one tensor core."""
 
@@ -46,13 +48,14 @@ def _copied_pitch(rows: int, depth: int) -> int:
 @dataclass(frozen=True, slots=True)
 class LayerTile:
     """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `block` output
-    channels at once, `down` warps sharing the rows."""
+    channels at once, `down` warps sharing the rows. Its products are of the `instruction` "mma" or "wgmma"."""
 
     conv: ChainedConvolution
     height: int
     width: int
     in_height: int
     in_width: int
+    instruction: str
     depth: int
     warps: int
     last: bool
@@ -103,18 +106,38 @@ class LayerTile:
         return self.blocks * self.chunks * self.taps
 
     @property
+    def groups(self) -> tuple[int, ...]:
+        """Tiles of 64 rows of each four warps that compute together."""
+        return tuple(len(range(first % self.down, self.sixteens, self.down)) for first in range(0, self.warps, 4))
+
+    @property
     def macs(self) -> int:
         """As if all quarters of the core computed as long as the one that has most."""
+        return self._quartered_rows * self.warp_columns * self.depth * self.rounds
+
+    @property
+    def _quartered_rows(self) -> int:
+        if self.instruction == "wgmma":
+            return 64 * sum(self.groups)
         by_quarter = [0] * SUBCORES
         for warp in range(self.warps):
             by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
-        return SUBCORES * max(by_quarter) * 16 * self.warp_columns * self.depth * self.rounds
+        return SUBCORES * max(by_quarter) * 16
 
     @property
     def operand_bytes(self) -> int:
-        """That its warps read from shared memory."""
+        """That its warps read from shared memory: one of wgmma reads its columns once for 64 rows, one of mma keeps
+        those of 16 in registers for all its rows."""
+        if self.instruction == "wgmma":
+            return 2 * sum(self.groups) * (64 + self.warp_columns) * self.depth * self.rounds
         rows = 16 * self.sixteens * self.across
         return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, for sums and operands: mma takes those of 16 of depth at once, wgmma of all that is there."""
+        left = self.warp_sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
+        return self.sums + left
 
     @property
     def copied_bytes(self) -> int:
@@ -138,6 +161,10 @@ class ChainTile:
         return self.layers[0].warps
 
     @property
+    def instruction(self) -> str:
+        return self.layers[0].instruction
+
+    @property
     def threads(self) -> int:
         return 32 * self.warps
 
@@ -159,58 +186,65 @@ class ChainTile:
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
 
-    @property
-    def registers(self) -> int:
-        """Of a thread, at most: sums, operands of a warp's rows, and the rest."""
-        sums = max(layer.sums + 4 * layer.warp_sixteens for layer in self.layers)
-        return min(MOST_REGISTERS, _up(sums + OTHER_REGISTERS, 8))
+    def blocks_by_registers(self, chip: Chip) -> int:
+        """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
+        rows and the rest. The compiler is told and keeps to it."""
+        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
+        return max(1, chip.simt.registers_per_core // (_up(needed, REGISTERS_STEP) * self.threads))
 
-    def resident(self, chip: Chip) -> int:
-        """Blocks that a core holds at once; 0 where it holds none."""
-        shared = chip.memory(chip.simt.shared_memory).size_bytes
-        each = self.shared_bytes + shared - chip.simt.shared_bytes_per_block if self.shared_bytes else 1
-        if self.shared_bytes > chip.simt.shared_bytes_per_block:
-            return 0
-        by_registers = chip.simt.registers_per_core // (_up(self.registers, 8) * self.threads)
-        return min(shared // each, by_registers, chip.simt.threads_per_core // self.threads)
+    def registers(self, chip: Chip) -> int:
+        """Of a thread, at most."""
+        share = chip.simt.registers_per_core // (self.blocks_by_registers(chip) * self.threads)
+        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
 
 
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
-    """All that a core can hold, the most stages of each."""
-    for (height, width), warps, depth in product(PIXELS, WARPS, DEPTHS):
-        layers = _tile_layers(convolutions, height, width, warps, depth)
+    """All that a core can hold, the most stages of each, by every instruction for which the chip has a rate."""
+    rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
+    known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
+    for (height, width), instruction, warps, depth in product(PIXELS, known, WARPS, DEPTHS):
+        layers = _tile_layers(convolutions, (height, width), Units(instruction, depth, warps))
         tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
-        if fitting := next((tile for tile in tiles if tile.resident(chip)), None):
+        if fitting := next((tile for tile in tiles if tile.shared_bytes <= chip.simt.shared_bytes_per_block), None):
             yield fitting
 
 
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What all layers of a block share: the instruction of products, channels of depth at once, warps."""
+
+    instruction: str
+    depth: int
+    warps: int
+
+    def splits(self) -> Iterator[tuple[int, int]]:
+        """Output channels at once, and warps that share the rows."""
+        grouped = self.instruction == "wgmma"
+        for block, across in product(BLOCKS, (1, 2, 4, 8)):
+            down, columns = self.warps // across, block // across
+            if down and columns >= 16 and (not grouped or down % 4 == 0):
+                yield block, down
+
+
 def _tile_layers(
-    convolutions: Sequence[ChainedConvolution], height: int, width: int, warps: int, depth: int
+    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: Units
 ) -> tuple[LayerTile, ...]:
-    """From the last one, which makes `height` x `width` pixels, to the first; () where a warp has no room for its
-    sums."""
+    """From the last one, which makes so many pixels, to the first; () where a warp has no room for its sums."""
     layers: list[LayerTile] = []
+    height, width = pixels
     for conv in reversed(convolutions):
         taps = conv.op.ints("kernel")[0]
-        gathered = taps == 1 and conv is convolutions[0]
-        step = 1 if gathered else conv.stride
+        step = 1 if taps == 1 and conv is convolutions[0] else conv.stride
         extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps)
-        splits = _splits(conv, extents, depth, warps, last=conv is convolutions[-1])
-        best = min(splits, key=lambda layer: (layer.macs, layer.operand_bytes), default=None)
+        last = conv is convolutions[-1]
+        splits = (
+            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, last, block, down)
+            for block, down in units.splits()
+        )
+        fitting = (layer for layer in splits if layer.sums <= MOST_SUMS)
+        best = min(fitting, key=lambda layer: (layer.macs, layer.operand_bytes), default=None)
         if best is None:
             return ()
         layers.append(best)
         height, width = extents[2:]
     return tuple(reversed(layers))
-
-
-def _splits(
-    conv: ChainedConvolution, extents: tuple[int, int, int, int], depth: int, warps: int, *, last: bool
-) -> Iterator[LayerTile]:
-    for block in BLOCKS:
-        for across in (1, 2, 4, 8):
-            if warps % across or block % (16 * across):
-                continue
-            layer = LayerTile(conv, *extents, depth, warps, last, block, warps // across)
-            if layer.sums <= MOST_SUMS and layer.warp_sixteens:
-                yield layer

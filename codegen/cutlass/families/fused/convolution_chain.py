@@ -98,9 +98,10 @@ def _grid(tile: ChainTile) -> tuple[int, int, int]:
     return -(-columns // width), -(-rows // height), images
 
 
-def _parameters(tile: ChainTile) -> tuple[tuple[str, int], ...]:
+def _parameters(tile: ChainTile) -> tuple[tuple[str, int | str], ...]:
     height, width = tile.pixels
     return (
+        ("by", tile.instruction),
         ("rows", height),
         ("columns", width),
         ("warps", tile.warps),
@@ -125,12 +126,12 @@ def _candidate(name: str, work: Work, tile: ChainTile) -> Kernel:
         name,
         _parameters(tile),
         (1, *tile.pixels, tile.layers[-1].conv.filters),
-        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers)),
+        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
         1,
         launch_seconds(chip),
         (
             main_floor(chip, stored_bytes(work)),
-            arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle("mma", "float16")),
+            arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle(tile.instruction, "float16")),
             _shared_floor(chip, tile, blocks),
             cache_floor(chip, _read_bytes(tile, grid)),
         ),
@@ -176,7 +177,7 @@ def _shared_floor(chip: Chip, tile: ChainTile, blocks: int) -> KernelFloor:
 
 
 def _source(tile: ChainTile, chip: Chip) -> Source:
-    layers = tile.layers
+    layers, grouped = tile.layers, tile.instruction == "wgmma"
     numbers = range(len(layers))
     epilogues = [layer.conv.epilogue for layer in layers]
     befores = [statements(epilogue.before) for epilogue in epilogues] + [""] * (MOST_LAYERS - len(layers))
@@ -188,6 +189,7 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
         source_text("common.cuh")
         + source_text("primitives.cuh")
         + source_text("planes.cuh")
+        + (source_text("planes_wgmma.cuh") if grouped else "")
         + filled(
             "convolution_chain.cu",
             LAYERS=len(layers),
@@ -201,8 +203,10 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
             STRIDES=listed([layer.conv.stride for layer in layers]),
             COLUMNS=listed([layer.block for layer in layers]),
             DOWN=listed([layer.down for layer in layers]),
+            GROUPED="true" if grouped else "false",
+            MULTIPLY="multiply_planes_group" if grouped else "multiply_planes",
             SHARED=tile.shared_bytes,
-            RESIDENT=tile.resident(chip),
+            SHARERS=tile.blocks_by_registers(chip),
             AFTER_FIRST=befores[0],
             AFTER_SECOND=befores[1],
             AFTER_THIRD=befores[2],
