@@ -62,8 +62,8 @@ def _forced(text: str, offers: KernelOffers) -> Forced:
     who, members = f"{OPTION} {text}", 0
     for name in names.split(","):
         if name not in numbers:
-            raise ModelError(who, needs=f"layers or operators of {offers.ctx.graph.name}: A,B or A,B:FAMILY", has=name or "an empty name",
-                             change="`explain` lists the layers")  # fmt: skip
+            needs = f"layers or operators of {offers.ctx.graph.name}: A,B or A,B:FAMILY"
+            raise ModelError(who, needs=needs, has=name or "an empty name", change="`explain` lists the layers")
         if offers.views >> numbers[name] & 1:
             raise ModelError(who, needs="layers that kernels compute", has=f"{name}, another name for the same bytes")
         members |= 1 << numbers[name]
