@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements, tensor_epilogue
+from codegen.cutlass.families.fused.chained_layers import chained_convolutions, is_depthwise, is_pointwise, operands
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements
 from codegen.cutlass.kernel.family import Parameters, Work
 from codegen.cutlass.kernel.floors import (
     MOST_BLOCKS,
@@ -21,13 +22,12 @@ from codegen.cutlass.kernel.floors import (
     main_floor,
     stored_bytes,
 )
-from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
+from codegen.cutlass.kernel.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
-from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.graph import Constants, Op
 from partitioner.ir.kernels import Kernel, KernelFloor
-from partitioner.ir.layers import Layer
 
 __all__ = ["INVERTED_RESIDUAL", "InvertedResidualFamily"]
 
@@ -149,7 +149,7 @@ class InvertedResidualFamily:
         tile = _Tile(block, *(int(size) for size in sizes if size is not None))
         _, height, width, _ = work.shape(block.expand.inputs[0])
         arguments = (
-            *(place for op in (block.expand, block.depthwise, block.project) for place in _operands(work.graph, op)),
+            *(place for op in (block.expand, block.depthwise, block.project) for place in operands(work.graph, op)),
             Address(block.epilogues[2].source or block.expand.inputs[0]),
             Address(work.output, written=True),
             *(height, width, *block.result[1:3], *block.depthwise.ints("pads")[:2], block.expanded),
@@ -161,43 +161,16 @@ class InvertedResidualFamily:
 
 def _block_of(work: Work) -> _Block | None:
     """The three layers as the template takes them; None for others."""
-    if len(work.layers) != 3 or any(layer.anchor(work.graph).kind != "conv" for layer in work.layers):
+    chain = chained_convolutions(work)
+    if len(chain) != 3:
         return None
-    graph = work.graph
-    expand, depthwise, project = (layer.anchor(graph) for layer in work.layers)
-    first, second, _ = work.layers
-    chained = depthwise.inputs[0] == first.output and project.inputs[0] == second.output
-    inside = all(_stays(graph, layer, reader) for layer, reader in ((first, depthwise), (second, project)))
-    if not (chained and inside and _pointwise(expand) and _pointwise(project) and _is_depthwise(graph, depthwise)):
+    expand, depthwise, project = chain
+    if not (is_pointwise(expand.op) and is_depthwise(work.graph, depthwise.op) and is_pointwise(project.op)):
         return None
-    epilogues = [_epilogue(graph, layer) for layer in work.layers]
-    if epilogues[0].source or epilogues[1].source:
+    if expand.channels % 8 or project.filters % 8:
         return None
-    if work.shape(expand.inputs[0])[3] % 8 or work.shape(work.output)[3] % 8:
-        return None
-    return _Block(work, expand, depthwise, project, (epilogues[0], epilogues[1], epilogues[2]))
-
-
-def _epilogue(graph: Graph, layer: Layer) -> TensorEpilogue:
-    return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], layer.anchor(graph).outputs[0])
-
-
-def _stays(graph: Graph, layer: Layer, reader: Op) -> bool:
-    """Nothing but `reader` needs what the layer makes."""
-    return layer.output not in graph.outputs and graph.consumers[layer.output] == (reader,)
-
-
-def _pointwise(op: Op) -> bool:
-    plain = op.ints("kernel") == (1, 1) and op.ints("strides") == (1, 1) and not any(op.ints("pads"))
-    return plain and op.number("groups") == 1
-
-
-def _is_depthwise(graph: Graph, op: Op) -> bool:
-    """3 x 3, one filter a channel, equal strides of 1 or 2."""
-    channels = graph.by_name[op.inputs[0]].shape[3]
-    alone = op.number("groups") == channels == graph.by_name[op.outputs[0]].shape[3]
-    window = op.ints("kernel") == (3, 3) and op.ints("dilations") == (1, 1)
-    return alone and window and op.ints("strides") in ((1, 1), (2, 2))
+    epilogues = expand.epilogue, depthwise.epilogue, project.epilogue
+    return _Block(work, expand.op, depthwise.op, project.op, epilogues)
 
 
 def _candidate(name: str, tile: _Tile) -> Kernel:
@@ -241,13 +214,6 @@ def _shared_floor(tile: _Tile, blocks: int) -> KernelFloor:
     waves = -(-blocks // chip.cores_per_cluster)
     seconds = waves * read / (memory.bandwidth_bytes_per_cycle or float("inf")) / chip.clock_hz
     return KernelFloor(memory.name, seconds, f"{read} bytes in each of {blocks} blocks")
-
-
-def _operands(graph: Graph, op: Op) -> tuple[Place, Place]:
-    """Weights and bias; zeros where there is none."""
-    if len(op.inputs) > 2:
-        return Address(op.inputs[1]), Address(op.inputs[2])
-    return Address(op.inputs[1]), Data(f"{op.name} no bias", bytes(2 * graph.by_name[op.outputs[0]].shape[3]))
 
 
 def _source(block: _Block, tile: _Tile) -> Source:

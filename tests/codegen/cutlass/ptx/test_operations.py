@@ -73,6 +73,16 @@ def truncated(a: int, b: int) -> int:
     return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
 
 
+def dotted(a: int, b: int, c: int, sign: str, width: int, first: int) -> int:
+    """dp2a and dp4a: numbers of `width` bits of a times bytes of b, from byte `first` on."""
+
+    def part(value: int, at: int, bits: int) -> int:
+        found = value >> at & (1 << bits) - 1
+        return found - (1 << bits) if sign == "s" and found >> bits - 1 else found
+
+    return c + sum(part(a, width * k, width) * part(b, 8 * (first + k), 8) for k in range(32 // width))
+
+
 def field(a: int, start: int, length: int, kind: str) -> int:
     """bfe in words of the manual."""
     width = 8 * np.dtype(NUMPY[kind]).itemsize
@@ -191,6 +201,11 @@ WHOLE += [
     ("shf.r.wrap.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> (c & 31)),
     ("shf.l.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: ((b << 32 | a) << min(c, 32)) >> 32),
     ("shf.r.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> min(c, 32)),
+    ("dp4a.u32.u32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: dotted(a, b, c, "u", 8, 0)),
+    ("dp4a.s32.s32 $0, $1, $2, $3;", "s32", "s32 s32 s32", lambda a, b, c: dotted(a, b, c, "s", 8, 0)),
+    ("dp2a.lo.u32.u32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: dotted(a, b, c, "u", 16, 0)),
+    ("dp2a.lo.s32.s32 $0, $1, $2, $3;", "s32", "s32 s32 s32", lambda a, b, c: dotted(a, b, c, "s", 16, 0)),
+    ("dp2a.hi.u32.u32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: dotted(a, b, c, "u", 16, 2)),
     ("prmt.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", permuted),
     ("prmt.b32 $0, $1, $2, 0x7531;", "u32", "u32 u32", lambda a, b: permuted(a, b, 0x7531)),
     ("lop3.b32 $0, $1, $2, $3, 0xCA;", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | (~a & c)),
@@ -418,7 +433,7 @@ def test_every_opcode_of_single_threads_is_tested_here() -> None:
     written = " ".join([*(row[0] for row in WHOLE), *(row[0] for row in FLOATS), *SETS])
     single = {"add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "and", "or", "xor", "not",
               "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "sad", "brev", "popc", "clz", "prmt", "lop3",
-              "rcp", "sqrt", "rsqrt",
+              "dp2a", "dp4a", "rcp", "sqrt", "rsqrt",
               "sin", "cos", "lg2", "ex2", "tanh", "copysign", "setp", "set", "testp", "selp", "mov", "cvt"}  # fmt: skip
     assert {head for head in single if f"{head}." in written} == single
     others = {"cvta", "ld", "ldu", "st", "cp", "prefetch", "prefetchu", "shfl", "vote", "redux", "activemask", "elect",

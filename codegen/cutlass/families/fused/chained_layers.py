@@ -1,0 +1,111 @@
+"""Which layers are a chain of convolutions that one kernel may compute, and what each of them is.
+
+    layers of a group --chained_convolutions--> (op, epilogue), ... each of which reads what the one before it makes
+
+Nothing but the next layer reads what lies between, so that it need not be stored. The last one may add a map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
+from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.launches import Address, Data, Place
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
+
+__all__ = [
+    "ChainedConvolution",
+    "chained_convolutions",
+    "epilogue_of",
+    "is_dense",
+    "is_depthwise",
+    "is_pointwise",
+    "operands",
+    "stays_inside",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedConvolution:
+    """One convolution of a chain, its maps channels last, and the element-wise operators behind it."""
+
+    op: Op
+    epilogue: TensorEpilogue
+    image: tuple[int, ...]
+    result: tuple[int, ...]
+
+    @property
+    def channels(self) -> int:
+        """Of the image."""
+        return self.image[3]
+
+    @property
+    def filters(self) -> int:
+        return self.result[3]
+
+    @property
+    def stride(self) -> int:
+        """Between rows; what templates take has equal ones along both axes."""
+        return self.op.ints("strides")[0]
+
+
+def chained_convolutions(work: Work) -> tuple[ChainedConvolution, ...]:
+    """The layers in order, where each but the first reads as its image what the one before it makes, nothing else needs
+    that, and none but the last adds a map; () for others, and for less than two."""
+    graph, layers = work.graph, work.layers
+    anchors = [layer.anchor(graph) for layer in layers]
+    if len(layers) < 2 or any(anchor.kind != "conv" or len(work.shape(anchor.inputs[0])) != 4 for anchor in anchors):
+        return ()
+    for (layer, anchor), (_, reader) in pairwise(zip(layers, anchors, strict=True)):
+        if reader.inputs[0] != layer.output or layer.output == anchor.inputs[0]:
+            return ()
+        if not stays_inside(graph, layer, reader) or layer.output in reader.inputs[1:]:
+            return ()
+    epilogues = [epilogue_of(graph, layer) for layer in layers]
+    if any(epilogue.source for epilogue in epilogues[:-1]):
+        return ()
+    shapes = [(work.shape(anchor.inputs[0]), work.shape(anchor.outputs[0])) for anchor in anchors]
+    return tuple(
+        ChainedConvolution(anchor, epilogue, image, result)
+        for anchor, epilogue, (image, result) in zip(anchors, epilogues, shapes, strict=True)
+    )
+
+
+def epilogue_of(graph: Graph, layer: Layer) -> TensorEpilogue:
+    """The element-wise operators behind the layer's anchor."""
+    return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], layer.anchor(graph).outputs[0])
+
+
+def stays_inside(graph: Graph, layer: Layer, reader: Op) -> bool:
+    """Nothing but `reader` needs what the layer makes."""
+    return layer.output not in graph.outputs and graph.consumers[layer.output] == (reader,)
+
+
+def is_pointwise(op: Op) -> bool:
+    """1 x 1, every pixel, all channels to all."""
+    plain = op.ints("kernel") == (1, 1) and op.ints("strides") == (1, 1) and not any(op.ints("pads"))
+    return plain and op.number("groups") == 1
+
+
+def is_dense(op: Op) -> bool:
+    """3 x 3, all channels to all, equal strides of 1 or 2, any padding."""
+    window = op.ints("kernel") == (3, 3) and op.ints("dilations") == (1, 1)
+    return window and op.ints("strides") in ((1, 1), (2, 2)) and op.number("groups") == 1
+
+
+def is_depthwise(graph: Graph, op: Op) -> bool:
+    """3 x 3, one filter a channel, equal strides of 1 or 2."""
+    channels = graph.by_name[op.inputs[0]].shape[3]
+    alone = op.number("groups") == channels == graph.by_name[op.outputs[0]].shape[3]
+    window = op.ints("kernel") == (3, 3) and op.ints("dilations") == (1, 1)
+    return alone and window and op.ints("strides") in ((1, 1), (2, 2))
+
+
+def operands(graph: Graph, op: Op) -> tuple[Place, Place]:
+    """Weights and bias of a convolution; zeros where there is none."""
+    if len(op.inputs) > 2:
+        return Address(op.inputs[1]), Address(op.inputs[2])
+    return Address(op.inputs[1]), Data(f"{op.name} no bias", bytes(2 * graph.by_name[op.outputs[0]].shape[3]))
