@@ -77,7 +77,12 @@ def require_able(options: CompileOptions, target: Target) -> None:
     require_groups(options, target)
     if options.schedule:
         if isinstance(target, GroupTarget):
-            raise TargetError("--schedule", needs="a target that lowers plans to instructions", has=_whole(target))
+            raise TargetError(
+                "--schedule",
+                needs="a target that lowers plans to instructions",
+                has=_whole(target),
+                change="leave it out: what orders the instructions of such kernels is their own compiler",
+            )
         _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
 
 
@@ -107,7 +112,12 @@ def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:
 def require_timeable(target: Target, who: str) -> Timeable:
     """The target as one that the cycle model can ask. Raises TargetError naming what it lacks."""
     if isinstance(target, GroupTarget):
-        raise TargetError(who, needs="a target that lowers plans to instructions", has=_whole(target))
+        raise TargetError(
+            who,
+            needs="a target that lowers plans to instructions",
+            has=_whole(target),
+            change="`dsa-sched explain` prints the least time of each kernel, by the chip file",
+        )
     _require(who, target, "whose programs the cycle model can time", Timeable)
     assert isinstance(target, Timeable)
     return target

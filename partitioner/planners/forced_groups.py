@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hw_models.errors import ModelError
 from partitioner.cost.cache_hits import GroupWork
-from partitioner.fusion.kernel_sets import bits
+from partitioner.fusion.kernel_sets import bits, in_order
 from partitioner.planners.kernel_offers import KernelOffers, narrowed
 
 __all__ = ["Forced", "forced_sets"]
@@ -29,7 +29,8 @@ class Forced:
 
 def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...]:
     """The groups that `A,B,C` or `A,B,C:FAMILY` name, in order. Raises ModelError for names that are none of the
-    network's, for layers that no kernel computes together, and for one that is in two groups."""
+    network's, for layers that no kernel computes together, for one that is in two groups, and for groups that need each
+    other."""
     found: list[Forced] = []
     taken = 0
     for text in texts:
@@ -39,7 +40,18 @@ def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...
             raise ModelError(f"{OPTION} {text}", needs="layers that no other group has", has=f"{name}, in another one")
         taken |= forced.work.members
         found.append(forced)
+    _require_order(found, offers)
     return tuple(found)
+
+
+def _require_order(found: Sequence[Forced], offers: KernelOffers) -> None:
+    """Of groups that each can be made some may need each other."""
+    inside = sum(forced.work.members for forced in found)
+    alone = [(layer,) for number, layer in enumerate(offers.layers) if not inside >> number & 1]
+    groups = [*(forced.work.layers for forced in found), *alone]
+    if len(in_order(offers.ctx.graph, groups)) < len(groups):
+        has = "each of some needs what another makes"
+        raise ModelError(OPTION, needs="groups that can run one after the other", has=has, change="leave one out")
 
 
 def _forced(text: str, offers: KernelOffers) -> Forced:
@@ -50,8 +62,8 @@ def _forced(text: str, offers: KernelOffers) -> Forced:
     who, members = f"{OPTION} {text}", 0
     for name in names.split(","):
         if name not in numbers:
-            raise ModelError(who, needs=f"layers or operators of {offers.ctx.graph.name}: A,B or A,B:FAMILY", has=name,
-                             change="`explain` lists the layers")  # fmt: skip
+            needs = f"layers or operators of {offers.ctx.graph.name}: A,B or A,B:FAMILY"
+            raise ModelError(who, needs=needs, has=name or "an empty name", change="`explain` lists the layers")
         if offers.views >> numbers[name] & 1:
             raise ModelError(who, needs="layers that kernels compute", has=f"{name}, another name for the same bytes")
         members |= 1 << numbers[name]

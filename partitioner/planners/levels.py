@@ -112,18 +112,20 @@ class LayerKernels:
 
 @dataclass(frozen=True, slots=True)
 class FusedKernels:
-    """For targets whose kernels are whole groups: layers merged where one kernel for them is no slower."""
+    """For targets whose kernels are whole groups: of all ways to merge layers the one of least cost."""
 
     name: ClassVar[str] = "O3"
-    summary: ClassVar[str] = "one kernel for several layers where the target has one that takes no longer"
+    summary: ClassVar[str] = (
+        "one kernel for several layers where that is fastest, by the floors of all kernels one after the other"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FastestKernels:
-    """For targets whose kernels are whole groups: the faster of the two."""
+    """For targets whose kernels are whole groups: the same, and it says what O0 would take."""
 
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "the faster of O0 and O3 by the floors of their kernels"
+    summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"
 
 
 Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch

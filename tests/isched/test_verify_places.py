@@ -18,7 +18,8 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.planners.registry import make_kernel_plan
 from tests.partition_graphs import graphs
-from tests.partitioner.test_kernel_level import CHIP, Names, Offers, context, network, one_second_each
+from tests.partitioner.kernel_networks import Names, network
+from tests.partitioner.test_kernel_level import CHIP, Offers, context, one_second_each
 
 Places = tuple[Placement, ...]
 

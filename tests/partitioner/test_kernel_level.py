@@ -26,9 +26,8 @@ from partitioner.ir.wants import Wants, floats_as
 from partitioner.planners.registry import make_kernel_plan
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from tests.partition_graphs import graphs
-from tests.small_graphs import GraphBuilder
+from tests.partitioner.kernel_networks import Names, network
 
-Names = tuple[str, ...]
 Offer = Callable[[Names], float | None]
 """Seconds of a kernel for layers by their names; None where they cannot be fused."""
 
@@ -61,19 +60,6 @@ class Offers:
             return ()
         floors = (KernelFloor("main", seconds, "all bytes"), KernelFloor("cores", seconds / 2))
         return Kernel("slow", floors=(KernelFloor("main", seconds + 1),)), Kernel("fast", (("n", 3),), floors=floors)
-
-
-def network(*lines: str, outputs: str = "") -> tuple[Graph, Constants]:
-    """Element-wise operators named by their values and numbers; `view` in place of operands' kinds makes a view."""
-    builder = GraphBuilder("net")
-    values = {"x": builder.input("x", 1, 4, 4, 8)}
-    for line in lines:
-        name, *operands = line.split()
-        found = [values[operand] for operand in operands]
-        values[name] = builder.view(found[0], 1, 16, 1, 8) if name == "v" else builder.elementwise(name, *found)
-    read = {name for op in builder.ops for name in op.inputs}
-    ends = [op.outputs[0] for op in builder.ops if op.outputs[0] not in read]
-    return builder.build(*ends, *(values[name] for name in outputs.split()))
 
 
 def one_second_each(*fused: str, seconds: float = 1.0) -> Offers:
