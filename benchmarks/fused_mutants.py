@@ -2,54 +2,69 @@
 
     small blocks --every fused template that is offered for all of a block--> a launch --changed in one place--> verdict
 
-Each is the kernel as it is shipped, launched as its list of launches says, its whole output held to the bound of
-float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels are here). What computes the same is
-listed below, with the reason.
+Each is the kernel as it is shipped, launched as its list of launches says on maps of two extents, its whole outputs
+held to the bound of float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels are here).
+
+A change that nothing notices must leave the same bits in every output, and be of a kind for which a reason why some
+compute the same is listed below; kernels that are written anew move their lines, so places are not listed. One that
+leaves other bits within the bound fails, and so does a reason that nothing needs.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from benchmarks.chosen_kernels import forced_plan, gpu_target
-from benchmarks.fused_kernels import fused_offers
-from benchmarks.gpu.blocks import SMALL_BLOCKS
+from benchmarks.fused_kernels import Offer, fused_offers
+from benchmarks.gpu.blocks import SMALL_BLOCKS, Block, Products, block_model
 from benchmarks.gpu.judged import whole_bound
-from benchmarks.gpu.networks import loaded
-from benchmarks.gpu.synthetic import drawn_input
+from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.output import add_outputs, keep
 from benchmarks.ptx_cases.products import worst
-from benchmarks.ptx_changes import MOVED, MUTATIONS, Case, Mutation, studied
+from benchmarks.ptx_changes import MOVED, MUTATIONS, Case, Mutant, Mutation, studied
 from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
 from codegen.cutlass.execution import Bytes, filled_arena, run_entry
-from codegen.cutlass.ptx import Limits, Module, Statistics
-from codegen.target import ClusterFiles
-from dsa_sched.frontend import Model
+from codegen.cutlass.ptx import Limits, Module, Statistics, parse
+from codegen.judgement import Doubles
+from codegen.target import ClusterFiles, GroupTarget
+from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, compile_plan
 from dsa_sched.pipeline.targets import judge_of, target_of
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import read_kernel
+from partitioner.ir.layers import Layer
 
-__all__ = ["CHANGES", "EQUIVALENT", "LEAST", "cases", "main"]
+__all__ = ["CHANGES", "EQUIVALENT", "LEAST", "Studied", "cases", "main"]
 
 LEAST: Final = 200
 CHIPS: Final = ("a100", "h200")
 BATCH: Final = 2
 MOST: Final = 4
 """Places of each change in each kernel: they are unrolled, and most places are like others."""
+FARTHER: Final = 7
+"""Pixels, or rows, that the second map has more along each axis."""
 STEPS: Final = Limits(max_steps=200_000)
 SEED: Final = 3
 
 CHANGES: Final = (
-    *MUTATIONS,
+    *(mutation for mutation in MUTATIONS if mutation.name != "copy unbounded"),
+    Mutation(
+        "copy unbounded",
+        r"^(?P<a>\s*cp\.async\.c[ag]\.[^;]*), (?P<n>%r\d+);",
+        lambda m: f"{m['a']};",
+        lambda m: f"{m.string} {{ .reg .pred q; setp.ne.s32 q, {m['n']}, 16; @q trap; }}",
+    ),
     Mutation(
         "read moved",
         r"^(?P<a>\s*ld\.shared\.\S+\s+(\S+|\{[^}]*\}), \[%r\d+)(\+(?P<n>-?\d+))?\]",
@@ -77,20 +92,33 @@ CHANGES: Final = (
         lambda m: f"{m['a']}mov.f32 {m['d']}, {m['y']};",
         lambda m: f"{m.string} @{m['p']} trap;",
     ),
-    Mutation("conditions exchanged", r"^(?P<a>\s*)and\.pred(?P<b>\s.*)$", lambda m: f"{m['a']}or.pred{m['b']}"),
 )
 NAMES: Final = frozenset({change.name for change in CHANGES} | {MOVED})
 
-EQUIVALENT: Final[dict[str, str]] = {}
+PIXELS: Final = (
+    "of a pixel that is outside of the image by another axis too, or of a layer whose pixels outside of the image feed "
+    "only results that are not stored"
+)
+EQUIVALENT: Final[dict[str, str]] = {
+    "copy unbounded": (
+        "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
+    ),
+    "bound moved": PIXELS,
+    "bound dropped": PIXELS,
+    "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
+    "barrier moved": "beyond an access of memory that no other warp touches between this barrier and the next",
+}
+"""Why changes of a kind may compute the same."""
 
 
-def cases() -> Iterator[Case]:
-    """Of each block and template the first candidate, on the first chip for which there is one."""
+def cases(word: str = "") -> Iterator[Studied]:
+    """Of each block and template the first candidate, on the first chip for which there is one, where the name has the
+    word."""
     opened = [(chip, gpu_target(target_of(chip), chip)) for chip in map(load_chip, CHIPS)]
     for block in SMALL_BLOCKS:
-        model = loaded(block.name, BATCH, judge_of(*opened[0]))
         seen = set[object]()
         for chip, target in opened:
+            model = _model(block, chip, target)
             context = GraphContext(model.graph, model.constants, chip, target)
             anchors = [layer for layer in context.layers if not layer.is_view(model.graph)]
             for offer in fused_offers(context):
@@ -98,17 +126,66 @@ def cases() -> Iterator[Case]:
                 kind = template, tuple(value for value in given.values() if isinstance(value, str))
                 if len(offer.layers) == len(anchors) and kind not in seen:
                     seen.add(kind)
-                    planned = forced_plan(model, chip, target, offer.layers, offer.kernel.text)
                     name = f"{block.name.removeprefix('small_')} {'_'.join((template, *kind[1]))}"
-                    yield _case(name, model, planned)
+                    if word in name:
+                        yield _studied(name, block, chip, target, offer)
 
 
-def _case(name: str, model: Model, planned: PlannedKernels) -> Case:
-    files = compile_plan(planned, CompileOptions(planned.plan.level, BATCH)).files
-    launched = _launched(model, planned, files)
-    (module,) = {entry.module for entry in launched.listed.launches}
-    text = files.files[launched.listed.modules[module].ptx].decode()
-    return Case(name, launched.listed.launches[0].kernel, text, launched.error, NAMES, MOST)
+def _model(block: Block | Products, chip: Chip, target: GroupTarget) -> Model:
+    return load_model(block_model(block), {}, BATCH, judge_of(chip, target))
+
+
+@dataclass(frozen=True, slots=True)
+class Studied:
+    """A kernel with what it leaves when it is right."""
+
+    case: Case
+    right: tuple[bytes, ...]
+    runs: tuple[_Launched, ...]
+
+    def leaves_the_same(self, text: str) -> bool:
+        """Whether a changed kernel, in which nothing was noticed, leaves the same bits."""
+        return all(run.left(parse(text))[0].tobytes() == bits for run, bits in zip(self.runs, self.right, strict=True))
+
+
+def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
+    """Raises TargetError where maps of two extents are computed by kernels of different sources."""
+    runs, texts = list[_Launched](), dict[str, str]()
+    for each in (block, _farther(block)):
+        model = _model(each, chip, target)
+        planned = forced_plan(model, chip, target, _same_layers(model, chip, target, offer), offer.kernel.text)
+        files = compile_plan(planned, CompileOptions("O0", BATCH)).files
+        runs.append(_launched(model, planned, files))
+        (module,) = {entry.module for entry in runs[-1].listed.launches}
+        texts[files.files[runs[-1].listed.modules[module].ptx].decode()] = each.name
+    if len(texts) > 1:
+        raise TargetError(f"kernel {offer.kernel.text}", needs="one source for maps of two extents", has="two")
+    (text,) = texts
+    kernel = runs[0].listed.launches[0].kernel
+
+    def error(module: Module) -> tuple[float, Statistics]:
+        largest, lines, steps = 0.0, frozenset[int](), 0
+        for run in runs:
+            left, done = run.left(module)
+            largest, lines, steps = max(largest, run.share(left)), lines | done.lines, steps + done.steps
+            if largest > 1:
+                break
+        return largest, Statistics(len(runs), steps, 0, lines)
+
+    right = tuple(run.left(parse(text))[0].tobytes() for run in runs)
+    return Studied(Case(name, kernel, text, error, NAMES, MOST), right, tuple(runs))
+
+
+def _farther(block: Block | Products) -> Block | Products:
+    if isinstance(block, Products):
+        return replace(block, rows=block.rows + FARTHER)
+    return replace(block, extent=block.extent + FARTHER)
+
+
+def _same_layers(model: Model, chip: Chip, target: GroupTarget, offer: Offer) -> tuple[Layer, ...]:
+    context = GraphContext(model.graph, model.constants, chip, target)
+    names = {layer.name for layer in offer.layers}
+    return tuple(layer for layer in context.layers if layer.name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +195,22 @@ class _Launched:
     listed: LaunchList
     arena: Bytes
     output: tuple[int, int]
-    exact: np.ndarray
-    allowed: np.ndarray
+    exact: Doubles
+    allowed: Doubles
 
-    def error(self, module: Module) -> tuple[float, Statistics]:
-        """What the module leaves, in parts of what is allowed. Raises Fault."""
+    def left(self, module: Module) -> tuple[Array, Statistics]:
+        """What the module leaves. Raises Fault."""
         arena, lines, steps = self.arena.copy(), frozenset[int](), 0
         for number, entry in enumerate(self.listed.launches):
             done = run_entry(self.listed, entry, module, arena, SEED + number, STEPS)
             lines, steps = lines | done.lines, steps + done.steps
         offset, size = self.output
         left = arena[offset : offset + size].view(np.float16).reshape(self.exact.shape)
-        return worst(left, self.exact, self.allowed), Statistics(len(self.listed.launches), steps, 0, lines)
+        return left, Statistics(len(self.listed.launches), steps, 0, lines)
+
+    def share(self, left: Array) -> float:
+        """Of what is allowed, the largest that an element takes up."""
+        return worst(left, self.exact, self.allowed)
 
 
 def _launched(model: Model, planned: PlannedKernels, files: ClusterFiles) -> _Launched:
@@ -143,16 +224,40 @@ def _launched(model: Model, planned: PlannedKernels, files: ClusterFiles) -> _La
     return _Launched(listed, arena, (at[output].offset, at[output].bytes), exact, allowed)
 
 
+@dataclass
+class _Excuses:
+    """Which kinds of changes were found to compute the same."""
+
+    studied: dict[str, Studied] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+
+    def known(self, chosen: Iterable[Studied]) -> Iterator[Case]:
+        for each in chosen:
+            self.studied = {each.case.name: each}
+            yield each.case
+
+    def __call__(self, case: Case, mutant: Mutant) -> bool:
+        if mutant.mutation not in EQUIVALENT or not self.studied[case.name].leaves_the_same(mutant.text):
+            return False
+        self.used[mutant.mutation] += 1
+        return True
+
+
 def main() -> int:
-    """Judges all mutants; 1 where one that is not listed goes unnoticed, or a listed one is noticed after all."""
+    """Judges all mutants; 1 where one goes unnoticed for which there is no reason, or a reason has no mutant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("--kernel", metavar="WORD", help="only those whose names have it")
     add_outputs(parser)
     options = parser.parse_args()
-    chosen = (case for case in cases() if (options.kernel or "") in case.name)
-    found = studied(chosen, EQUIVALENT, lambda said: print(said, flush=True), CHANGES)
-    keep(options, found.figures)
-    return found.failed(0 if options.kernel else LEAST)
+    excuses = _Excuses()
+    found = studied(
+        excuses.known(cases(options.kernel or "")), {}, lambda said: print(said, flush=True), CHANGES, excuses
+    )
+    keep(options, {"kernels": found.figures, "equivalent": dict(excuses.used)})
+    unused = [] if options.kernel else sorted(EQUIVALENT.keys() - excuses.used.keys())
+    for kind in unused:
+        print(f"{kind}: a reason is listed, and no change of this kind computes the same")
+    return found.failed(0 if options.kernel else LEAST) or int(bool(unused))
 
 
 if __name__ == "__main__":

@@ -329,9 +329,10 @@ def studied(
     equivalent: Mapping[str, str],
     said: Callable[[str], None],
     mutations: Sequence[Mutation] = MUTATIONS,
+    excuse: Callable[[Case, Mutant], bool] = lambda _case, _mutant: False,
 ) -> Found:
-    """Judges all mutants of all cases; `equivalent` has the reason by name of those that compute the same. Raises
-    SystemExit for a kernel that is wrong before it is changed."""
+    """Judges all mutants of all cases; `equivalent` has the reason by name of those that compute the same, and `excuse`
+    is asked about others that nothing noticed. Raises SystemExit for a kernel that is wrong before it is changed."""
     figures: dict[str, Mapping[str, int]] = {}
     unnoticed, mistaken, start = list[str](), list[str](), time.perf_counter()
     with np.errstate(all="ignore"):
@@ -342,8 +343,9 @@ def studied(
             own: Counter[str] = Counter()
             for mutant in mutants(case, done.lines, mutations):
                 verdict, listed = judge(case, mutant.text), mutant.name in equivalent
-                own[verdict or ("equivalent" if listed else "UNNOTICED")] += 1
-                if not verdict and not listed:
+                same = not verdict and (listed or excuse(case, mutant))
+                own[verdict or ("equivalent" if same else "UNNOTICED")] += 1
+                if not verdict and not same:
                     changed = case.text.splitlines()[mutant.line - 1].strip()
                     unnoticed.append(f"{mutant.name}, line {mutant.line}: {changed}")
                 if verdict and listed:

@@ -87,7 +87,7 @@ STUDIED_BLOCKS = (
 
 SMALL_BLOCKS = (
     Block("small_inverted", 16, 11, (Conv(96, end="Relu6"), Conv(96, 3, 1, True, "Relu6"), Conv(16, end="")), True),
-    Block("small_inverted2", 16, 21, (Conv(48), Conv(48, 3, 2, True), Conv(24, end=""))),
+    Block("small_inverted2", 16, 21, (Conv(96), Conv(96, 3, 2, True), Conv(24, end=""))),
     Block("small_bottleneck", 64, 9, (Conv(32), Conv(32, 3), Conv(64, end="")), True, "Relu"),
     Block("small_pair", 32, 9, (Conv(64, 3), Conv(64))),
     Block("small_tail", 32, 9, (Conv(32, 3), Conv(32, end="")), True, "Relu"),
