@@ -48,9 +48,10 @@ def test_stages_stand_beside_the_sequential_ones_of_the_same_kernels() -> None:
 
 def test_kernels_far_from_their_floors_are_counted() -> None:
     groups = {
-        name: {"warm_ms": ms, "cold_ms": 2 * ms, "floor_ms": 1.0, "over_floor": ms}
+        name: {"warm_ms": ms, "cold_ms": 2 * ms, "floor_ms": 1.0, "over_floor": ms, "over_cold_floor": 1.5 * ms,
+               "binds": "HBM", "kernel": name}
         for name, ms in (("fine", 1.5), ("slow", 3.0), ("impossible", 0.5))
-    }
+    }  # fmt: skip
     assert cells(kernel_times.lines([{"key": "net", "groups": groups}]), "net")[1:] == [
         "3", "5.0000", "10.0000", "3.0000", "1", "1",
     ]  # fmt: skip
