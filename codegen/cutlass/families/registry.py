@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
@@ -27,7 +28,7 @@ from codegen.cutlass.kernel.floors import taps, window_bytes
 from hw_models.chip import Chip
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["FAMILIES", "offered"]
+__all__ = ["BASELINES", "FAMILIES", "offered"]
 
 ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), no_anchor)
 
@@ -37,6 +38,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         for family in (
             CONVOLUTION,
             INVERTED_RESIDUAL,
+            CONVOLUTION_PAIR,
             GEMM,
             FALLBACK_PRODUCT,
             LINE_FAMILY,
@@ -52,6 +54,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 """By template."""
+BASELINES = frozenset([CONVOLUTION_PAIR.name])
+"""Templates of fused kernels that are there to be compared with, and are forced by name for that."""
 
 
 def offered(work: Work) -> tuple[Kernel, ...]:

@@ -95,6 +95,18 @@ def inserted(a: int, b: int, start: int, length: int, width: int) -> int:
     return b
 
 
+def extended(bits: int, width: int, kind: str) -> int:
+    """The low `width` bits as a number of that sign."""
+    bits &= (1 << width) - 1
+    return bits - (1 << width) if kind[0] == "s" and bits >> width - 1 else bits
+
+
+def dot(a: int, b: int, high: bool, kind_a: str, kind_b: str) -> int:
+    """Both halves of `a` by two neighbouring bytes of `b`, added."""
+    first = 16 if high else 0
+    return sum(extended(a >> 16 * k, 16, kind_a) * extended(b >> first + 8 * k, 8, kind_b) for k in range(2))
+
+
 def permuted(a: int, b: int, selector: int) -> int:
     both = (a | b << 32).to_bytes(8, "little")
     found = 0
@@ -193,6 +205,9 @@ WHOLE += [
     ("shf.r.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> min(c, 32)),
     ("prmt.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", permuted),
     ("prmt.b32 $0, $1, $2, 0x7531;", "u32", "u32 u32", lambda a, b: permuted(a, b, 0x7531)),
+    *((f"dp2a.{half}.{a}.{b} $0, $1, $2, $3;", "u32", f"{a} {b} {'s32' if 's' in a + b else 'u32'}",
+       lambda x, y, c, half=half, signs=(a, b): c + dot(x, y, half == "hi", *signs))
+      for half in ("lo", "hi") for a in ("u32", "s32") for b in ("u32", "s32")),
     ("lop3.b32 $0, $1, $2, $3, 0xCA;", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | (~a & c)),
     ("lop3.b32 $0, $1, $2, $3, 0x96;", "u32", "u32 u32 u32", lambda a, b, c: a ^ b ^ c),
     ("setp.eq.and.s32 %p3, $1, 1, !%p15; selp.b32 $0, 5, 9, %p3;", "s32", "s32", lambda a: 5 if a == 1 else 9),
@@ -417,7 +432,7 @@ def test_directed_conversion(way: str) -> None:
 def test_every_opcode_of_single_threads_is_tested_here() -> None:
     written = " ".join([*(row[0] for row in WHOLE), *(row[0] for row in FLOATS), *SETS])
     single = {"add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "and", "or", "xor", "not",
-              "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "sad", "brev", "popc", "clz", "prmt", "lop3",
+              "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "sad", "brev", "popc", "clz", "prmt", "lop3", "dp2a",
               "rcp", "sqrt", "rsqrt",
               "sin", "cos", "lg2", "ex2", "tanh", "copysign", "setp", "set", "testp", "selp", "mov", "cvt"}  # fmt: skip
     assert {head for head in single if f"{head}." in written} == single
