@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
@@ -37,6 +38,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         family.name: family
         for family in (
             CONVOLUTION,
+            CONVOLUTION_CHAIN,
             INVERTED_RESIDUAL,
             CONVOLUTION_PAIR,
             GEMM,

@@ -73,6 +73,18 @@ def truncated(a: int, b: int) -> int:
     return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
 
 
+def dotted(a: int, b: int, c: int, signs: str, width: int, first: int) -> int:
+    """dp2a and dp4a: numbers of `width` bits of a times bytes of b, from byte `first` on; `signs` of a, of b."""
+
+    def part(value: int, at: int, bits: int, sign: str) -> int:
+        found = value >> at & (1 << bits) - 1
+        return found - (1 << bits) if sign == "s" and found >> bits - 1 else found
+
+    return c + sum(
+        part(a, width * k, width, signs[0]) * part(b, 8 * (first + k), 8, signs[1]) for k in range(32 // width)
+    )
+
+
 def field(a: int, start: int, length: int, kind: str) -> int:
     """bfe in words of the manual."""
     width = 8 * np.dtype(NUMPY[kind]).itemsize
@@ -93,18 +105,6 @@ def inserted(a: int, b: int, start: int, length: int, width: int) -> int:
         if start + k < width:
             b = b & ~(1 << start + k) | (a >> k & 1) << start + k
     return b
-
-
-def extended(bits: int, width: int, kind: str) -> int:
-    """The low `width` bits as a number of that sign."""
-    bits &= (1 << width) - 1
-    return bits - (1 << width) if kind[0] == "s" and bits >> width - 1 else bits
-
-
-def dot(a: int, b: int, high: bool, kind_a: str, kind_b: str) -> int:
-    """Both halves of `a` by two neighbouring bytes of `b`, added."""
-    first = 16 if high else 0
-    return sum(extended(a >> 16 * k, 16, kind_a) * extended(b >> first + 8 * k, 8, kind_b) for k in range(2))
 
 
 def permuted(a: int, b: int, selector: int) -> int:
@@ -205,9 +205,10 @@ WHOLE += [
     ("shf.r.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> min(c, 32)),
     ("prmt.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", permuted),
     ("prmt.b32 $0, $1, $2, 0x7531;", "u32", "u32 u32", lambda a, b: permuted(a, b, 0x7531)),
-    *((f"dp2a.{half}.{a}.{b} $0, $1, $2, $3;", "u32", f"{a} {b} {'s32' if 's' in a + b else 'u32'}",
-       lambda x, y, c, half=half, signs=(a, b): c + dot(x, y, half == "hi", *signs))
-      for half in ("lo", "hi") for a in ("u32", "s32") for b in ("u32", "s32")),
+    *((f"{name}.{a}.{b} $0, $1, $2, $3;", "u32", f"{a} {b} {'s32' if 's' in a + b else 'u32'}",
+       lambda x, y, c, size=size, first=first, signs=a[0] + b[0]: dotted(x, y, c, signs, size, first))
+      for name, size, first in (("dp2a.lo", 16, 0), ("dp2a.hi", 16, 2), ("dp4a", 8, 0))
+      for a in ("u32", "s32") for b in ("u32", "s32")),
     ("lop3.b32 $0, $1, $2, $3, 0xCA;", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | (~a & c)),
     ("lop3.b32 $0, $1, $2, $3, 0x96;", "u32", "u32 u32 u32", lambda a, b, c: a ^ b ^ c),
     ("setp.eq.and.s32 %p3, $1, 1, !%p15; selp.b32 $0, 5, 9, %p3;", "s32", "s32", lambda a: 5 if a == 1 else 9),
@@ -432,8 +433,8 @@ def test_directed_conversion(way: str) -> None:
 def test_every_opcode_of_single_threads_is_tested_here() -> None:
     written = " ".join([*(row[0] for row in WHOLE), *(row[0] for row in FLOATS), *SETS])
     single = {"add", "sub", "mul", "mad", "fma", "div", "rem", "neg", "abs", "min", "max", "and", "or", "xor", "not",
-              "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "sad", "brev", "popc", "clz", "prmt", "lop3", "dp2a",
-              "rcp", "sqrt", "rsqrt",
+              "cnot", "shl", "shr", "shf", "bfe", "bfi", "bfind", "sad", "brev", "popc", "clz", "prmt", "lop3",
+              "dp2a", "dp4a", "rcp", "sqrt", "rsqrt",
               "sin", "cos", "lg2", "ex2", "tanh", "copysign", "setp", "set", "testp", "selp", "mov", "cvt"}  # fmt: skip
     assert {head for head in single if f"{head}." in written} == single
     others = {"cvta", "ld", "ldu", "st", "cp", "prefetch", "prefetchu", "shfl", "vote", "redux", "activemask", "elect",

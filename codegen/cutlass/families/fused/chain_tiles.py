@@ -1,0 +1,250 @@
+"""What a block of convolution_chain.cu computes and occupies: extents of the halo, split of warps, bytes, registers.
+
+    convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
+
+The numbers are those of the template, where assertions check them as it is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
+from hw_models.chip import Chip
+
+__all__ = ["ChainTile", "LayerTile", "chain_tiles"]
+
+PIXELS = ((8, 8), (16, 8), (16, 16), (8, 16), (32, 16), (4, 8))
+"""Rows and columns of the result that one block computes."""
+WARPS = (4, 8)
+INSTRUCTIONS = ("mma", "wgmma")
+DEPTHS = (64, 32)
+STAGES = (4, 3, 2)
+BLOCKS = (256, 128, 64, 32, 16)
+"""Output channels at once, in the order in which equal ones are taken."""
+MOST_SUMS = 128
+"""Floats of a thread: a warp's tile of 64 x 64."""
+OTHER_REGISTERS = 72
+"""Of a thread, for addresses and what is on its way between memories."""
+REGISTERS_STEP = 8
+"""Registers are given to threads in eights."""
+SUBCORES = 4
+"""A warp is computed by one of the quarters of a core, each of which has one tensor core."""
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+def _copied_pitch(rows: int, depth: int) -> int:
+    """Rows of a plane, as `copied_pitch` of planes.cuh."""
+    apart = 1 if depth >= 64 else 64 // depth
+    return (rows + 7 - apart) // 8 * 8 + apart
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTile:
+    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `block` output
+    channels at once, `down` warps sharing the rows. Its products are of the `instruction` "mma" or "wgmma"."""
+
+    conv: ChainedConvolution
+    height: int
+    width: int
+    in_height: int
+    in_width: int
+    instruction: str
+    depth: int
+    warps: int
+    last: bool
+    block: int
+    down: int
+
+    @property
+    def taps(self) -> int:
+        rows, columns = self.conv.op.ints("kernel")
+        return rows * columns
+
+    @property
+    def chunks(self) -> int:
+        """Of channels that are read."""
+        return -(-self.conv.channels // self.depth)
+
+    @property
+    def blocks(self) -> int:
+        """Of output channels; all but the last layer fill whole chunks of the next one."""
+        return -(-(self.conv.filters if self.last else _up(self.conv.filters, self.depth)) // self.block)
+
+    @property
+    def across(self) -> int:
+        return self.warps // self.down
+
+    @property
+    def sixteens(self) -> int:
+        """Of pixels."""
+        return -(-self.height * self.width // 16)
+
+    @property
+    def warp_sixteens(self) -> int:
+        """Of the warp that has most."""
+        return -(-self.sixteens // self.down)
+
+    @property
+    def warp_columns(self) -> int:
+        return self.block // self.across
+
+    @property
+    def sums(self) -> int:
+        """Floats of a thread."""
+        return self.warp_sixteens * self.warp_columns // 2
+
+    @property
+    def rounds(self) -> int:
+        """Of depth: taps and chunks for each block of channels."""
+        return self.blocks * self.chunks * self.taps
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Tiles of 64 rows of each four warps that compute together."""
+        return tuple(len(range(first % self.down, self.sixteens, self.down)) for first in range(0, self.warps, 4))
+
+    @property
+    def macs(self) -> int:
+        """As if all quarters of the core computed as long as the one that has most."""
+        return self._quartered_rows * self.warp_columns * self.depth * self.rounds
+
+    @property
+    def _quartered_rows(self) -> int:
+        if self.instruction == "wgmma":
+            return 64 * sum(self.groups)
+        by_quarter = [0] * SUBCORES
+        for warp in range(self.warps):
+            by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
+        return SUBCORES * max(by_quarter) * 16
+
+    @property
+    def operand_bytes(self) -> int:
+        """That its warps read from shared memory: one of wgmma reads its columns once for 64 rows, one of mma keeps
+        those of 16 in registers for all its rows."""
+        if self.instruction == "wgmma":
+            return 2 * sum(self.groups) * (64 + self.warp_columns) * self.depth * self.rounds
+        rows = 16 * self.sixteens * self.across
+        return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, for sums and operands: mma takes those of 16 of depth at once, wgmma of all that is there."""
+        left = self.warp_sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
+        return self.sums + left
+
+    @property
+    def copied_bytes(self) -> int:
+        """Weights that are written to shared memory."""
+        return 2 * self.block * self.depth * self.rounds
+
+
+@dataclass(frozen=True)
+class ChainTile:
+    """A block of threads of the chain."""
+
+    layers: tuple[LayerTile, ...]
+    stages: int
+
+    @property
+    def depth(self) -> int:
+        return self.layers[0].depth
+
+    @property
+    def warps(self) -> int:
+        return self.layers[0].warps
+
+    @property
+    def instruction(self) -> str:
+        return self.layers[0].instruction
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Of the result."""
+        return self.layers[-1].height, self.layers[-1].width
+
+    @property
+    def image_buffers(self) -> int:
+        return self.stages if self.layers[0].taps == 1 else 2
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """Of `Shared` of the template."""
+        first, *others = self.layers
+        weights = self.stages * _copied_pitch(max(layer.block for layer in self.layers), self.depth)
+        image = self.image_buffers * _copied_pitch(first.in_height * first.in_width, self.depth)
+        between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
+        return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+
+    def blocks_by_registers(self, chip: Chip) -> int:
+        """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
+        rows and the rest. The compiler is told and keeps to it."""
+        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
+        return max(1, chip.simt.registers_per_core // (_up(needed, REGISTERS_STEP) * self.threads))
+
+    def registers(self, chip: Chip) -> int:
+        """Of a thread, at most."""
+        share = chip.simt.registers_per_core // (self.blocks_by_registers(chip) * self.threads)
+        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
+
+
+def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
+    """All that a core can hold, the most stages of each, by every instruction for which the chip has a rate."""
+    rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
+    known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
+    for (height, width), instruction, warps, depth in product(PIXELS, known, WARPS, DEPTHS):
+        layers = _tile_layers(convolutions, (height, width), Units(instruction, depth, warps))
+        tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
+        if fitting := next((tile for tile in tiles if tile.shared_bytes <= chip.simt.shared_bytes_per_block), None):
+            yield fitting
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What all layers of a block share: the instruction of products, channels of depth at once, warps."""
+
+    instruction: str
+    depth: int
+    warps: int
+
+    def splits(self) -> Iterator[tuple[int, int]]:
+        """Output channels at once, and warps that share the rows."""
+        grouped = self.instruction == "wgmma"
+        for block, across in product(BLOCKS, (1, 2, 4, 8)):
+            down, columns = self.warps // across, block // across
+            if down and columns >= 16 and (not grouped or down % 4 == 0):
+                yield block, down
+
+
+def _tile_layers(
+    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: Units
+) -> tuple[LayerTile, ...]:
+    """From the last one, which makes so many pixels, to the first; () where a warp has no room for its sums."""
+    layers: list[LayerTile] = []
+    height, width = pixels
+    for conv in reversed(convolutions):
+        taps = conv.op.ints("kernel")[0]
+        step = 1 if taps == 1 and conv is convolutions[0] else conv.stride
+        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps)
+        last = conv is convolutions[-1]
+        splits = (
+            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, last, block, down)
+            for block, down in units.splits()
+        )
+        fitting = (layer for layer in splits if layer.sums <= MOST_SUMS)
+        best = min(fitting, key=lambda layer: (layer.macs, layer.operand_bytes), default=None)
+        if best is None:
+            return ()
+        layers.append(best)
+        height, width = extents[2:]
+    return tuple(reversed(layers))

@@ -1,0 +1,223 @@
+"""Two or three convolutions in a row, 1x1 or 3x3, as one kernel: what lies between them stays in shared memory.
+
+    1x1 -> 3x3 -> 1x1 (+ r)     3x3 -> 1x1 (+ r)     3x3 -> 3x3 (+ r)     -->   one launch of convolution_chain.cu
+
+Each block of threads computes a tile of pixels and all channels. What its neighbours compute of the halo too is
+computed again, and weights of all layers go through every block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.cutlass.families.fused.chain_tiles import ChainTile, chain_tiles
+from codegen.cutlass.families.fused.chained_layers import (
+    ChainedConvolution,
+    chained_convolutions,
+    is_dense,
+    operands,
+)
+from codegen.cutlass.families.matrix.tensor_epilogues import statements
+from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.floors import (
+    MOST_BLOCKS,
+    arithmetic_floor,
+    cache_floor,
+    launch_seconds,
+    main_floor,
+    stored_bytes,
+)
+from codegen.cutlass.kernel.launches import Address, Launch, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants, Op
+from partitioner.ir.kernels import Kernel, KernelFloor
+
+__all__ = ["CONVOLUTION_CHAIN", "ConvolutionChainFamily"]
+
+MOST_LAYERS = 3
+MOST_OFFERED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionChainFamily:
+    """convolution_chain.cu."""
+
+    name: str = "convolution_chain"
+
+    def offers(self, work: Work) -> tuple[Kernel, ...]:
+        chain = _chain_of(work)
+        tiles = chain_tiles(chain, work.chip) if chain else ()
+        offered = [_candidate(self.name, work, tile) for tile in tiles if max(_grid(tile)[1:]) <= MOST_BLOCKS]
+        return tuple(sorted(offered, key=lambda kernel: kernel.seconds)[:MOST_OFFERED])
+
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+        """Raises TargetError for parameters that are never offered."""
+        del constants
+        chain = _chain_of(work)
+        tiles = chain_tiles(chain, work.chip) if chain else ()
+        tile = next((tile for tile in tiles if dict(_parameters(tile)) == dict(parameters)), None)
+        if tile is None:
+            raise TargetError(
+                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(dict(parameters))
+            )
+        weights = (place for conv in chain for place in operands(work.graph, conv.op))
+        arguments = (
+            Address(chain[0].op.inputs[0]),
+            *weights,
+            Address(chain[-1].epilogue.source or chain[0].op.inputs[0]),
+            Address(work.output, written=True),
+            *_extents(chain),
+        )
+        source = _source(tile, work.chip)
+        return (Launch(source, self.name, _grid(tile), (tile.threads, 1, 1), arguments, tile.shared_bytes),)
+
+
+def _chain_of(work: Work) -> tuple[ChainedConvolution, ...]:
+    """The convolutions as the template takes them; () for others."""
+    if len(work.layers) > MOST_LAYERS:
+        return ()
+    chain = chained_convolutions(work)
+    if any(
+        conv.channels % 8 or conv.filters % 8 or not (_is_pointwise(conv.op) or is_dense(conv.op)) for conv in chain
+    ):
+        return ()
+    return chain
+
+
+def _is_pointwise(op: Op) -> bool:
+    """1 x 1 without padding, every pixel or every second one."""
+    steps = op.ints("strides") in ((1, 1), (2, 2))
+    return op.ints("kernel") == (1, 1) and steps and not any(op.ints("pads")) and op.number("groups") == 1
+
+
+def _grid(tile: ChainTile) -> tuple[int, int, int]:
+    images, rows, columns, _ = tile.layers[-1].conv.result
+    height, width = tile.pixels
+    return -(-columns // width), -(-rows // height), images
+
+
+def _parameters(tile: ChainTile) -> tuple[tuple[str, int | str], ...]:
+    height, width = tile.pixels
+    return (
+        ("by", tile.instruction),
+        ("rows", height),
+        ("columns", width),
+        ("warps", tile.warps),
+        ("depth", tile.depth),
+        ("stages", tile.stages),
+    )
+
+
+def _extents(chain: tuple[ChainedConvolution, ...]) -> tuple[tuple[int, ...], ...]:
+    """Heights and widths of the image and behind each layer, and its pads."""
+    shapes = (chain[0].image, *(conv.result for conv in chain))
+    heights, widths = (tuple(shape[axis] for shape in shapes) for axis in (1, 2))
+    pads_y, pads_x = (tuple(conv.op.ints("pads")[axis] for conv in chain) for axis in (0, 1))
+    return tuple((*values, *(0,) * (6 - len(values))) for values in (heights, widths, pads_y, pads_x))
+
+
+def _candidate(name: str, work: Work, tile: ChainTile) -> Kernel:
+    chip, grid = work.chip, _grid(tile)
+    blocks = grid[0] * grid[1] * grid[2]
+    macs = sum(layer.macs for layer in tile.layers)
+    return Kernel(
+        name,
+        _parameters(tile),
+        (1, *tile.pixels, tile.layers[-1].conv.filters),
+        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
+        1,
+        launch_seconds(chip),
+        (
+            main_floor(chip, stored_bytes(work)),
+            arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle(tile.instruction, "float16")),
+            _shared_floor(chip, tile, blocks),
+            cache_floor(chip, _read_bytes(tile, grid)),
+        ),
+    )
+
+
+def _read_bytes(tile: ChainTile, grid: tuple[int, int, int]) -> int:
+    """That blocks read from outside: the image with its halos once for each block of the first layer's channels, all
+    weights in every block, and the map that is added."""
+    first, last = tile.layers[0], tile.layers[-1]
+    pixels = grid[2] * _covered(tile, 0) * _covered(tile, 1)
+    weights = sum(layer.conv.filters * (layer.taps * layer.conv.channels + 1) for layer in tile.layers)
+    images, rows, columns, channels = last.conv.result
+    added = images * rows * columns * channels if last.conv.epilogue.source else 0
+    return 2 * (pixels * first.conv.channels * first.blocks + grid[0] * grid[1] * grid[2] * weights + added)
+
+
+def _covered(tile: ChainTile, axis: int) -> int:
+    """Pixels of the image along an axis that blocks read, those of halos for each."""
+    total = 0
+    for start in range(0, tile.layers[-1].conv.result[1 + axis], tile.pixels[axis]):
+        for layer in reversed(tile.layers):
+            start = start * layer.conv.stride - layer.conv.op.ints("pads")[axis]
+        first = tile.layers[0]
+        every = first.conv.stride if first.taps == 1 else 1
+        reach = (first.in_height, first.in_width)[axis]
+        places = range(start, start + reach * every, every)
+        total += sum(0 <= place < first.conv.image[1 + axis] for place in places)
+    return total
+
+
+def _shared_floor(chip: Chip, tile: ChainTile, blocks: int) -> KernelFloor:
+    """Bytes of shared memory in a block: operands of all products, what is copied in, and what lies between layers as
+    it is written. Whole waves."""
+    first = tile.layers[0]
+    image = 2 * first.in_height * first.in_width * first.depth * first.chunks * first.blocks
+    between = sum(2 * layer.in_height * layer.in_width * layer.depth * layer.chunks for layer in tile.layers[1:])
+    moved = image + between + sum(layer.operand_bytes + layer.copied_bytes for layer in tile.layers)
+    memory = chip.memory(chip.simt.shared_memory)
+    waves = -(-blocks // chip.cores_per_cluster)
+    seconds = waves * moved / (memory.bandwidth_bytes_per_cycle or float("inf")) / chip.clock_hz
+    return KernelFloor(memory.name, seconds, f"{moved} bytes in each of {blocks} blocks")
+
+
+def _source(tile: ChainTile, chip: Chip) -> Source:
+    layers, grouped = tile.layers, tile.instruction == "wgmma"
+    numbers = range(len(layers))
+    epilogues = [layer.conv.epilogue for layer in layers]
+    befores = [statements(epilogue.before) for epilogue in epilogues] + [""] * (MOST_LAYERS - len(layers))
+
+    def listed(values: list[int]) -> str:
+        return ", ".join(map(str, values))
+
+    text = (
+        source_text("common.cuh")
+        + source_text("primitives.cuh")
+        + source_text("planes.cuh")
+        + (source_text("planes_wgmma.cuh") if grouped else "")
+        + filled(
+            "convolution_chain.cu",
+            LAYERS=len(layers),
+            TILE_H=tile.pixels[0],
+            TILE_W=tile.pixels[1],
+            WARPS=tile.warps,
+            DEPTH=tile.depth,
+            STAGES=tile.stages,
+            CHANNELS=listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
+            KERNELS=listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
+            STRIDES=listed([layer.conv.stride for layer in layers]),
+            COLUMNS=listed([layer.block for layer in layers]),
+            DOWN=listed([layer.down for layer in layers]),
+            GROUPED="true" if grouped else "false",
+            MULTIPLY="multiply_planes_group" if grouped else "multiply_planes",
+            SHARED=tile.shared_bytes,
+            SHARERS=tile.blocks_by_registers(chip),
+            AFTER_FIRST=befores[0],
+            AFTER_SECOND=befores[1],
+            AFTER_THIRD=befores[2],
+            AFTER_SUM=statements(epilogues[-1].after),
+            SOURCE="true" if epilogues[-1].source else "false",
+            PARAMETERS=", ".join(f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers),
+            WEIGHTS=", ".join(f"w{i}" for i in numbers),
+            BIASES=", ".join(f"b{i}" for i in numbers),
+        )
+    )
+    return Source("convolution_chain", text)
+
+
+CONVOLUTION_CHAIN = ConvolutionChainFamily()
