@@ -29,12 +29,13 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Bench:
     """Where steps run. `rehearse`: on the executor of PTX, with few repeats; its times are those of this machine's
-    clock, say nothing of a GPU and are not kept."""
+    clock, say nothing of a GPU and are not kept. `results` is where the files of all steps lie."""
 
     pack: Pack
     rehearse: bool
     say: Say = print
     torch: bool = True
+    results: Path | None = None
 
     @contextmanager
     def driver(self) -> Iterator[Driver]:
@@ -60,6 +61,14 @@ class Bench:
         """Runs before it is timed."""
         return 0 if self.rehearse else 5
 
+    def rows(self, step: str) -> list[Row]:
+        """What another step has found of the same pack; none where it was not run."""
+        path = self.results / f"gpu_{step}.json" if self.results else None
+        if path is None or not path.is_file():
+            return []
+        found = json.loads(path.read_text())
+        return list(found["rows"]) if found.get("pack") == self.pack.hash else []
+
     def programs(self, *, reuses: bool = True) -> tuple[Program, ...]:
         """Small batches first."""
         found = [program for program in self.pack.programs if program.reuses == reuses]
@@ -77,13 +86,15 @@ class Item:
 @dataclass(frozen=True)
 class Step:
     """`seconds` is what it may take; `lines` makes a table of its rows; `wrong` says what in a row is not as it must
-    be, empty where all is well."""
+    be, empty where all is well. One that only reads what other steps have found does not keep its rows: they are made
+    anew by every run."""
 
     name: str
     seconds: float
     items: Callable[[Bench], Iterable[Item]]
     lines: Callable[[Sequence[Row]], list[str]]
     wrong: Callable[[Row], str] = lambda row: str(row.get("error", ""))
+    keeps: bool = True
 
 
 @dataclass

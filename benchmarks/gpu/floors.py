@@ -1,6 +1,9 @@
 """The least that the kernels of a plan take, by the chip file, for a table: floors, not predictions of a time.
 
-Plan, target, chip --kernels of each group--> seconds of launches, of each memory and unit; which binds
+    Plan, target, chip --kernels of each group--> seconds of launches, of each memory and unit; which binds
+
+A kernel has two floors: that where it runs, after those before it, part of whose values the cache that all cores share
+may still hold, by which planners choose; and that with cold caches.
 """
 
 from __future__ import annotations
@@ -10,30 +13,28 @@ from typing import Any
 
 from codegen.target import GroupTarget
 from hw_models.chip import Chip
-from hw_models.errors import PlanError
+from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Plan
+from partitioner.planners.kernel_level import kernels_in_place
 
 __all__ = ["floor_ms", "floors_of", "is_fused"]
 
 
 def floors_of(plan: Plan, graph: Graph, target: GroupTarget, chip: Chip) -> dict[str, dict[str, Any]]:
-    """By group, in execution order: kernel, launches, their milliseconds, those of each memory and unit, the layers.
-    Raises PlanError for a plan of another target's kernels."""
+    """By group, in execution order: kernel, launches, their milliseconds, those of each memory and unit where it runs,
+    the larger with cold caches, the layers. Raises PlanError for a plan of another target's kernels."""
+    in_place = kernels_in_place(plan, GraphContext(graph, {}, chip, target))
     found = {}
-    for step in plan.steps:
-        group = plan.group_by_name[step.group]
-        if not group.kernel:
-            continue
-        offered = {kernel.text: kernel for kernel in target.kernels(graph, group.layers, chip)}
-        if group.kernel not in offered:
-            raise PlanError(f"group {group.name}", needs=f"a kernel of {target.name}", has=group.kernel)
-        found[group.name] = _figures(offered[group.kernel], [op for layer in group.layers for op in layer.ops])
+    for name, kernel in in_place.items():
+        layers = plan.group_by_name[name].layers
+        cold = next(each for each in target.kernels(graph, layers, chip) if each.text == kernel.text)
+        found[name] = _figures(kernel, cold, [op for layer in layers for op in layer.ops])
     return found
 
 
-def _figures(kernel: Kernel, ops: list[str]) -> dict[str, Any]:
+def _figures(kernel: Kernel, cold: Kernel, ops: list[str]) -> dict[str, Any]:
     floors = {floor.name: 1e3 * floor.seconds for floor in kernel.floors}
     return {
         "kernel": kernel.text,
@@ -44,6 +45,7 @@ def _figures(kernel: Kernel, ops: list[str]) -> dict[str, Any]:
         "work": {floor.name: floor.work for floor in kernel.floors},
         "binds": kernel.busiest.name if kernel.busiest else "launches",
         "floor_ms": max(floors.values(), default=0.0),
+        "cold_floor_ms": 1e3 * cold.busiest.seconds if cold.busiest else 0.0,
     }
 
 

@@ -22,7 +22,7 @@ from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, join
 
-__all__ = ["Judged", "judge_group", "sources", "whole_value"]
+__all__ = ["Judged", "judge_group", "sources", "whole_bound", "whole_value"]
 
 Array = npt.NDArray[Any]
 BOX_EXTENT = 4
@@ -121,6 +121,19 @@ def whole_value(
         if not layer.is_view(graph):
             values.make(layer, _points(_full(graph, layer.output)))
     return {output: values.made[output][0] for output in group.outputs(graph)}
+
+
+def whole_bound(
+    graph: Graph, constants: Mapping[str, Array], group: Group, stored: Mapping[str, Array]
+) -> tuple[Doubles, Doubles]:
+    """Of every element of a group's only output the exact number, and how far a kernel may be from it."""
+    values = _Values(graph, constants, stored)
+    *before, last = [layer for layer in group.layers if not layer.is_view(graph)]
+    for layer in before:
+        values.make(layer, _points(_full(graph, layer.output)))
+    sampled = values.sampled(last, _points(_full(graph, last.output)))
+    shape = graph.by_name[last.output].shape
+    return evaluate(sampled).numbers.reshape(shape), JUDGEMENT.allowed(sampled).reshape(shape)
 
 
 def _evaluated(values: _Values, layers: list[Layer], output: str, box: Box) -> Layer:

@@ -23,7 +23,16 @@ from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from codegen.cutlass.runner.runner import Network
 
-__all__ = ["captured_times", "drawn_tensors", "items", "lines", "torch_with_gpu"]
+__all__ = [
+    "FIRST_COMPILED",
+    "captured_times",
+    "drawn_tensors",
+    "items",
+    "lines",
+    "measured_program",
+    "measured_torch",
+    "torch_with_gpu",
+]
 
 FIRST_COMPILED = (32, 1, 8, 128)
 """Batches in the order in which they are given to torch.compile."""
@@ -32,15 +41,15 @@ FIRST_COMPILED = (32, 1, 8, 128)
 def items(bench: Bench) -> Iterator[Item]:
     programs = bench.programs()
     for program in programs:
-        yield Item(program.key, lambda program=program: _ours(bench, program))  # type: ignore[misc]
+        yield Item(program.key, lambda program=program: measured_program(bench, program))  # type: ignore[misc]
     plain = [program for program in programs if program.level == "O0"]
     for program in plain:
-        yield Item(f"{_of(program)} torch", lambda program=program: _theirs(bench, program, "torch"))  # type: ignore[misc]
+        yield Item(f"{_of(program)} torch", lambda program=program: measured_torch(bench, program, "torch"))  # type: ignore[misc]
     order = {batch: place for place, batch in enumerate(FIRST_COMPILED)}
     for program in sorted(plain, key=lambda program: order.get(program.batch, len(order))):
         yield Item(
             f"{_of(program)} torch.compile",
-            lambda program=program: _theirs(bench, program, "torch.compile"),  # type: ignore[misc]
+            lambda program=program: measured_torch(bench, program, "torch.compile"),  # type: ignore[misc]
         )
 
 
@@ -57,14 +66,16 @@ def _floor_ms(program: Program) -> float:
     return sum(float(kernel["launch_ms"]) + float(kernel["floor_ms"]) for kernel in kernels)
 
 
-def _ours(bench: Bench, program: Program) -> Row:
+def measured_program(bench: Bench, program: Program) -> Row:
+    """Our launches as one CUDA graph."""
     with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
         times = network.time(bench.repeats, warm_up=bench.warm_up)
         row: Row = {**_head(program, program.level), "launches": len(network.launches), "floor_ms": _floor_ms(program)}
     return row if bench.rehearse else {**row, **spread(times)}
 
 
-def _theirs(bench: Bench, program: Program, what: str) -> Row:
+def measured_torch(bench: Bench, program: Program, what: str) -> Row:
+    """The program's graph in PyTorch; `what` is torch or torch.compile."""
     torch = torch_with_gpu(bench)
     if torch is None:
         return {"skipped": "the rehearsal has no GPU" if bench.rehearse else "PyTorch with a GPU is not there"}

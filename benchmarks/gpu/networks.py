@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import branching_networks
+from benchmarks.gpu.blocks import BLOCKS, block_model
 from benchmarks.gpu.branching import branching_model
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.refusals import Judge
@@ -23,9 +24,11 @@ LEVELS = ("O0", "O3")
 
 
 def loaded(network: str, batch: int, judge: Judge) -> Model:
-    """A network of the zoo, a file, or a model that is built here. Raises ModelError."""
+    """A network of the zoo, a file, or a model or block that is built here. Raises ModelError."""
     if network in branching_networks.NETWORKS:
         return load_model(branching_networks.NETWORKS[network](), {}, None, judge)
+    if network in BLOCKS:
+        return load_model(block_model(BLOCKS[network]), {}, batch, judge)
     return load_model(branching_model() if network == BRANCHING else network, {}, batch, judge)
 
 

@@ -5,7 +5,8 @@
 Everything is compiled here; over there steps need Python and NumPy (`benchmarks/gpu/steps.py`). Weights stay behind:
 each is made there from a seed, with the mean and the spread of the network's own. A pack for a GPU has machine code,
 one for the rehearsal on the executor (`--ptx`) has PTX. `--small` takes networks and batches that the executor runs in
-seconds. Level O3 is packed where it fuses something.
+seconds. Level O3 is packed where it fuses something. With them go the ways of the case study (`study.py`), and
+candidates of single groups; not where networks are named.
 
 Equal checkouts make equal packs, byte for byte. A network that does not compile is named in the manifest and on the
 screen, and the exit code is then 1.
@@ -40,6 +41,16 @@ from benchmarks.gpu.packed_weights import Movement, find_movements, to_bytes
 from benchmarks.gpu.rate_kernels import packed_rates
 from benchmarks.gpu.stage_lists import phase_lists, stage_lists
 from benchmarks.gpu.store import PackWriter, checkout_hash
+from benchmarks.gpu.study import (
+    ORDERED_BATCH,
+    SMALL_SUBJECTS,
+    SUBJECTS,
+    Subject,
+    Way,
+    candidate_ways,
+    studied_model,
+    ways,
+)
 from benchmarks.gpu.synthetic import Array, is_drawn, synthetic
 from benchmarks.output import at_least_one
 from codegen.cutlass.emission.emit import LAUNCHES, plan_launches
@@ -71,6 +82,7 @@ class Wanted:
     chips: tuple[str, ...]
     ptx: bool = False
     small: bool = False
+    subjects: tuple[Subject, ...] = ()
 
 
 def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, Any], int]:
@@ -79,6 +91,8 @@ def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, A
     programs: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
     rates: dict[str, dict[str, Any]] = {}
+    study: list[dict[str, Any]] = []
+    candidates: list[dict[str, Any]] = []
     for chip_name in wanted.chips:
         chip = load_chip(chip_name)
         target = target_of(chip)
@@ -94,6 +108,10 @@ def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, A
                     progress(f"left out: {error}")
                     reason = {"network": network, "batch": batch, "chip": chip_name, "reason": str(error)}
                     left_out.append(reason)
+        for subject in wanted.subjects:
+            progress(f"study of {subject.name}, {chip_name}")
+            study += _studied(subject, chip, target, writer, wanted.ptx)
+            candidates += _candidates(subject, chip, target, writer, wanted)
     manifest = {
         "checkout": checkout_hash(ROOT),
         "small": wanted.small,
@@ -101,6 +119,8 @@ def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, A
         "programs": programs,
         "left_out": left_out,
         "rates": rates,
+        "study": study,
+        "candidates": candidates,
     }
     return manifest, writer.finish(manifest)
 
@@ -109,9 +129,7 @@ def _packed(
     network: str, batch: int, chip: Chip, target: GroupTarget, writer: PackWriter, ptx: bool
 ) -> Iterator[dict[str, Any]]:
     """The entries of one network and batch: O0, O0 without shared memory of values where it has branches, O3."""
-    model = loaded(network, batch, judge_of(chip, target))
-    recipes, constants = synthetic(model.constants)
-    model = replace(model, constants=constants)
+    model, recipes = _with_drawn_weights(loaded(network, batch, judge_of(chip, target)))
     made = {"network": name_of(network), "batch": batch, "chip": chip.name}
     for level in LEVELS:
         planned = plan_kernels(model, chip, target, CompileOptions(level, batch))
@@ -127,6 +145,56 @@ def _packed(
             paths = phase_lists(planned.plan, model.graph, kernels)
             apart = {**entry, "reuses": False, "stages": stages, "phases": paths}
             yield {**apart, **_objects(kept, model, recipes, writer, ptx)}
+
+
+def _studied(
+    subject: Subject, chip: Chip, target: GroupTarget, writer: PackWriter, ptx: bool
+) -> Iterator[dict[str, Any]]:
+    """Every way of every batch; one whose kernels are those of a way before it is only named. Raises UserError."""
+    for batch in subject.batches:
+        model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
+        packed: dict[tuple[str, ...], str] = {}
+        for way in ways(model, subject, batch, chip, target):
+            kernels = tuple(group.kernel for group in way.planned.plan.groups)
+            entry = _study_entry(subject.name, batch, chip, target, way)
+            if kernels in packed:
+                yield {**entry, "same": packed[kernels]}
+                continue
+            packed[kernels] = way.name
+            done = compile_plan(way.planned, CompileOptions(way.planned.plan.level, batch))
+            yield {**entry, **_objects(done, model, recipes, writer, ptx)}
+
+
+def _candidates(
+    subject: Subject, chip: Chip, target: GroupTarget, writer: PackWriter, wanted: Wanted
+) -> Iterator[dict[str, Any]]:
+    """Of blocks of few layers."""
+    batch = min(subject.batches) if wanted.small else ORDERED_BATCH
+    if batch not in subject.batches:
+        return
+    model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
+    for way in candidate_ways(model, chip, target, *((2,) if wanted.small else ())):
+        done = compile_plan(way.planned, CompileOptions(way.planned.plan.level, batch))
+        entry = _study_entry(subject.name, batch, chip, target, way)
+        yield {**entry, **_objects(done, model, recipes, writer, wanted.ptx)}
+
+
+def _study_entry(subject: str, batch: int, chip: Chip, target: GroupTarget, way: Way) -> dict[str, Any]:
+    kernels = floors_of(way.planned.plan, way.planned.model.graph, target, chip)
+    return {
+        "network": subject,
+        "batch": batch,
+        "chip": chip.name,
+        "level": way.name,
+        "reuses": True,
+        "group": way.group,
+        "kernels": kernels,
+    }
+
+
+def _with_drawn_weights(model: Model) -> tuple[Model, dict[str, dict[str, Any]]]:
+    recipes, constants = synthetic(model.constants)
+    return replace(model, constants=constants), recipes
 
 
 def _objects(
@@ -219,6 +287,7 @@ def main() -> int:
         tuple(options.chip or CHIPS),
         options.ptx,
         options.small,
+        () if options.network else SMALL_SUBJECTS if options.small else SUBJECTS,
     )
     try:
         manifest, size = build(options.output, wanted, lambda said: print(said, flush=True))

@@ -12,6 +12,11 @@ them beside. Keys of the JSON object, written to benchmarks/results/gpu_predicte
       kernels            by group: floor of its kernel in ms, what binds it (a memory or unit), launches, kernel
       over_o0            floor of O0 over that of O3
     left_out   networks that have no plan yet, with the reason
+    study      one a subject, batch, chip and way of the case study (`study.py`), not where networks are named
+      subject, batch, chip, way
+      floor_ms, launch_ms, launches
+      layers_over_it     floor of one kernel a layer over this one
+      fused              groups of several layers with their kernels
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package 
 
 from benchmarks.gpu.floors import floor_ms, floors_of, is_fused
 from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, batches_of, loaded, name_of
+from benchmarks.gpu.study import SUBJECTS
+from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
@@ -115,14 +122,20 @@ def main() -> int:
     parser.add_argument("--chip", action="append", metavar="CHIP", help=f"may be repeated (default {', '.join(CHIPS)})")
     options = parser.parse_args()
     options.json = options.json or RESULT
-    figures: Row = {"floors": SAID, "rows": [], "left_out": []}
+    figures: Row = {"floors": SAID, "rows": [], "left_out": [], "study": []}
+
+    def said(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
     try:
         rows = predicted(
-            options.network or NETWORKS, options.batch or BATCHES, options.chip or CHIPS,
-            lambda said: print(said, file=sys.stderr, flush=True),
+            options.network or NETWORKS, options.batch or BATCHES, options.chip or CHIPS, said
         )  # fmt: skip
         for row in rows:
             figures["left_out" if "reason" in row else "rows"].append(row)
+            keep(options, figures)
+        for row in study_rows((), (), said) if options.network else study_rows(SUBJECTS, options.chip or CHIPS, said):
+            figures["study"].append(row)
             keep(options, figures)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

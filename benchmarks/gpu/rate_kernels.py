@@ -33,6 +33,17 @@ def packed_rates(chip: Chip, writer: PackWriter, *, ptx: bool) -> dict[str, Any]
         "clock_hz": chip.clock_hz,
         "module": writer.add(code),
         "kernels": _said(chip),
+        "places": _places(chip),
+    }
+
+
+def _places(chip: Chip) -> dict[str, str]:
+    """The memory or unit of the chip that an experiment measures, as floors name it."""
+    return {
+        "main memory": main_memory(chip),
+        "L2": chip.simt.cache,
+        "mma": chip.tensor.name,
+        "wgmma": chip.tensor.name,
     }
 
 

@@ -7,7 +7,7 @@ as one graph in memory that is poisoned again, and must leave the same bits and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from benchmarks.gpu.unfolded import Unfolded, unfolded
 from benchmarks.gpu.watched import WatchedDriver
 from codegen.cutlass.runner.runner import Driver, Network, RunnerError
 
-__all__ = ["SAMPLES", "SEED", "items", "lines", "stored_places", "wrong"]
+__all__ = ["SAMPLES", "SEED", "first_wrong", "items", "lines", "stored_places", "wrong"]
 
 SAMPLES = 512
 SEED = 1
@@ -42,8 +42,7 @@ def _row(bench: Bench, program: Program) -> Row:
     row: Row = {
         "groups": len(judged),
         "samples": sum(found.samples for found in judged.values()),
-        "wrong": {name: {"wrong": found.wrong, "of": found.samples, "first": found.first}
-                  for name, found in wrong.items()},
+        "wrong": {name: _told(found) for name, found in wrong.items()},
         "largest_share": max((found.share for found in judged.values()), default=0.0),
         "finite": all(np.isfinite(value).all() for value in again.values() if value.dtype.kind == "f"),
         "same_bits": all(np.array_equal(again[name].view(np.uint8), outputs[name].view(np.uint8)) for name in again),
@@ -103,15 +102,30 @@ def _last_use(made: Unfolded) -> dict[str, str]:
     }
 
 
+def first_wrong(judged: Mapping[str, Judged]) -> str:
+    """Of groups those that are wrong, in words; empty where none is."""
+    return _in_words({name: _told(found) for name, found in judged.items() if found.wrong})
+
+
+def _told(found: Judged) -> Row:
+    return {"wrong": found.wrong, "of": found.samples, "first": found.first}
+
+
+def _in_words(wrong: Mapping[str, Row]) -> str:
+    if not wrong:
+        return ""
+    name, found = next(iter(wrong.items()))
+    more = f" and {len(wrong) - 1} groups more" if len(wrong) > 1 else ""
+    share = f"{found['wrong']} of {found['of']} samples"
+    return f"group {name}{more}: {share} beyond their bound, first {found['first']}"
+
+
 def wrong(row: Row) -> str:
     """What is not right in a network, in words."""
     if "error" in row:
         return str(row["error"])
     if row["wrong"]:
-        name, found = next(iter(row["wrong"].items()))
-        more = f" and {len(row['wrong']) - 1} groups more" if len(row["wrong"]) > 1 else ""
-        share = f"{found['wrong']} of {found['of']} samples"
-        return f"group {name}{more}: {share} beyond their bound, first {found['first']}"
+        return _in_words(row["wrong"])
     if not row["finite"]:
         return "outputs that are not finite"
     return "" if row["same_bits"] else "a second run left other bits"

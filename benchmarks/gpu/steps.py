@@ -4,6 +4,9 @@
     rates      bandwidths and products that this GPU reaches, for the chip file
     kernels    each group's time beside its floor
     networks   whole networks as one CUDA graph, beside PyTorch where it is there
+    fit        floors of networks by the rates that were measured, beside what they took
+    order      candidates of single groups: do floors order them as times do
+    case-study blocks and networks by a kernel a layer, by pairs, by fused kernels and by PyTorch
     streams    stages of kernels side by side on several streams
     together   a processor and the GPU at the same time, on independent paths of a network
     sanitizer  small networks under compute-sanitizer where it is there
@@ -30,7 +33,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for packages tha
 
 import numpy as np
 
-from benchmarks.gpu import kernel_times, network_times, rates, right, sanitizer, streams, together
+from benchmarks.gpu import (
+    candidate_order,
+    case_times,
+    fit,
+    kernel_times,
+    network_times,
+    rates,
+    right,
+    sanitizer,
+    streams,
+    together,
+)
 from benchmarks.gpu.bench import Bench, Item, Results, Row, Step, left
 from benchmarks.gpu.store import Pack, checkout_hash, read_pack
 from codegen.cutlass.runner.runner import CudaDriver, RunnerError
@@ -38,13 +52,16 @@ from hw_models.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (
-    Step("right", 330, right.items, right.lines, right.wrong),
-    Step("rates", 60, rates.items, rates.lines),
-    Step("kernels", 240, kernel_times.items, kernel_times.lines),
-    Step("networks", 290, network_times.items, network_times.lines),
-    Step("streams", 130, streams.items, streams.lines, streams.wrong),
-    Step("together", 90, together.items, together.lines, together.wrong),
-    Step("sanitizer", 60, sanitizer.items, sanitizer.lines),
+    Step("right", 250, right.items, right.lines, right.wrong),
+    Step("rates", 50, rates.items, rates.lines),
+    Step("kernels", 160, kernel_times.items, kernel_times.lines, kernel_times.wrong),
+    Step("networks", 210, network_times.items, network_times.lines),
+    Step("fit", 10, fit.items, fit.lines, keeps=False),
+    Step("order", 90, candidate_order.items, candidate_order.lines),
+    Step("case-study", 270, case_times.items, case_times.lines, case_times.wrong),
+    Step("streams", 70, streams.items, streams.lines, streams.wrong),
+    Step("together", 50, together.items, together.lines, together.wrong),
+    Step("sanitizer", 40, sanitizer.items, sanitizer.lines),
 )
 MOST_SECONDS = 480
 """Of a step."""
@@ -114,12 +131,18 @@ def _again(step: Step, options: argparse.Namespace, seconds: float) -> int | Non
 
 
 def _alone(step: Step, bench: Bench, out: Path, seconds: float) -> int:
-    results = _opened(step, bench, out)
+    results = _begun(step, bench, out)
     return START_AGAIN if run_step(step, bench, results, seconds) else 0
 
 
 def _opened(step: Step, bench: Bench, out: Path) -> Results:
     return Results.opened(out / f"gpu_{step.name}.json", _head(step, bench.pack, rehearse=bench.rehearse))
+
+
+def _begun(step: Step, bench: Bench, out: Path) -> Results:
+    """What is there; nothing of a step that is to be made anew."""
+    found = _opened(step, bench, out)
+    return found if step.keeps else Results(found.path, found.head)
 
 
 def _run(step: Step, bench: Bench, options: argparse.Namespace, seconds: float) -> None:
@@ -183,7 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, RunnerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    bench = Bench(pack, options.rehearse, lambda said: print(said, flush=True), not options.no_torch)
+    bench = Bench(pack, options.rehearse, lambda said: print(said, flush=True), not options.no_torch,
+                  options.out)  # fmt: skip
     steps = [step for step in STEPS if step.name in wanted]
     if options.alone:
         return _alone(steps[0], bench, options.out, options.seconds)

@@ -61,6 +61,16 @@ class Program:
         return bool(self.entry["reuses"])
 
     @property
+    def group(self) -> str:
+        """The group that is forced into one kernel, for programs of the study; "" where none is."""
+        return str(self.entry.get("group", ""))
+
+    @property
+    def same(self) -> str:
+        """The way of the study that has the same kernels and is packed; "" for one that is packed itself."""
+        return str(self.entry.get("same", ""))
+
+    @property
     def kernels(self) -> dict[str, Any]:
         """Floors by group: see `benchmarks.gpu.floors`."""
         return dict(self.entry["kernels"])
@@ -80,6 +90,16 @@ class Pack:
     @property
     def programs(self) -> tuple[Program, ...]:
         return tuple(Program(entry) for entry in self.manifest["programs"])
+
+    @property
+    def studied(self) -> tuple[Program, ...]:
+        """Ways to compute the subjects of the case study; `level` is the way."""
+        return tuple(Program(entry) for entry in self.manifest["study"])
+
+    @property
+    def candidates(self) -> tuple[Program, ...]:
+        """Candidates of single groups, each forced; `level` is the group with its kernel."""
+        return tuple(Program(entry) for entry in self.manifest["candidates"])
 
     def object(self, name: str) -> bytes:
         """Raises FileError for an object that is missing, too large or of another content."""

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
-from codegen.cutlass.ptx import Fault, GlobalMemory, Module, PtxError, Unsupported, launch, parse
+from codegen.cutlass.ptx import Fault, GlobalMemory, Limits, Module, PtxError, Statistics, Unsupported, launch, parse
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError
 
-__all__ = ["execute_launches"]
+__all__ = ["Bytes", "execute_launches", "filled_arena", "run_entry"]
 
 Bytes = npt.NDArray[np.uint8]
 POISON = 0xFF
@@ -32,6 +32,24 @@ def execute_launches(
 ) -> Execution:
     """Raises TargetError naming the operator whose kernel ends in a fault, or what is wrong with the files."""
     listed = read_launch_list(files.files[files.executable])
+    arena = filled_arena(files, listed, loads)
+    modules = [_parsed(_file(files, module.ptx)) for module in listed.modules]
+    macs: Counter[str] = Counter()
+    for number, entry in enumerate(listed.launches):
+        try:
+            macs[entry.kernel] += run_entry(listed, entry, modules[entry.module], arena, seed + number).macs
+        except (Fault, PtxError, Unsupported) as error:
+            raise TargetError(f"operator {entry.layer}", needs="a kernel without faults", has=str(error)) from error
+    memory = {}
+    for address, size in dumps:
+        if address < 0 or address + size > listed.arena_bytes:
+            raise TargetError(files.executable, needs=f"addresses below {listed.arena_bytes}", has=f"{address:#x}")
+        memory[address, size] = arena[address : address + size].tobytes()
+    return Execution(memory, dict(macs), {})
+
+
+def filled_arena(files: ClusterFiles, listed: LaunchList, loads: Mapping[int, bytes]) -> Bytes:
+    """Memory before the first launch: constants, and inputs by address; NaN elsewhere. Raises TargetError."""
     if listed.arena_bytes > MOST_ARENA_BYTES:
         raise TargetError(files.executable, needs=f"an arena of at most {MOST_ARENA_BYTES} bytes to be executed",
                           has=str(listed.arena_bytes))  # fmt: skip
@@ -43,20 +61,13 @@ def execute_launches(
         _put(arena, item.offset, data, item.file)
     for address, data in loads.items():
         _put(arena, address, data, f"input at {address:#x}")
-    modules = [_parsed(_file(files, module.ptx)) for module in listed.modules]
-    macs: Counter[str] = Counter()
-    for number, entry in enumerate(listed.launches):
-        macs[entry.kernel] += _run(listed, entry, modules[entry.module], arena, seed + number)
-    memory = {}
-    for address, size in dumps:
-        if address < 0 or address + size > listed.arena_bytes:
-            raise TargetError(files.executable, needs=f"addresses below {listed.arena_bytes}", has=f"{address:#x}")
-        memory[address, size] = arena[address : address + size].tobytes()
-    return Execution(memory, dict(macs), {})
+    return arena
 
 
-def _run(listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int) -> int:
-    """One launch on the arena; the multiply-accumulates of its matrix instructions."""
+def run_entry(
+    listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int, limits: Limits | None = None
+) -> Statistics:
+    """One launch on the arena. Raises TargetError for tensors that overlap, and what `launch` raises."""
     _require_apart(listed, entry)
     memory = GlobalMemory()
     addresses: dict[int, int] = {}
@@ -68,18 +79,15 @@ def _run(listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, s
             addresses[relocation.tensor] = memory.allocate(content, tensor.name)
         address = addresses[relocation.tensor] + relocation.plus
         parameters[relocation.at : relocation.at + 8] = address.to_bytes(8, "little")
-    try:
-        done = launch(
-            module, entry.kernel, entry.grid, entry.block, bytes(parameters), memory, seed,
-            shared_bytes=entry.shared_bytes,
-        )  # fmt: skip
-    except (Fault, PtxError, Unsupported) as error:
-        raise TargetError(f"operator {entry.layer}", needs="a kernel without faults", has=str(error)) from error
+    done = launch(
+        module, entry.kernel, entry.grid, entry.block, bytes(parameters), memory, seed,
+        shared_bytes=entry.shared_bytes, limits=limits,
+    )  # fmt: skip
     for number, address in addresses.items():
         tensor = listed.tensors[number]
         if tensor.role != "constant":
             arena[tensor.offset : tensor.offset + tensor.bytes] = memory.load(address, np.uint8, (tensor.bytes,))
-    return done.macs
+    return done
 
 
 def _require_apart(listed: LaunchList, entry: LaunchEntry) -> None:

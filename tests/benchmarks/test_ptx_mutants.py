@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import ptx_mutants, ptx_speed
-from codegen.cutlass.ptx import Statistics
+from benchmarks import ptx_changes, ptx_mutants, ptx_speed
+from codegen.cutlass.ptx import Statistics, parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,25 +46,34 @@ def test_lists_that_are_wrong_fail(
     (case,) = (case for case in ptx_mutants.cases(cache) if case.name == "softmax")
     monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((case,)))
     name = "softmax: barrier dropped 1"
-    monkeypatch.setattr(
-        ptx_mutants, "MUTATIONS", tuple(m for m in ptx_mutants.MUTATIONS if m.name == "barrier dropped")
-    )
+    fewer = replace(case, mutations=frozenset({"barrier dropped"}))
+    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((fewer,)))
     monkeypatch.setitem(ptx_mutants.EQUIVALENT, name, "it is not")
     assert run(monkeypatch, cache, "softmax", tmp_path) == 1
     assert f"{name} is listed as equivalent and ends with: race" in capsys.readouterr().out
     monkeypatch.delitem(ptx_mutants.EQUIVALENT, name)
-    harmless = ptx_mutants.Mutation("comment added", r"bar\.sync.*;", lambda found: f"{found.string} // nothing")
-    monkeypatch.setattr(ptx_mutants, "MUTATIONS", (harmless,))
-    changed = ptx_mutants.Case(case.name, case.kernel, case.text, case.error, frozenset({"comment added"}))
-    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((changed,)))
-    assert run(monkeypatch, cache, "softmax", tmp_path) == 1
+    harmless = ptx_changes.Mutation("comment added", r"bar\.sync.*;", lambda found: f"{found.string} // nothing")
+    changed = replace(case, mutations=frozenset({"comment added"}))
+    found = ptx_changes.studied([changed], {}, print, (harmless,))
+    assert found.failed(0) == 1
     assert "softmax: comment added 1, line" in capsys.readouterr().out
+
+
+def test_changes_are_spread_over_a_kernel(cache: Path) -> None:
+    (case,) = (case for case in ptx_mutants.cases(cache) if case.name == "softmax")
+    _, done = case.error(parse(case.text))
+    every = list(ptx_changes.mutants(case, done.lines))
+    some = list(ptx_changes.mutants(replace(case, most=2), done.lines))
+    kinds = Counter(mutant.mutation for mutant in every)
+    assert Counter(mutant.mutation for mutant in some) == {kind: min(2, count) for kind, count in kinds.items()}
+    assert set(some) < set(every)
+    assert max(kinds.values()) > 2
 
 
 def test_equivalent_ones_have_a_reason_and_a_kernel() -> None:
     kernels = {path.stem for path in ptx_mutants.KERNELS.glob("*.cu")}
     assert kernels == {"conv2d", "functions", "gemm_sm90", "gemm_wgmma", "simple"}
-    names = {mutation.name for mutation in ptx_mutants.MUTATIONS} | {ptx_mutants.MOVED}
+    names = {mutation.name for mutation in ptx_changes.MUTATIONS} | {ptx_changes.MOVED}
     for name, reason in ptx_mutants.EQUIVALENT.items():
         assert name.split(": ")[1].rstrip("0123456789 ") in names
         assert len(reason) > 20

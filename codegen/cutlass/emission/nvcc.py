@@ -71,6 +71,11 @@ class Compiler:
         wanted = (f"-gencode=arch=compute_{_known(architecture)},code=sm_{architecture}", "-cubin")
         return self._compiled(ptx, wanted, "out.cubin", cutlass=False, name=name, given="kernel.ptx")
 
+    def assembly_report(self, ptx: str, architecture: str, *, name: str = "kernel") -> str:
+        """What ptxas says of registers, spills and shared memory while it makes `assembled`. Raises NvccError."""
+        wanted = (f"-gencode=arch=compute_{_known(architecture)},code=sm_{architecture}", "-cubin", "-Xptxas", "-v")
+        return self._compiled(ptx, wanted, "out.txt", cutlass=False, name=name, given="kernel.ptx", said=True).decode()
+
     def program(self, source: str, *, cutlass: bool = False, name: str = "program") -> bytes:
         """An executable of the host, such as one that prints the parameters of a CUTLASS kernel. Raises NvccError."""
         libraries = (f"-L{self.libraries}",) if self.libraries else ()
@@ -78,8 +83,17 @@ class Compiler:
         return self._compiled(source, wanted, "out", cutlass=cutlass, name=name)
 
     def _compiled(
-        self, source: str, wanted: tuple[str, ...], result: str, *, cutlass: bool, name: str, given: str = "kernel.cu"
+        self,
+        source: str,
+        wanted: tuple[str, ...],
+        result: str,
+        *,
+        cutlass: bool,
+        name: str,
+        given: str = "kernel.cu",
+        said: bool = False,
     ) -> bytes:
+        """The file that nvcc makes, or what it says."""
         if len(source) > MAX_SOURCE_BYTES:
             raise NvccError(f"{name}: the source has {len(source)} characters, at most {MAX_SOURCE_BYTES} are compiled")
         options = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-frandom-seed=1", *wanted)
@@ -101,9 +115,9 @@ class Compiler:
             return found
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
             (Path(folder) / given).write_text(source, encoding="utf-8")
-            command = [str(self.path), *options, *(f"-I{folder}" for folder in folders), given, "-o", result]
-            self._run(command, Path(folder), name)
-            data = (Path(folder) / result).read_bytes()
+            command = [str(self.path), *options, *(f"-I{include}" for include in folders), given, "-o", result]
+            words = self._run(command, Path(folder), name)
+            data = words.encode() if said else (Path(folder) / result).read_bytes()
         if result != "out":
             seed = hashlib.sha256(told.encode()).hexdigest()[:8].encode()
             data = DRAWN.sub(lambda found: found.group(1) + seed, data)
@@ -111,7 +125,8 @@ class Compiler:
             _keep(kept, data)
         return data
 
-    def _run(self, command: list[str], folder: Path, name: str) -> None:
+    def _run(self, command: list[str], folder: Path, name: str) -> str:
+        """What it says."""
         if shutil.which("g++") is None:
             raise NvccError(NO_HOST)
         try:
@@ -123,6 +138,7 @@ class Compiler:
             raise NvccError(f"{name}: nvcc was not done after {self.timeout_s:g} s") from None
         if done.returncode:
             raise NvccError(f"{name}: nvcc refuses the source:\n{_readable(done.stderr + done.stdout)}")
+        return done.stderr
 
 
 def _known(architecture: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.gpu.branching import branching_model
 from benchmarks.gpu.pack import Wanted, build
 from benchmarks.gpu.store import NEEDED
+from benchmarks.gpu.study import SMALL_SUBJECTS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,9 +45,9 @@ def branching_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pack(branching_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One network, batch 2, with PTX."""
+    """One network, batch 2, and the small subjects of the case study, with PTX."""
     folder = tmp_path_factory.mktemp("pack")
-    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True)
+    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
     manifest, _ = build(folder, wanted, lambda _said: None)
     assert not manifest["left_out"]
     return folder

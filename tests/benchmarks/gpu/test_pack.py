@@ -11,6 +11,7 @@ from benchmarks.gpu.pack import Wanted, build
 from benchmarks.gpu.packed_weights import Movement, find_movements, from_bytes, moved, to_bytes
 from benchmarks.gpu.predict import predicted
 from benchmarks.gpu.store import PackWriter, read_pack
+from benchmarks.gpu.study import SMALL_SUBJECTS
 from benchmarks.gpu.synthetic import described, drawn, drawn_input, is_drawn
 from benchmarks.gpu.unfolded import unfolded
 from hw_models.errors import FileError
@@ -19,7 +20,7 @@ KEY = "0123456789abcdef" * 4
 
 
 def test_equal_checkouts_make_equal_packs(branching_file: Path, pack: Path, tmp_path: Path) -> None:
-    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True)
+    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
     _, size = build(tmp_path / "again", wanted, lambda _said: None)
     found = [
         {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,65 @@
+"""Plans of kernels that somebody else chose: a target that offers only what is asked for.
+
+CutlassTarget --only(layers, kernel)--> Restricted --planner--> a plan of these kernels
+              --for these operators, this kernel--> forced  --planner--> a plan that has it, whatever it costs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from codegen.cutlass.target import CutlassTarget
+from codegen.target import GroupTarget
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.driver import PlannedKernels
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from partitioner.context.plan_context import GraphContext
+from partitioner.ir.graph import Graph
+from partitioner.ir.kernels import Kernel
+from partitioner.ir.layers import Layer
+from partitioner.planners.registry import make_kernel_plan
+
+__all__ = ["Restricted", "forced_plan", "gpu_target", "restricted_plan"]
+
+Choose = Callable[[tuple[Layer, ...], Kernel], Kernel | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted(CutlassTarget):
+    """`choose` gives a kernel as planners shall see it, or None for one that they shall not."""
+
+    choose: Choose = lambda _layers, kernel: kernel
+
+    def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
+        offered = CutlassTarget.kernels(self, graph, layers, chip)
+        return tuple(kept for kernel in offered if (kept := self.choose(layers, kernel)) is not None)
+
+
+def gpu_target(target: object, chip: Chip) -> GroupTarget:
+    """Raises TargetError for a target of another kind."""
+    if not isinstance(target, GroupTarget):
+        raise TargetError(f"chip {chip.name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
+    return target
+
+
+def forced_plan(
+    model: Model, chip: Chip, target: GroupTarget, layers: tuple[Layer, ...], kernel: str
+) -> PlannedKernels:
+    """One kernel a layer but for `layers`, which `kernel` computes. Raises PlanError where the target does not offer
+    it."""
+
+    def choose(asked: tuple[Layer, ...], offered: Kernel) -> Kernel | None:
+        return None if frozenset(asked) == wanted and offered.text != kernel else offered
+
+    wanted = frozenset(layers)
+    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    forced = (",".join(layer.name for layer in layers),) if len(layers) > 1 else ()
+    return PlannedKernels(model, context, make_kernel_plan(context, "O0", forced=forced))
+
+
+def restricted_plan(model: Model, chip: Chip, target: GroupTarget, level: str, choose: Choose) -> PlannedKernels:
+    """A plan of what `choose` keeps. Raises PlanError where that leaves a layer without a kernel."""
+    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    return PlannedKernels(model, context, make_kernel_plan(context, level))

@@ -1,0 +1,140 @@
+"""Parts of networks that fuse, alone: the blocks of the case study at their sizes, and small ones for the executor.
+
+Block("bottleneck1", 256, 56, (Conv(64), Conv(64, 3), Conv(256)), summed=True)  -->  ONNX model, its batch open
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import onnx
+
+from benchmarks.gpu.onnx_layers import OnnxLayers, Shape
+
+__all__ = ["BLOCKS", "SMALL_BLOCKS", "STUDIED_BLOCKS", "Block", "Conv", "Products", "block_model"]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """`kernel` x `kernel`, padded by half of it. `end`: Relu, Relu6, or nothing."""
+
+    filters: int
+    kernel: int = 1
+    stride: int = 1
+    depthwise: bool = False
+    end: str = "Relu"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Convolutions in a row on a square map; `summed`: with the block's input added to the last one, before `end`."""
+
+    name: str
+    channels: int
+    extent: int
+    convs: tuple[Conv, ...]
+    summed: bool = False
+    end: str = ""
+
+
+@dataclass(frozen=True)
+class Products:
+    """width -> hidden, Relu, -> width, for `rows` rows of each item."""
+
+    name: str
+    rows: int
+    width: int
+    hidden: int
+
+
+def _inverted(name: str, channels: int, extent: int, out: int, stride: int = 1) -> Block:
+    """Of MobileNet-v2, expanded six times."""
+    wide = 6 * channels
+    convs = (Conv(wide, end="Relu6"), Conv(wide, 3, stride, True, "Relu6"), Conv(out, end=""))
+    return Block(name, channels, extent, convs, summed=stride == 1 and channels == out)
+
+
+def _bottleneck(name: str, width: int, extent: int) -> Block:
+    """Of ResNet-50, not the first of its stage."""
+    convs = (Conv(width), Conv(width, 3), Conv(4 * width, end=""))
+    return Block(name, 4 * width, extent, convs, summed=True, end="Relu")
+
+
+def _tailor(name: str, second: int) -> Block:
+    """Four pairs of convolutions, the second ones `second` x `second`: resnet_tailor.py of the zoo for 1."""
+    pairs = [(Conv(64 << k, 3, 2 if k else 1), Conv(64 << k, second)) for k in range(4)]
+    return Block(name, 64, 56, tuple(conv for pair in pairs for conv in pair))
+
+
+STUDIED_BLOCKS = (
+    _tailor("tailor_3x3", 3),
+    _bottleneck("bottleneck1", 64, 56),
+    _bottleneck("bottleneck2", 128, 28),
+    _bottleneck("bottleneck3", 256, 14),
+    _bottleneck("bottleneck4", 512, 7),
+    _inverted("inverted16", 16, 112, 24, 2),
+    _inverted("inverted24", 24, 56, 24),
+    _inverted("inverted32", 32, 28, 32),
+    _inverted("inverted64", 64, 14, 64),
+    _inverted("inverted96", 96, 14, 96),
+    _inverted("inverted160", 160, 7, 160),
+    Products("products128", 1024, 128, 512),
+    Products("products256", 1024, 256, 1024),
+)
+"""At the sizes of the case study."""
+
+SMALL_BLOCKS = (
+    Block("small_inverted", 16, 11, (Conv(96, end="Relu6"), Conv(96, 3, 1, True, "Relu6"), Conv(16, end="")), True),
+    Block("small_inverted2", 16, 21, (Conv(48), Conv(48, 3, 2, True), Conv(24, end=""))),
+    Block("small_bottleneck", 64, 9, (Conv(32), Conv(32, 3), Conv(64, end="")), True, "Relu"),
+    Block("small_pair", 32, 9, (Conv(64, 3), Conv(64))),
+    Block("small_tail", 32, 9, (Conv(32, 3), Conv(32, end="")), True, "Relu"),
+    Block("small_squares", 32, 9, (Conv(32, 3), Conv(32, 3))),
+    Products("small_products", 40, 64, 128),
+)
+"""For the executor: ragged tiles, pixels outside of the image, more than one tile and more than one pass over channels,
+with sums and without."""
+
+BLOCKS: Mapping[str, Block | Products] = MappingProxyType(
+    {block.name: block for block in (*STUDIED_BLOCKS, *SMALL_BLOCKS)}
+)
+"""By name."""
+
+
+def block_model(block: Block | Products) -> onnx.ModelProto:
+    """Its batch is open."""
+    return _convolutions(block) if isinstance(block, Block) else _products(block)
+
+
+def _convolutions(block: Block) -> onnx.ModelProto:
+    net, y, channels, extent = OnnxLayers(), "x", block.channels, block.extent
+    for number, conv in enumerate(block.convs, 1):
+        groups = channels if conv.depthwise else 1
+        y = net.conv(
+            y, channels, conv.filters, conv.kernel, f"conv{number}", groups=groups, relu=False, stride=conv.stride
+        )
+        y = _ended(net, conv.end, y)
+        channels, extent = conv.filters, -(-extent // conv.stride)
+    if block.summed:
+        y = net.add("Add", [y, "x"], "sum")
+    y = _ended(net, block.end, y)
+    given: Shape = ["n", block.channels, block.extent, block.extent]
+    return net.model(block.name, ("x", given), (y, ["n", channels, extent, extent]))
+
+
+def _ended(net: OnnxLayers, end: str, y: str) -> str:
+    if not end:
+        return y
+    if end == "Relu6":
+        return net.add("Clip", [y, net.scalar("zero", 0.0), net.scalar("six", 6.0)], f"{y}.end")
+    return net.add(end, [y], f"{y}.end")
+
+
+def _products(block: Products) -> onnx.ModelProto:
+    net = OnnxLayers()
+    wide = net.product("x", block.width, block.hidden, "wide")
+    y = net.product(net.add("Relu", [wide], "wide.end"), block.hidden, block.width, "narrow")
+    shape: Shape = ["n", block.rows, block.width]
+    return net.model(block.name, ("x", shape), (y, shape))

@@ -1,0 +1,154 @@
+"""What the case study compares, planned: the same by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
+
+    subject x batch x chip --ways--> plans: default, layers, pairs, ours, forced A,B:TEMPLATE ... --> floors, programs
+
+`default` has one tile for all convolutions and products, as published comparisons do; `layers` the tile that the model
+takes for each; `pairs` fuses what CUTLASS fuses; `ours` is level O3. A `forced` one fuses a set of layers that O3 did
+not, alone and with the best kernel by its floor: whether it was right to leave it is for a GPU to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.chosen_kernels import forced_plan, restricted_plan
+from benchmarks.fused_kernels import Offer, fused_offers
+from benchmarks.gpu.blocks import STUDIED_BLOCKS
+from benchmarks.gpu.networks import loaded
+from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.launches import ComputedLaunch
+from codegen.target import GroupTarget
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import PlannedKernels, plan_kernels
+from dsa_sched.pipeline.targets import judge_of
+from hw_models.chip import Chip
+from partitioner.context.plan_context import GraphContext
+from partitioner.ir.kernels import Kernel, read_kernel
+from partitioner.ir.layers import Layer
+
+__all__ = ["ORDERED_BATCH", "SMALL_SUBJECTS", "SUBJECTS", "Subject", "Way", "candidate_ways", "studied_model", "ways"]
+
+DEFAULT_TILE = "128x128"
+TAILOR_BATCHES, BATCHES = (64, 128, 256, 512), (1, 8, 32, 128)
+ORDERED_BATCH = 32
+"""At which candidates of one group are compared."""
+MOST_CANDIDATES = 4
+"""Of a set of layers."""
+LONG = 3
+"""Layers of a subject beyond which only sets of two are forced."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network of the zoo, or a block (`blocks.py`), and its batches. Whole networks get no forced ways."""
+
+    name: str
+    batches: tuple[int, ...]
+    whole: bool = False
+
+
+SUBJECTS = (
+    Subject("resnet18_tailor", TAILOR_BATCHES),
+    *(Subject(block.name, TAILOR_BATCHES if "tailor" in block.name else BATCHES) for block in STUDIED_BLOCKS),
+    Subject("mobilenet_v2", BATCHES, whole=True),
+    Subject("resnet50", BATCHES, whole=True),
+)
+
+
+SMALL_SUBJECTS = (Subject("small_inverted", (1,)), Subject("small_tail", (1,)))
+"""For the executor."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a subject: `group` is the first layer of the group that is forced, "" where none is."""
+
+    name: str
+    planned: PlannedKernels
+    group: str = ""
+
+
+def studied_model(subject: str, batch: int, chip: Chip, target: GroupTarget) -> Model:
+    """Raises UserError."""
+    return loaded(subject, batch, judge_of(chip, target))
+
+
+def ways(
+    model: Model, subject: Subject, batch: int, chip: Chip, target: GroupTarget, forced: Sequence[str] = ()
+) -> Iterator[Way]:
+    """All ways to compute a subject, and one more for each of `forced`, as `--force-group` takes them, at level O3;
+    pairs are left out where CUTLASS has none. Raises UserError."""
+
+    def by_cutlass(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:
+        return kernel if len(layers) == 1 or _is_cutlass(model, layers, kernel, chip) else None
+
+    yield Way("default", restricted_plan(model, chip, target, "O0", _with_default_tile))
+    yield Way("layers", plan_kernels(model, chip, target, CompileOptions("O0", batch)))
+    context = GraphContext(model.graph, model.constants, chip, target)
+    offers = list(fused_offers(context))
+    if any(_is_cutlass(model, offer.layers, offer.kernel, chip) for offer in offers):
+        yield Way("pairs", restricted_plan(model, chip, target, "O3", by_cutlass))
+    ours = plan_kernels(model, chip, target, CompileOptions("O3", batch))
+    yield Way("ours", ours)
+    for text in forced:
+        options = CompileOptions("O3", batch, force_groups=(text,))
+        yield Way(f"asked {text}", plan_kernels(model, chip, target, options))
+    if not subject.whole:
+        yield from _forced(model, chip, target, offers, ours)
+
+
+def _with_default_tile(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:
+    del layers
+    return kernel if dict(kernel.parameters).get("tile", DEFAULT_TILE) == DEFAULT_TILE else None
+
+
+def _is_cutlass(model: Model, layers: tuple[Layer, ...], kernel: Kernel, chip: Chip) -> bool:
+    """Is it a kernel of CUTLASS's own?"""
+    template, parameters = read_kernel(kernel.text)
+    launches = FAMILIES[template].launches(Work(model.graph, layers, chip), parameters, model.constants)
+    return all(isinstance(launch, ComputedLaunch) for launch in launches)
+
+
+def _forced(model: Model, chip: Chip, target: GroupTarget, offers: list[Offer], ours: PlannedKernels) -> Iterator[Way]:
+    """Every set of layers that has a kernel and is no group of `ours`, by template; of long subjects pairs."""
+    chosen = {frozenset(group.layers) for group in ours.plan.groups}
+    most = 2 if len(ours.context.layers) > LONG else LONG
+    best: dict[tuple[tuple[Layer, ...], str], Kernel] = {}
+    for offer in offers:
+        key = offer.layers, offer.kernel.template
+        if frozenset(offer.layers) in chosen or len(offer.layers) > most:
+            continue
+        if key not in best or offer.kernel.seconds < best[key].seconds:
+            best[key] = offer.kernel
+    for (layers, template), kernel in best.items():
+        names = ",".join(layer.name for layer in layers)
+        yield Way(f"forced {names}:{template}", forced_plan(model, chip, target, layers, kernel.text), layers[0].name)
+
+
+def candidate_ways(model: Model, chip: Chip, target: GroupTarget, most: int = MOST_CANDIDATES) -> Iterator[Way]:
+    """Candidates of every group that could be, each forced into one kernel a layer: what the model orders by its
+    floors, for the order that a GPU measures. Of each set of layers `most`, from the fastest by its floor to the
+    slowest; none where there is but one."""
+    context = GraphContext(model.graph, model.constants, chip, target)
+    sets: dict[tuple[Layer, ...], list[Kernel]] = {}
+    for layer in context.layers:
+        if not layer.is_view(model.graph):
+            sets[layer,] = list(target.kernels(model.graph, (layer,), chip))
+    for offer in fused_offers(context):
+        sets.setdefault(offer.layers, []).append(offer.kernel)
+    for layers, kernels in sets.items():
+        names = ",".join(layer.name for layer in layers)
+        for kernel in _spread(sorted(kernels, key=lambda kernel: kernel.seconds), most):
+            planned = forced_plan(model, chip, target, layers, kernel.text)
+            yield Way(f"{names}:{kernel.text}", planned, layers[0].name)
+
+
+def _spread(kernels: list[Kernel], most: int) -> list[Kernel]:
+    """The first, the last, and others at even distances."""
+    if len(kernels) < 2:
+        return []
+    count = min(most, len(kernels))
+    return [kernels[number * (len(kernels) - 1) // (count - 1)] for number in range(count)]

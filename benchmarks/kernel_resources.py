@@ -1,0 +1,203 @@
+"""What fused kernels take of a GPU's core: `python benchmarks/kernel_resources.py [--network NAME] [--chip CHIP]`.
+
+    every kernel of several layers that is offered for a network --nvcc, ptxas's report--> registers, spills, shared
+
+Each is held to what its family has predicted (`Kernel.resources`), from which planners choose: nothing is spilled,
+registers of a thread and shared bytes of a block are no more than predicted, and one block at least fits on a core.
+Exit code 1 where one is not so. Kernels of equal source and equal predictions are compiled once; nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.fused_kernels import fused_offers
+from benchmarks.gpu.networks import NETWORKS, batches_of, loaded, name_of
+from benchmarks.output import add_outputs, at_least_one, finish, table
+from codegen.cutlass.emission.assembly_report import Taken, read_report
+from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
+from codegen.cutlass.emission.parameter_blocks import parameter_blocks
+from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
+from codegen.cutlass.ptx import PtxError, parse
+from codegen.target import GroupTarget
+from dsa_sched.pipeline.targets import judge_of, target_of
+from hw_models.chip import Chip
+from hw_models.errors import TargetError, UserError
+from hw_models.loading import load_chip
+from hw_models.user_cache import cache_directory
+from partitioner.context.plan_context import GraphContext
+from partitioner.ir.kernels import read_kernel
+
+__all__ = ["Asked", "asked_of", "blocks_of_a_core", "complaints", "markdown", "measured"]
+
+Row = dict[str, Any]
+
+CHIPS = ("h200", "a100")
+BATCHES = (32,)
+"""Sources have the tile and the channels, seldom the batch."""
+COMPILERS = 2
+"""At a time."""
+RESERVED_BYTES = 1024
+"""Of shared memory for each block, which CUDA keeps to itself from compute capability 8.0 on."""
+REGISTER_UNIT = 8
+"""Registers of a thread are given out in so many."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A launch of a fused kernel, what was predicted of it, and the first place where it is offered."""
+
+    chip: Chip
+    where: str
+    kernel: str
+    predicted: tuple[tuple[str, int], ...]
+    launch: Launch | ComputedLaunch
+
+    @property
+    def key(self) -> object:
+        """What is compiled and judged once."""
+        shared = self.launch.shared_bytes if isinstance(self.launch, Launch) else self.launch.numbers
+        return self.chip.name, self.launch.source, self.launch.kernel, shared, self.predicted
+
+
+def asked_of(network: str, batch: int, chip: Chip) -> Iterator[Asked]:
+    """Of a network, an ONNX file or a case of the study. Raises UserError."""
+    target = target_of(chip)
+    if not isinstance(target, GroupTarget):
+        raise TargetError(f"chip {chip.name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
+    model = loaded(network, batch, judge_of(chip, target))
+    context = GraphContext(model.graph, model.constants, chip, target)
+    for offer in fused_offers(context):
+        template, parameters = read_kernel(offer.kernel.text)
+        work = Work(model.graph, offer.layers, chip)
+        for launch in FAMILIES[template].launches(work, parameters, model.constants):
+            where = f"{name_of(network)} {offer.layers[0].name}"
+            yield Asked(chip, where, offer.kernel.text, offer.kernel.resources, launch)
+
+
+def measured(asked: Sequence[Asked], compiler: Compiler, said: Callable[[str], None]) -> list[Row]:
+    """One row each, in order; those of equal keys are one. Raises NvccError, TargetError or PtxError."""
+    distinct = list({each.key: each for each in asked}.values())
+
+    def row(numbered: tuple[int, Asked]) -> Row:
+        number, each = numbered
+        found = _row(each, compiler)
+        judged = "; ".join(found["complaints"]) or "as predicted"
+        said(f"{number} of {len(distinct)}: {each.chip.name} {each.kernel}: {judged}")
+        return found
+
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        return list(pool.map(row, enumerate(distinct, 1)))
+
+
+def _row(asked: Asked, compiler: Compiler) -> Row:
+    launch, chip = asked.launch, asked.chip
+    architecture, name = chip.isa.removeprefix("sm_"), launch.source.name
+    text = compiler.ptx(launch.source.text, architecture, cutlass=launch.source.cutlass, name=name)
+    taken = read_report(compiler.assembly_report(text, architecture, name=name))[launch.kernel]
+    if isinstance(launch, ComputedLaunch):
+        made = parameter_blocks([launch], {launch.source: parse(text)})[launch]
+        threads, dynamic = made.threads, made.shared_bytes
+    else:
+        threads, dynamic = launch.block[0] * launch.block[1] * launch.block[2], launch.shared_bytes
+    shared = taken.shared_bytes + dynamic
+    blocks = blocks_of_a_core(chip, threads, taken.registers, shared)
+    return {
+        "chip": chip.name,
+        "kernel": asked.kernel,
+        "where": asked.where,
+        "threads": threads,
+        "registers": taken.registers,
+        "spilled_bytes": taken.spilled_bytes,
+        "stack_bytes": taken.stack_bytes,
+        "shared_bytes": shared,
+        "blocks": blocks,
+        "predicted": dict(asked.predicted),
+        "complaints": complaints(dict(asked.predicted), taken, threads, shared, blocks),
+    }
+
+
+def blocks_of_a_core(chip: Chip, threads: int, registers: int, shared_bytes: int) -> int:
+    """How many of such blocks a core holds at once."""
+    simt = chip.simt
+    warps = -(-threads // simt.warp_threads)
+    each = -(-max(registers, 1) // REGISTER_UNIT) * REGISTER_UNIT * warps * simt.warp_threads
+    shared = chip.memory(simt.shared_memory).size_bytes // (shared_bytes + RESERVED_BYTES)
+    if shared_bytes > simt.shared_bytes_per_block or threads > simt.threads_per_block:
+        return 0
+    return min(
+        simt.blocks_per_core,
+        simt.threads_per_core // (warps * simt.warp_threads),
+        simt.registers_per_core // each,
+        shared,
+    )
+
+
+def complaints(predicted: dict[str, int], taken: Taken, threads: int, shared_bytes: int, blocks: int) -> list[str]:
+    """What is not as it must be."""
+    found = [f"{taken.spilled_bytes} bytes are spilled"] if taken.spilled_bytes else []
+    for name, has in (("registers", taken.registers), ("shared_bytes", shared_bytes), ("threads", threads)):
+        if name not in predicted:
+            found.append(f"{name} were not predicted, it takes {has}")
+        elif has > predicted[name]:
+            found.append(f"{has} {name}, {predicted[name]} were predicted")
+    return found if blocks else [*found, "not one block fits on a core"]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    headings = (
+        "chip", "kernel", "first at", "registers", "predicted", "spilled", "shared bytes", "predicted",
+        "blocks a core", "",
+    )  # fmt: skip
+    cells = [
+        (row["chip"], row["kernel"], row["where"], str(row["registers"]), str(row["predicted"].get("registers", "")),
+         str(row["spilled_bytes"]), str(row["shared_bytes"]), str(row["predicted"].get("shared_bytes", "")),
+         str(row["blocks"]), "; ".join(row["complaints"]))
+        for row in rows
+    ]  # fmt: skip
+    wrong = sum(bool(row["complaints"]) for row in rows)
+    said = (
+        "`python benchmarks/kernel_resources.py`: what ptxas gives every fused kernel that is offered, and what its "
+        f"family has predicted. {len(rows)} kernels, {wrong} of them not as predicted. Nothing was run."
+    )
+    return "\n\n".join(("# What fused kernels take", said, table(headings, cells), ""))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Registers, spills and shared memory of fused kernels.")
+    add_outputs(parser)
+    parser.add_argument("--network", action="append", metavar="NAME", help="of the zoo, or a file; may be repeated")
+    parser.add_argument("--batch", action="append", type=at_least_one, metavar="N", help="may be repeated")
+    parser.add_argument("--chip", action="append", metavar="CHIP", help=f"may be repeated (default {', '.join(CHIPS)})")
+    options = parser.parse_args()
+    folder = cache_directory()
+
+    def said(words: str) -> None:
+        print(words, file=sys.stderr, flush=True)
+
+    try:
+        asked: list[Asked] = []
+        for chip in map(load_chip, options.chip or CHIPS):
+            for network in options.network or NETWORKS:
+                for batch in batches_of(network, tuple(options.batch or BATCHES)):
+                    asked += asked_of(network, batch, chip)
+                    said(f"{network}, batch {batch}, {chip.name}: {len(asked)} kernels so far")
+        rows = measured(asked, find_nvcc(folder / "nvcc" if folder else None), said)
+    except (UserError, NvccError, PtxError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    finish(options, {"rows": rows}, markdown(rows))
+    if not rows:
+        print("error: there is no fused kernel to judge", file=sys.stderr)
+    return 1 if not rows or any(row["complaints"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
