@@ -15,7 +15,14 @@ from typing import cast
 
 import onnx
 
-from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
+from dsa_sched.frontend import (
+    rules_axes,
+    rules_elementwise,
+    rules_product,
+    rules_resize,
+    rules_transposed,
+    rules_window,
+)
 from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
 from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
@@ -170,6 +177,7 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 
 OPERATORS: dict[str, Rule] = {
     "Conv": rules_window.conv,
+    "ConvTranspose": rules_transposed.conv_transpose,
     "MaxPool": rules_window.pool,
     "AveragePool": rules_window.pool,
     "GlobalAveragePool": rules_window.global_pool,

@@ -17,7 +17,7 @@ __all__ = ["Kind", "Term", "from_file", "number"]
 Kind = Literal[
     "file", "number",
     "add", "subtract", "multiply", "divide", "root", "sum", "half",
-    "reshape", "transpose", "broadcast", "take",
+    "reshape", "transpose", "broadcast", "take", "pad",
 ]  # fmt: skip
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
@@ -29,7 +29,7 @@ class Term:
     """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
 
     `file` is the value of that name in the file, `number` one number of an operator's definition or attribute; `half`
-    rounds to fp16, `take` puts rows in an order.
+    rounds to fp16, `take` puts rows in an order, `pad` has so many zeros behind the elements of each axis.
     """
 
     kind: Kind
@@ -69,6 +69,9 @@ class Term:
 
     def take(self, order: tuple[int, ...]) -> Term:
         return Term("take", (self,), order)
+
+    def pad(self, *counts: int) -> Term:
+        return Term("pad", (self,), counts)
 
     def __str__(self) -> str:
         text = _text(self, LONGEST_TEXT)

@@ -158,6 +158,10 @@ def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
             return np.broadcast_to(array, whole)
         case "take", [array]:
             return array[np.array(whole, np.int64)]
+        case "pad", [array]:
+            wide = np.zeros([extent + more for extent, more in zip(array.shape, whole, strict=True)], array.dtype)
+            wide[tuple(slice(extent) for extent in array.shape)] = array
+            return wide
         case kind, arrays:
             return _arithmetic(kind, [np.asarray(array, np.float64) for array in arrays], whole)
 
