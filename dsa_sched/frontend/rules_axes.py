@@ -17,7 +17,20 @@ from dsa_sched.frontend.rules_window import whole_pool
 from dsa_sched.frontend.shapes import shape_text
 from partitioner.ir.graph import Attribute
 
-__all__ = ["concat", "gather", "pad", "reduce", "reduce_line", "reshape", "slice_", "softmax", "split", "transpose"]
+__all__ = [
+    "concat",
+    "expand",
+    "gather",
+    "pad",
+    "reduce",
+    "reduce_line",
+    "reshape",
+    "slice_",
+    "softmax",
+    "split",
+    "tile",
+    "transpose",
+]
 
 
 def _axis(writer: Writer, node: Node, axis: int) -> int:
@@ -132,6 +145,26 @@ def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], 
         behind = tuple(REPEATED[mode](place, extent) for place in range(extent, extent + end))
         pieces = (*steps.taken(x, axis, before), x, *steps.taken(x, axis, behind))
         x = steps.concat(pieces, axis)
+    steps.finish(x)
+
+
+def expand(writer: Writer, node: Node) -> None:
+    """The one element of an axis as often as the result has it."""
+    steps, target = Steps(writer, node), writer.shape(node.outputs[0])
+    shape = writer.shape(node.inputs[0])
+    x = steps.view(node.inputs[0], *(1,) * (len(target) - len(shape)), *shape)
+    for axis, extent in enumerate(target):
+        if writer.shape(x)[axis] != extent:
+            (x,) = steps.taken(x, axis, (0,) * extent)
+    steps.finish(x)
+
+
+def tile(writer: Writer, node: Node) -> None:
+    """All elements of an axis, again and again."""
+    steps, x = Steps(writer, node), node.inputs[0]
+    for axis, times in enumerate(writer.integers(node, 1, "repeats")):
+        if times != 1:
+            (x,) = steps.taken(x, axis, tuple(range(writer.shape(x)[axis])) * times)
     steps.finish(x)
 
 

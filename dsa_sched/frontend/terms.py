@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Kind", "Term", "from_file", "number"]
+__all__ = ["Kind", "Term", "from_file", "number", "triangle"]
 
 Kind = Literal[
-    "file", "number",
-    "add", "subtract", "multiply", "divide", "root", "sum", "half",
+    "file", "number", "triangle",
+    "add", "subtract", "multiply", "divide", "root", "sum", "half", "least",
     "reshape", "transpose", "broadcast", "take", "pad",
 ]  # fmt: skip
 
@@ -48,6 +48,9 @@ class Term:
 
     def __truediv__(self, other: Term) -> Term:
         return Term("divide", (self, other))
+
+    def least(self, other: Term) -> Term:
+        return Term("least", (self, other))
 
     def root(self) -> Term:
         return Term("root", (self,))
@@ -89,8 +92,12 @@ def _text(term: Term, room: int) -> str:
             return f"{term.numbers[0]:.6g}"
         case "add" | "subtract" | "multiply" | "divide" as sign, [left, right]:
             return f"({left} {SIGNS[sign]} {right})"
+        case "triangle", _:
+            return f"triangle({', '.join(f'{part:g}' for part in term.numbers)})"
         case kind, [inner]:
             return f"{kind}({inner})"
+        case kind, [left, right]:
+            return f"{kind}({left}, {right})"
     raise AssertionError(term.kind)
 
 
@@ -101,3 +108,9 @@ def from_file(name: str) -> Term:
 
 def number(value: float) -> Term:
     return Term("number", numbers=(float(value),))
+
+
+def triangle(rows: int, columns: int, diagonal: int, upper: bool, inside: float, beside: float) -> Term:
+    """A matrix that is `inside` on and above a diagonal (`upper`), or on and below it, and `beside` elsewhere; the
+    diagonal begins `diagonal` columns to the right of the first element."""
+    return Term("triangle", numbers=(rows, columns, diagonal, float(upper), inside, beside))
