@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from partitioner.planners.levels import DEFAULT_LEVEL
+
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
 
@@ -19,7 +21,7 @@ __all__ = ["compile", "load"]
 def compile(
     model: str | Path,
     chip: str | Path,
-    level: str = "O0",
+    level: str = DEFAULT_LEVEL,
     batch: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     clusters: int = 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import product
+from math import erf
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +86,12 @@ def _unary(op: Op, x: Values) -> Values:
             return np.clip(x * op.number("alpha") + op.number("beta"), 0, 1)
         case "hard_swish":
             return np.asarray(x * np.clip(x / 6 + 0.5, 0, 1))
+        case "gelu":
+            if op.attribute("approximate") == "tanh":
+                return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+            return np.asarray(0.5 * x * (1 + UNARY["erf"](x / np.sqrt(2))))
+        case "mish":
+            return np.asarray(x * np.tanh(np.logaddexp(0, x)))
     return UNARY[op.kind](x)
 
 
@@ -95,6 +102,8 @@ UNARY: Mapping[str, Callable[[Values], Values]] = {
     "neg": np.negative,
     "abs": np.abs,
     "reciprocal": np.reciprocal,
+    "erf": np.vectorize(erf, otypes=[np.float64]),
+    "softplus": lambda x: np.logaddexp(0, x),
 }
 
 

@@ -22,7 +22,9 @@ from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["SM80", "SM90A", "CutlassTarget"]
 
-WHOLE = frozenset(["Gelu", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"])
+WHOLE = frozenset(
+    ["Gelu", "Mish", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"]
+)
 
 
 WARP_THREADS = 32

@@ -19,7 +19,7 @@ from isched.timing.timeline import Timeline
 from isched.timing.utilisation import Usage, usage_by
 from partitioner.ir.plan import parse_plan
 
-__all__ = ["KINDS_OF_PARTS", "OTHER", "Parts", "parts_of", "usual_parts"]
+__all__ = ["KINDS_OF_PARTS", "OTHER", "Parts", "part_names", "parts_of", "usual_parts"]
 
 KINDS_OF_PARTS = ("stage", "group", "operator")
 
@@ -51,16 +51,20 @@ def usual_parts(run: RunTime) -> str:
     return "group" if groups else "operator"
 
 
-def parts_of(run: RunTime, timeline: Timeline, by: str) -> Parts:
-    """The parts of one of the run's timelines. Raises TargetError for what a program alone does not say."""
+def part_names(run: RunTime, timeline: Timeline, by: str) -> Mapping[str, str]:
+    """Operator -> part, for one of the run's timelines. Raises TargetError for what a program alone does not say."""
     if by == "operator":
-        of: Mapping[str, str] = {span.source: span.source or OTHER for span in timeline.spans}
-    elif run.artifact is None:
+        return {span.source: span.source or OTHER for span in timeline.spans}
+    if run.artifact is None:
         raise TargetError(
             run.name, needs=f"an artifact folder, to know the {by} of an operator", has="a program",
             change="name the folder that `dsa-sched compile` wrote, or leave out --by",
         )  # fmt: skip
-    else:
-        of = artifact_parts(run.artifact, by, run.name)
+    return artifact_parts(run.artifact, by, run.name)
+
+
+def parts_of(run: RunTime, timeline: Timeline, by: str) -> Parts:
+    """The parts of one of the run's timelines. Raises TargetError for what a program alone does not say."""
+    of = part_names(run, timeline, by)
     usages = usage_by(timeline, of, OTHER)
     return Parts(by, of, {usage.part: letter(number) for number, usage in enumerate(usages)}, usages)

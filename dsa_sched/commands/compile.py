@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
+from dsa_sched.pipeline.gc_pause import uncollected
 from partitioner.planners.levels import AUTO
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ may choose between two by their programs."""
     help="Let every value that reaches the main memory keep a place of its own, so that it can be read after the run.",
 )
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
+@uncollected()
 def compile_command(
     model: str,
     chip: str,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
+from dsa_sched.pipeline.gc_pause import uncollected
 
 __all__ = ["explain"]
 
@@ -21,6 +22,7 @@ __all__ = ["explain"]
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
+@uncollected()
 def explain(
     model: str,
     chip: str,

@@ -15,11 +15,11 @@ import click
 
 from partitioner.planners.levels import (
     AUTO,
+    DEFAULT_LEVEL,
     EFFORTS,
     LEVEL_CHOICES,
     NO_SPILLS,
     NORMAL_EFFORT,
-    O0,
     O3,
     SPILL_HELP,
     SPILLS,
@@ -138,7 +138,7 @@ def compile_options(command: AnyFunction) -> AnyFunction:
         click.option(
             "--level",
             type=click.Choice(LEVEL_CHOICES),
-            default=O0.name,
+            default=DEFAULT_LEVEL,
             show_default=True,
             help=f"How much is optimised. {level_help()}.",
         ),

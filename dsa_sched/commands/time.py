@@ -19,9 +19,22 @@ __all__ = ["time"]
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
+@click.option(
+    "--by",
+    type=click.Choice(["stage", "group", "operator"]),
+    help="Rows of the table of what binds where. Usually group, or stage where each layer is a group.",
+)
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
 @uncollected()
-def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_file: Path | None, bounds: bool) -> None:
+def time(
+    path: Path,
+    chip: str,
+    cores: int | None,
+    cluster: int | None,
+    json_file: Path | None,
+    by: str | None,
+    bounds: bool,
+) -> None:
     """Time the machine code of a program, or of an artifact folder, by the cycle model of a chip.
 
     \b
@@ -35,12 +48,15 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
       cycles at work of each engine, and their share of the time after the launch
       what the scalar cores waited for
       how long engines of one core worked at the same time
+      what binds: the chain of work and waiting that the run's length is, by cause and by part of the network, and
+        what the scalar cores wait for in each part
       with --bounds, how far the run is from the least that any order could take
 
     Nothing but the executable is read, and engines compute nothing. The rules of the model, and what the numbers rest
     on, are in docs/timing.md.
     """
     from dsa_sched.analysis.artifact_timing import time_path, with_bounds
+    from dsa_sched.analysis.waiting import waiting_of
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.timed_run import print_times, write_times
@@ -56,6 +72,7 @@ def time(path: Path, chip: str, cores: int | None, cluster: int | None, json_fil
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)
-    print_times(run)
+        waiting = waiting_of(run, by)
+    print_times(run, waiting)
     if json_file is not None:
-        write_times(run, json_file)
+        write_times(run, json_file, waiting)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dsa_sched.frontend.load import Model, load_model
+from dsa_sched.frontend.load import Model, load_model, open_model
 
-__all__ = ["Model", "load_model"]
+__all__ = ["Model", "load_model", "open_model"]

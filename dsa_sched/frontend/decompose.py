@@ -138,14 +138,21 @@ def _swish(chain: Chain, node: Node) -> bool:
 
 
 def _gelu(chain: Chain, node: Node) -> bool:
-    """The approximation by a hyperbolic tangent; the exact one needs an error function."""
-    if node.text("approximate", "none") != "tanh":
-        return False
+    """x times the normal distribution, by the error function or by the hyperbolic tangent that is near it."""
     x = node.inputs[0]
-    cube = chain.add("Mul", chain.add("Mul", chain.add("Mul", x, x), x), chain.number(0.044715))
-    inner = chain.add("Tanh", chain.add("Mul", chain.add("Add", x, cube), chain.number(sqrt(2 / pi))))
+    if node.text("approximate", "none") == "tanh":
+        cube = chain.add("Mul", chain.add("Mul", chain.add("Mul", x, x), x), chain.number(0.044715))
+        inner = chain.add("Tanh", chain.add("Mul", chain.add("Add", x, cube), chain.number(sqrt(2 / pi))))
+    else:
+        inner = chain.add("Erf", chain.add("Mul", x, chain.number(sqrt(0.5))))
     half = chain.add("Mul", chain.add("Add", inner, chain.number(1.0)), chain.number(0.5))
     chain.add("Mul", x, half)
+    return True
+
+
+def _mish(chain: Chain, node: Node) -> bool:
+    x = node.inputs[0]
+    chain.add("Mul", x, chain.add("Tanh", chain.add("Softplus", x)))
     return True
 
 
@@ -195,6 +202,7 @@ DECOMPOSED: Mapping[str, Rule] = {
     "Softsign": _softsign,
     "Swish": _swish,
     "Gelu": _gelu,
+    "Mish": _mish,
     **norms.NORMS,
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
@@ -208,7 +216,6 @@ LIMITS: Mapping[str, str] = {
     **dict.fromkeys(
         ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"), "noop_with_empty_axes and no axes: give it the axes"
     ),
-    "Gelu": "only approximate=tanh is computed; the exact one needs an error function",
     "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",

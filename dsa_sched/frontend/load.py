@@ -32,7 +32,7 @@ from dsa_sched.frontend.refusals import (
 from dsa_sched.frontend.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.simplify import simplify
 from dsa_sched.frontend.terms import Term
-from dsa_sched.zoo import zoo_model, zoo_names
+from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
 from partitioner.ir.wants import Wants
@@ -40,7 +40,21 @@ from partitioner.ir.wants import Wants
 NOBODY = Judge(NEUTRAL)
 """Where no target is asked."""
 
-__all__ = ["Model", "load_model", "load_network", "load_source"]
+__all__ = ["Model", "Opened", "load_model", "load_network", "load_source", "open_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source that was read and checked once, to be loaded more than once; `who` is what messages call it."""
+
+    who: str
+    file: ModelFile
+
+    def copy(self) -> ModelFile:
+        """The file with a model of its own, which loading may change."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.file.model)
+        return ModelFile(model, self.file.sha256, self.file.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +76,14 @@ class Model:
     terms: Mapping[str, Term] = field(default_factory=dict)
 
 
+def open_model(source: str | Path) -> Opened:
+    """Read and check a file or a network of the zoo. Raises ModelError, for unknown operators only where the model is
+    loaded."""
+    return Opened(*_open(source))
+
+
 def load_model(
-    source: str | Path | onnx.ModelProto,
+    source: str | Path | onnx.ModelProto | Opened,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     judge: Judge | None = None,
@@ -163,8 +183,10 @@ def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) 
     return file
 
 
-def _open(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> tuple[str, ModelFile]:
+def _open(source: str | Path | onnx.ModelProto | Opened, *, any_standard: bool = False) -> tuple[str, ModelFile]:
     """What messages call the model, and the model. A path wins over a zoo name when the file exists."""
+    if isinstance(source, Opened):
+        return source.who, source.copy()
     if isinstance(source, onnx.ModelProto):
         who = source.graph.name or "model"
         return who, checked_model(source, who, any_standard=any_standard)
@@ -172,7 +194,8 @@ def _open(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -
     if path.is_file():
         return str(path), read_model(path, any_standard=any_standard)
     if str(source) in zoo_names():
-        return str(source), checked_model(zoo_model(str(source)), str(source))
+        model, sha256 = zoo_file(str(source))
+        return str(source), checked_model(model, str(source), sha256=sha256)
     close = difflib.get_close_matches(str(source), zoo_names(), n=1)
     raise ModelError(
         f"model {source}",

@@ -93,10 +93,13 @@ def _names(model: onnx.ModelProto) -> Iterator[str | bytes]:
     yield from (item.domain for item in model.opset_import)
 
 
-def checked_model(model: onnx.ModelProto, who: str, *, any_standard: bool = False) -> ModelFile:
-    """The same checks for a model in memory. Its hash is that of its deterministic serialisation."""
-    digest = hashlib.sha256(model.SerializeToString(deterministic=True))
-    return _checked(model, who, digest.hexdigest(), any_standard)
+def checked_model(
+    model: onnx.ModelProto, who: str, *, sha256: str | None = None, any_standard: bool = False
+) -> ModelFile:
+    """The same checks for a model in memory. Its hash is that of its deterministic serialisation, which is found where
+    the caller does not say it."""
+    digest = sha256 or hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    return _checked(model, who, digest, any_standard)
 
 
 def _bytes_of(path: Path) -> bytes:

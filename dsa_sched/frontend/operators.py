@@ -15,8 +15,16 @@ from typing import cast
 
 import onnx
 
-from dsa_sched.frontend import rules_axes, rules_elementwise, rules_product, rules_resize, rules_window
+from dsa_sched.frontend import (
+    rules_axes,
+    rules_elementwise,
+    rules_product,
+    rules_resize,
+    rules_transposed,
+    rules_window,
+)
 from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
+from dsa_sched.frontend.masks import MASK_LIMITS
 from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.refusals import RefusedNode
@@ -92,7 +100,7 @@ def operations_of(network: Network, wants: Wants) -> Operations:
 
 def _unwritten(op_type: str) -> str:
     """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
-    return LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
+    return LIMITS.get(op_type) or MASK_LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
 
 
 class RefusedNodes(Exception):
@@ -161,7 +169,9 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
     return tuple(found)
 
 
-SIMPLIFIED_AWAY = frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED])
+SIMPLIFIED_AWAY = frozenset(
+    ["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED, *MASK_LIMITS]
+)
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
@@ -170,6 +180,7 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 
 OPERATORS: dict[str, Rule] = {
     "Conv": rules_window.conv,
+    "ConvTranspose": rules_transposed.conv_transpose,
     "MaxPool": rules_window.pool,
     "AveragePool": rules_window.pool,
     "GlobalAveragePool": rules_window.global_pool,
@@ -198,6 +209,8 @@ OPERATORS: dict[str, Rule] = {
     "ReduceSum": rules_axes.reduce,
     "ReduceMax": rules_axes.reduce,
     "Gather": rules_axes.gather,
+    "Expand": rules_axes.expand,
+    "Tile": rules_axes.tile,
     "Resize": rules_resize.resize,
     "Upsample": rules_resize.resize,
 }

@@ -7,15 +7,30 @@ Rules raise Refusal for nodes that cannot be compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import prod
 
+from dsa_sched.frontend.image_windows import Steps
 from dsa_sched.frontend.network import NEAREST, Node
 from dsa_sched.frontend.operation import Refusal, Writer
 from dsa_sched.frontend.rules_window import whole_pool
 from dsa_sched.frontend.shapes import shape_text
 from partitioner.ir.graph import Attribute
 
-__all__ = ["concat", "gather", "pad", "reduce", "reduce_line", "reshape", "slice_", "softmax", "split", "transpose"]
+__all__ = [
+    "concat",
+    "expand",
+    "gather",
+    "pad",
+    "reduce",
+    "reduce_line",
+    "reshape",
+    "slice_",
+    "softmax",
+    "split",
+    "tile",
+    "transpose",
+]
 
 
 def _axis(writer: Writer, node: Node, axis: int) -> int:
@@ -89,8 +104,7 @@ def _slice_of(rank: int, axis: int, start: int, step: int) -> dict[str, Attribut
 
 
 def pad(writer: Writer, node: Node) -> None:
-    if (mode := node.text("mode", "constant")) != "constant":
-        raise Refusal(f"padding mode {mode}; only constant is computed")
+    mode = node.text("mode", "constant")
     rank = len(writer.shape(node.inputs[0]))
     pads = writer.integers(node, 1, "pads") if node.input(1) else node.integers("pads", ())
     if node.input(3):
@@ -103,8 +117,55 @@ def pad(writer: Writer, node: Node) -> None:
     for axis, (extent, begin, end) in enumerate(extents):
         if extent + min(begin, 0) + min(end, 0) < 1:
             raise Refusal(f"of the {extent} elements along axis {axis}, padding by {begin} and {end} leaves none")
-    value = writer.scalar(node, 2, "the padding value", node.number("value", 0.0))
-    writer.add(node, "pad", {"begins": pads[:rank], "ends": pads[rank:], "value": value})
+    if mode == "constant":
+        value = writer.scalar(node, 2, "the padding value", node.number("value", 0.0))
+        writer.add(node, "pad", {"begins": pads[:rank], "ends": pads[rank:], "value": value})
+    elif mode in REPEATED:
+        _pad_by_own(writer, node, mode, pads[:rank], pads[rank:])
+    else:
+        raise Refusal(f"padding mode {mode}; ONNX has constant, {', '.join(REPEATED)}")
+
+
+REPEATED: Mapping[str, Callable[[int, int], int]] = {
+    "edge": lambda place, extent: min(max(place, 0), extent - 1),
+    "reflect": lambda place, extent: extent - 1 - abs(place % (2 * extent - 2) - extent + 1) if extent > 1 else 0,
+    "wrap": lambda place, extent: place % extent,
+}
+"""Which element of an axis stands at a place before its first or behind its last one."""
+
+
+def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], ends: tuple[int, ...]) -> None:
+    """The elements before, the value, the elements behind: along one axis after the other."""
+    if min((*begins, *ends), default=0) < 0:
+        raise Refusal(f"negative pads {[*begins, *ends]} with mode {mode}")
+    steps, x = Steps(writer, node), node.inputs[0]
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        extent = writer.shape(x)[axis]
+        before = tuple(REPEATED[mode](place, extent) for place in range(-begin, 0))
+        behind = tuple(REPEATED[mode](place, extent) for place in range(extent, extent + end))
+        pieces = (*steps.taken(x, axis, before), x, *steps.taken(x, axis, behind))
+        x = steps.concat(pieces, axis)
+    steps.finish(x)
+
+
+def expand(writer: Writer, node: Node) -> None:
+    """The one element of an axis as often as the result has it."""
+    steps, target = Steps(writer, node), writer.shape(node.outputs[0])
+    shape = writer.shape(node.inputs[0])
+    x = steps.view(node.inputs[0], *(1,) * (len(target) - len(shape)), *shape)
+    for axis, extent in enumerate(target):
+        if writer.shape(x)[axis] != extent:
+            (x,) = steps.taken(x, axis, (0,) * extent)
+    steps.finish(x)
+
+
+def tile(writer: Writer, node: Node) -> None:
+    """All elements of an axis, again and again."""
+    steps, x = Steps(writer, node), node.inputs[0]
+    for axis, times in enumerate(writer.integers(node, 1, "repeats")):
+        if times != 1:
+            (x,) = steps.taken(x, axis, tuple(range(writer.shape(x)[axis])) * times)
+    steps.finish(x)
 
 
 def reduce(writer: Writer, node: Node) -> None:

@@ -7,6 +7,10 @@ Rules raise Refusal for nodes that cannot be compiled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+
+from dsa_sched.frontend.image_windows import Steps, Window, image_conv, image_pool
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Refusal, Writer
 from partitioner.ir.graph import Attribute
@@ -45,7 +49,23 @@ def conv(writer: Writer, node: Node) -> None:
         raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
     windows = _windows(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
     inputs = tuple(name for name in node.inputs if name)
-    writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
+    if writer.wants.windows == "images" and not _is_image(windows):
+        steps = Steps(writer, node)
+        steps.finish(image_conv(steps, inputs[0], inputs[1], inputs[2:], _window_of(windows), groups))
+    else:
+        writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
+
+
+def _is_image(windows: Mapping[str, tuple[int, ...]]) -> bool:
+    """Of two axes with one stride and one dilation for both."""
+    strides, dilations = windows["strides"], windows["dilations"]
+    return len(strides) == 2 and strides[0] == strides[1] and dilations[0] == dilations[1]
+
+
+def _window_of(windows: Mapping[str, tuple[int, ...]]) -> Window:
+    kernel, pads = windows["kernel"], windows["pads"]
+    begins, ends = pads[: len(kernel)], pads[len(kernel) :]
+    return Window(kernel, windows["strides"], windows["dilations"], begins, ends)
 
 
 def pool(writer: Writer, node: Node) -> None:
@@ -62,20 +82,40 @@ def pool(writer: Writer, node: Node) -> None:
         overflow.append(max(0, reach - begins[axis] - shape[2 + axis] - ends[axis]))
     windows["pads"] = begins + tuple(e + o for e, o in zip(ends, overflow, strict=True))
     if node.op_type == "MaxPool":
-        writer.add(node, "max_pool", {**windows})
+        _add_pool(writer, node, "max_pool", windows, {})
         return
     counted = node.integer("count_include_pad", 0)
     if counted and any(overflow):
         raise Refusal("count_include_pad with a ceil_mode window beyond the padding: its divisor is not representable")
-    writer.add(node, "average_pool", {**windows, "count_include_pad": counted})
+    _add_pool(writer, node, "average_pool", windows, {"count_include_pad": counted})
+
+
+def _add_pool(
+    writer: Writer, node: Node, kind: str, windows: Mapping[str, tuple[int, ...]], counted: Mapping[str, Attribute]
+) -> None:
+    if writer.wants.windows == "images" and len(windows["kernel"]) != 2:
+        steps = Steps(writer, node)
+        steps.finish(image_pool(steps, node.inputs[0], kind, _window_of(windows), counted))
+    else:
+        writer.add(node, kind, {**windows, **counted})
 
 
 def global_pool(writer: Writer, node: Node) -> None:
-    kernel = writer.shape(node.inputs[0])[2:]
-    whole_pool(writer, node, "max_pool" if node.op_type == "GlobalMaxPool" else "average_pool", kernel)
+    kind, shape = "max_pool" if node.op_type == "GlobalMaxPool" else "average_pool", writer.shape(node.inputs[0])
+    if writer.wants.windows == "any" or len(shape) == 4:
+        whole_pool(writer, node, kind, shape[2:])
+        return
+    steps, image = Steps(writer, node), (prod(shape[2:-1]), shape[-1])
+    x = steps.view(node.inputs[0], *shape[:2], *image)
+    steps.finish(steps.add(kind, (*shape[:2], 1, 1), whole_window(kind, image), x))
 
 
 def whole_pool(writer: Writer, node: Node, kind: str, kernel: tuple[int, ...], suffix: str = "") -> None:
+    writer.add(node, kind, whole_window(kind, kernel), suffix=suffix)
+
+
+def whole_window(kind: str, kernel: tuple[int, ...]) -> dict[str, Attribute]:
+    """The attributes of a pool over whole images."""
     ones = (1,) * len(kernel)
     window: dict[str, Attribute] = {
         "kernel": kernel,
@@ -84,7 +124,7 @@ def whole_pool(writer: Writer, node: Node, kind: str, kernel: tuple[int, ...], s
         "pads": (0,) * (2 * len(kernel)),
     }
     counted: dict[str, Attribute] = {"count_include_pad": 0} if kind == "average_pool" else {}
-    writer.add(node, kind, window | counted, suffix=suffix)
+    return window | counted
 
 
 def lrn(writer: Writer, node: Node) -> None:

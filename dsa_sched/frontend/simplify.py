@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.frontend.curve_patterns import find_curves
 from dsa_sched.frontend.decompose import decompose
 from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
+from dsa_sched.frontend.masks import replace_masks
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.norm_patterns import scale_norms
 from dsa_sched.frontend.terms import Term, from_file, number
@@ -29,7 +31,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def simplify(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """All passes in order, after operators are taken apart that a target does not want `whole`."""
+    """All passes in order, after activations were found again, choices became arithmetic, and operators were taken
+    apart that a target does not want `whole`."""
+    network = replace_masks(find_curves(network, whole).pruned())
     network = decompose(network, whole).pruned()
     for apply in PASSES:
         network = apply(network).pruned()

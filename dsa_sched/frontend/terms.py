@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Kind", "Term", "from_file", "number"]
+__all__ = ["Kind", "Term", "from_file", "number", "triangle"]
 
 Kind = Literal[
-    "file", "number",
-    "add", "subtract", "multiply", "divide", "root", "sum", "half",
-    "reshape", "transpose", "broadcast", "take",
+    "file", "number", "triangle",
+    "add", "subtract", "multiply", "divide", "root", "sum", "half", "least",
+    "reshape", "transpose", "broadcast", "take", "pad",
 ]  # fmt: skip
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
@@ -29,7 +29,7 @@ class Term:
     """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
 
     `file` is the value of that name in the file, `number` one number of an operator's definition or attribute; `half`
-    rounds to fp16, `take` puts rows in an order.
+    rounds to fp16, `take` puts rows in an order, `pad` has so many zeros behind the elements of each axis.
     """
 
     kind: Kind
@@ -48,6 +48,9 @@ class Term:
 
     def __truediv__(self, other: Term) -> Term:
         return Term("divide", (self, other))
+
+    def least(self, other: Term) -> Term:
+        return Term("least", (self, other))
 
     def root(self) -> Term:
         return Term("root", (self,))
@@ -70,6 +73,9 @@ class Term:
     def take(self, order: tuple[int, ...]) -> Term:
         return Term("take", (self,), order)
 
+    def pad(self, *counts: int) -> Term:
+        return Term("pad", (self,), counts)
+
     def __str__(self) -> str:
         text = _text(self, LONGEST_TEXT)
         return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
@@ -86,8 +92,12 @@ def _text(term: Term, room: int) -> str:
             return f"{term.numbers[0]:.6g}"
         case "add" | "subtract" | "multiply" | "divide" as sign, [left, right]:
             return f"({left} {SIGNS[sign]} {right})"
+        case "triangle", _:
+            return f"triangle({', '.join(f'{part:g}' for part in term.numbers)})"
         case kind, [inner]:
             return f"{kind}({inner})"
+        case kind, [left, right]:
+            return f"{kind}({left}, {right})"
     raise AssertionError(term.kind)
 
 
@@ -98,3 +108,9 @@ def from_file(name: str) -> Term:
 
 def number(value: float) -> Term:
     return Term("number", numbers=(float(value),))
+
+
+def triangle(rows: int, columns: int, diagonal: int, upper: bool, inside: float, beside: float) -> Term:
+    """A matrix that is `inside` on and above a diagonal (`upper`), or on and below it, and `beside` elsewhere; the
+    diagonal begins `diagonal` columns to the right of the first element."""
+    return Term("triangle", numbers=(rows, columns, diagonal, float(upper), inside, beside))

@@ -23,6 +23,10 @@ def _gelu(writer: Writer, node: Node) -> None:
     writer.add(node, "gelu", {"approximate": node.text("approximate", "none")})
 
 
+def _mish(writer: Writer, node: Node) -> None:
+    writer.add(node, "mish")
+
+
 def _elu(writer: Writer, node: Node) -> None:
     writer.add(node, node.op_type.lower(), {"alpha": node.number("alpha", 1.0)})
 
@@ -51,6 +55,7 @@ def _norm(writer: Writer, node: Node) -> None:
 
 WHOLE: Mapping[str, Rule] = {
     "Gelu": _gelu,
+    "Mish": _mish,
     "Elu": _elu,
     "Celu": _elu,
     "Swish": _elu,

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from codegen.target import TileTarget
-from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend import Model, load_model, open_model
 from dsa_sched.pipeline.auto_level import WAYS, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
@@ -62,8 +62,11 @@ def compile_fastest_batch(
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation."""
 
+    progress("reading the model")
+    opened = open_model(source)
+
     def load(batch: int) -> Model:
-        return load_model(source, dict(options.shapes), batch, judge_of(chip, target))
+        return load_model(opened, dict(options.shapes), batch, judge_of(chip, target))
 
     progress(f"level auto: {share} a pass")
     model = load(share)

@@ -30,7 +30,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, O3
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O2, O3
 from partitioner.planners.registry import make_plan
 
 __all__ = ["WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
@@ -58,6 +58,9 @@ class Way:
 
 
 WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+
+FAST_WAYS = (Way(O2.name), Way(O3.name))
+"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +196,11 @@ class _Search:
             return f"the search was interrupted; {_expects(candidate)}"
         if candidate.expected_cycles >= self.promising_cycles:
             return _expects(candidate)
+        if tried >= EFFORTS[self.options.effort]:
+            return f"not tried at effort {self.options.effort}; {_expects(candidate)}"
         floor = memory_floor_cycles(candidate.plan, self.plans.context, self.options, self.limit_cycles)
         if floor >= self.limit_cycles:
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
-        if tried >= EFFORTS[self.options.effort]:
-            return f"not tried at effort {self.options.effort}; {_expects(candidate)}"
         return ""
 
     def _try(self, candidate: Candidate) -> None:
@@ -243,7 +246,12 @@ def _plans(
     candidates: list[Candidate] = []
     decisions: list[Decision] = []
     errors: list[PlanError] = []
-    for way in (way for way in WAYS if way not in without):
+    little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
+    ways = dict.fromkeys((*FAST_WAYS, *WAYS) if little else WAYS)
+    for way in (way for way in ways if way not in without):
+        if little and candidates and way not in FAST_WAYS:
+            decisions.append(Decision(SUBJECT, f"not {way}", f"not planned at effort {options.effort}"))
+            continue
         progress(f"level auto: planning {way}")
         try:
             plan = make_plan(ctx, way.level, way.spill)

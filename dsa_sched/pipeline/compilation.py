@@ -36,7 +36,7 @@ from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.levels import NO_SPILLS, NORMAL_EFFORT
+from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT
 
 __all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
 
@@ -54,7 +54,7 @@ class CompileOptions:
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries;
     `force_groups` are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`."""
 
-    level: str = "O0"
+    level: str = DEFAULT_LEVEL
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     isolated: bool = False

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dsa_sched.analysis.explanation import Explanation, GroupFacts
 from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.analysis.what_binds import Bound, what_binds
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_table
@@ -41,6 +42,8 @@ def print_explanation(explanation: Explanation, chip: Chip, console: Console | N
     _say(console, _summary(explanation, chip))
     console.print()
     print_table(console, _groups(explanation))
+    console.print()
+    print_table(console, _bounds(explanation))
     console.print()
     _say(console, [_order(explanation)])
     console.print()
@@ -150,6 +153,30 @@ def _group_row(group: GroupFacts, ways: tuple[str, ...], total_cycles: float) ->
         f"{group.binding.cycles:,.0f}",
         f"{group.binding.cycles / total_cycles:.1%}",
         group.binding.name,
+    )
+
+
+def _bounds(found: Explanation) -> Table:
+    """What binds how many groups for how long, and how much of that time the rest has work."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("binds")
+    for heading in ("groups", "cycles", "time"):
+        table.add_column(heading, justify="right")
+    table.add_column("longest")
+    table.add_column("the rest waits for it, but for")
+    for bound in what_binds(found.groups):
+        table.add_row(*_bound_row(bound, found.phase_cycles))
+    return table
+
+
+def _bound_row(bound: Bound, total_cycles: float) -> tuple[Text | str, ...]:
+    return (
+        bound.name,
+        str(len(bound.groups)),
+        f"{bound.cycles:,.0f}",
+        f"{bound.cycles / total_cycles:.1%}",
+        Text(bound.groups[0]),
+        ", ".join(f"{name} {cycles / bound.cycles:.1%}" for name, cycles in bound.others.items()) or "nothing",
     )
 
 
@@ -273,6 +300,7 @@ def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None 
         "instances": found.instances,
         "phase_cycles": found.phase_cycles,
         "bound_by": plan.name,
+        "bounds": [asdict(bound) for bound in what_binds(found.groups)],
         "network_items_per_second": items_per_second(chip, floor.cycles, found.batch_per_cluster),
         "plan_items_per_second": items_per_second(chip, plan.cycles, found.batch_per_cluster),
         "groups": groups,

@@ -6,16 +6,19 @@ The keys of the JSON form are documented in docs/timing.md.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline
+from dsa_sched.analysis.waiting import Waiting, waiting_of
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.listing import output_console, print_listing
 from hw_models.errors import size_text
 from isched.timing.critical_path import critical_cycles
 from isched.timing.timeline import Timeline
+from isched.timing.waiting_by_part import PartWaiting
 
 if TYPE_CHECKING:
     from isched.bounds.lower_bounds import Bounds
@@ -37,7 +40,12 @@ CAUSES = {"asking": "polling"}
 """Names of causes for a reader, where they are not those of the JSON form."""
 
 
-def print_times(run: RunTime) -> None:
+SHORT_STALLS = {"barrier": "other cores", "conflict": "bytes in use", "drain": "own engines", "queue": "full queue",
+                "transfer": "DMA"}  # fmt: skip
+"""The same where a row has several."""
+
+
+def print_times(run: RunTime, waiting: Waiting) -> None:
     """Print the whole run, then each program."""
     console = output_console()
 
@@ -57,7 +65,7 @@ def print_times(run: RunTime) -> None:
     for warning in run.warnings:
         say(f"warning: {warning}")
     chains = for_each_timeline(run.programs, lambda program: critical_cycles(program.timeline))
-    for program, critical in zip(run.programs, chains, strict=True):
+    for program, critical, parts in zip(run.programs, chains, waiting.programs, strict=True):
         say("")
         timeline = program.timeline
         where = f"{program.elf}: " if len(run.programs) > 1 else ""
@@ -77,6 +85,8 @@ def print_times(run: RunTime) -> None:
         whole = max(1.0, timeline.cycles - timeline.launch_cycles)
         chain = ", ".join(f"{CAUSES.get(cause, cause)} {cycles / whole:.1%}" for cause, cycles in critical.items())
         say(f"the critical path from the launch to the end: {chain or 'nothing'}")
+        headings = (waiting.by, "cycles on it", "share", "binds", "then", "cores wait for (of all their time)")
+        print_listing(headings, [_part(part, program) for part in parts], right=(1, 2))
         if program.bounds is not None:
             print_listing(
                 ("no order takes less than", "cycles", "this run takes more"), _bounds(timeline, program.bounds), (1, 2)
@@ -91,6 +101,29 @@ def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
         moved = timeline.moved_bytes.get(unit, 0)
         rows.append((unit, f"{busy:,.0f}", f"{timeline.utilisation[unit]:.1%}", size_text(moved) if moved else ""))
     return rows
+
+
+def _part(part: PartWaiting, program: TimedProgram) -> tuple[str, ...]:
+    """What the critical path does in a part, as shares of the part's cycles on it."""
+    timeline = program.timeline
+    whole = max(1.0, timeline.cycles - timeline.launch_cycles)
+    named = {CAUSES.get(cause, cause): cycles for cause, cycles in part.critical_cycles.items()}
+    first, _, then = _shares(named, part.cycles).partition(", ")
+    stalls = {SHORT_STALLS.get(why, why): cycles for why, cycles in part.stall_cycles.items()}
+    return (
+        part.part,
+        f"{part.cycles:,.0f}",
+        f"{part.cycles / whole:.1%}",
+        first,
+        then,
+        _shares(stalls, _core_cycles(program)),
+    )
+
+
+def _shares(cycles: Mapping[str, float], whole: float) -> str:
+    """`dma 61.0%, matrix 20.3%`; what would be 0.0% is left out."""
+    shares = {name: f"{spent / whole:.1%}" for name, spent in cycles.items() if whole}
+    return ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0.0%")
 
 
 def _bounds(timeline: Timeline, bounds: Bounds) -> list[tuple[str, ...]]:
@@ -116,8 +149,9 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:,.3f} us"
 
 
-def times_json(run: RunTime) -> str:
-    """The run as JSON text."""
+def times_json(run: RunTime, waiting: Waiting | None = None) -> str:
+    """The run as JSON text; by the usual parts where none are given."""
+    waiting = waiting or waiting_of(run)
     whole = {
         "format": FORMAT,
         "name": run.name,
@@ -129,8 +163,17 @@ def times_json(run: RunTime) -> str:
         "items_per_second": run.items_per_second,
         "warnings": list(run.warnings),
         "programs": [
-            {**shared, "elf": program.elf, "cluster": program.cluster, "passes": program.passes}
-            for program, shared in zip(run.programs, for_each_timeline(run.programs, _program), strict=True)
+            {
+                **shared,
+                "elf": program.elf,
+                "cluster": program.cluster,
+                "passes": program.passes,
+                "by": waiting.by,
+                "parts": [asdict(part) for part in parts],
+            }
+            for program, shared, parts in zip(
+                run.programs, for_each_timeline(run.programs, _program), waiting.programs, strict=True
+            )
         ],
     }
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
@@ -166,7 +209,7 @@ def _program(program: TimedProgram) -> dict[str, object]:
     }
 
 
-def write_times(run: RunTime, path: Path) -> None:
+def write_times(run: RunTime, path: Path, waiting: Waiting | None = None) -> None:
     """Write the JSON form, whole or not at all. Raises UserError."""
-    text = times_json(run).encode()
+    text = times_json(run, waiting).encode()
     write_whole(path, lambda stream: stream.write(text))

@@ -146,6 +146,8 @@ def worked_out(term: Term, leaf: Leaf) -> Array:
 def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
     if term.kind == "number":  # any number: an attribute may be infinite
         return np.array(term.numbers[0])
+    if term.kind == "triangle":
+        return _triangle(*term.numbers)
     whole = tuple(int(n) for n in term.numbers)
     match term.kind, operands:
         case "file", _:
@@ -158,8 +160,18 @@ def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
             return np.broadcast_to(array, whole)
         case "take", [array]:
             return array[np.array(whole, np.int64)]
+        case "pad", [array]:
+            wide = np.zeros([extent + more for extent, more in zip(array.shape, whole, strict=True)], array.dtype)
+            wide[tuple(slice(extent) for extent in array.shape)] = array
+            return wide
         case kind, arrays:
             return _arithmetic(kind, [np.asarray(array, np.float64) for array in arrays], whole)
+
+
+def _triangle(rows: float, columns: float, diagonal: float, upper: float, inside: float, beside: float) -> Array:
+    """Element by element, by how far a column lies right of the diagonal."""
+    right = np.arange(int(columns))[None, :] - np.arange(int(rows))[:, None] - int(diagonal)
+    return np.where(right >= 0 if upper else right <= 0, inside, beside)
 
 
 def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Array:
@@ -173,6 +185,8 @@ def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Ar
                 return np.asarray(a * b)
             case "divide", [a, b]:
                 return np.asarray(a / b)
+            case "least", [a, b]:
+                return np.asarray(np.minimum(a, b))
             case "root", [a]:
                 return np.asarray(np.sqrt(a))
             case "sum", [a]:

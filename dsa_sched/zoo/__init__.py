@@ -6,8 +6,8 @@ outputs dependent on the input, so that a comparison of results means something.
 
 from __future__ import annotations
 
-from dsa_sched.zoo.cache import zoo_model
+from dsa_sched.zoo.cache import zoo_file, zoo_model
 from dsa_sched.zoo.inputs import seeded_inputs
 from dsa_sched.zoo.networks import zoo_names
 
-__all__ = ["seeded_inputs", "zoo_model", "zoo_names"]
+__all__ = ["seeded_inputs", "zoo_file", "zoo_model", "zoo_names"]

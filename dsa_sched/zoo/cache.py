@@ -20,7 +20,7 @@ from dsa_sched.zoo.networks import built_model, topology_bytes
 from hw_models.scratch import replace_file
 from hw_models.user_cache import cache_directory
 
-__all__ = ["cached_file", "zoo_model"]
+__all__ = ["cached_file", "zoo_file", "zoo_model"]
 
 # A change of any of these modules changes the weights, as may a change of numpy's generator.
 RECIPE = ("calibration.py", "evaluation.py", "inputs.py", "networks.py", "weights.py")
@@ -32,16 +32,24 @@ def zoo_model(name: str) -> onnx.ModelProto:
     Takes seconds the first time (20 s for the largest), then comes from the cache; always the same bytes. The caller
     may change it. Raises ModelError for an unknown name.
     """
+    return zoo_file(name)[0]
+
+
+def zoo_file(name: str) -> tuple[onnx.ModelProto, str]:
+    """The same with the SHA-256 of its deterministic serialisation, which the file in the cache holds anyway."""
     file = cached_file(name)
-    data = _read(file) if file else None
-    if data is not None:
+    found = _read(file) if file else None
+    if found is not None:
+        data, digest = found
         model = onnx.ModelProto()
         model.ParseFromString(data)
-        return model
+        return model, digest
     model = built_model(name)
+    data = model.SerializeToString(deterministic=True)
+    digest = hashlib.sha256(data).hexdigest()
     if file:
-        _write(file, model.SerializeToString(deterministic=True), name)
-    return model
+        _write(file, data, digest, name)
+    return model, digest
 
 
 def cached_file(name: str) -> Path | None:
@@ -54,27 +62,28 @@ def cached_file(name: str) -> Path | None:
     return directory and directory / f"zoo-{name}-{digest.hexdigest()[:16]}.onnx"
 
 
-def _seal(data: bytes) -> bytes:
-    """The entry to append, of the same length for any data."""
-    entry = onnx.StringStringEntryProto(key="sha256", value=hashlib.sha256(data).hexdigest())
+def _seal(digest: str) -> bytes:
+    """The entry to append, of the same length for any digest."""
+    entry = onnx.StringStringEntryProto(key="sha256", value=digest)
     return bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString(deterministic=True))
 
 
-def _read(file: Path) -> bytes | None:
-    """The model's bytes, or None when there is no file or it is not what was written."""
+def _read(file: Path) -> tuple[bytes, str] | None:
+    """The model's bytes and their SHA-256, or None when there is no file or it is not what was written."""
     try:
         sealed = file.read_bytes()
     except OSError:
         return None
-    data = sealed[: -len(_seal(b""))]
-    return data if sealed.endswith(_seal(data)) else None
+    data = sealed[: -len(_seal("0" * 2 * hashlib.sha256().digest_size))]
+    digest = hashlib.sha256(data).hexdigest()
+    return (data, digest) if sealed.endswith(_seal(digest)) else None
 
 
-def _write(file: Path, data: bytes, name: str) -> None:
+def _write(file: Path, data: bytes, digest: str, name: str) -> None:
     """Atomically, replacing what older recipes left of the same network."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, lambda stream: stream.write(data + _seal(data)))
+        replace_file(file, lambda stream: stream.write(data + _seal(digest)))
         for older in file.parent.glob(f"zoo-{name}-*.onnx"):
             recipe = older.stem.removeprefix(f"zoo-{name}-")
             if older != file and "-" not in recipe:  # NAME-mini is a network of its own

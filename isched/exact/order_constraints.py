@@ -9,12 +9,11 @@ it, the program itself must show that the first is over, as `isched.hazards.happ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from isched.exact.variables import Op, Setting
-from isched.timing.engines import Job, conflict
+from isched.timing.engines import Touch, conflict
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model_helper import Literal
@@ -27,7 +26,7 @@ def add_orders(setting: Setting) -> None:
     for core in setting.cores:
         _transfers_and_barriers(setting, core)
         for a, b in combinations(core, 2):
-            if conflict(a.job, b.job):
+            if conflict(a.touched, b.touched):
                 _precede(setting, a.wait or a, b)
                 if a.engine and b.op.starts:
                     setting.model.add_bool_or(list(_shown_inside(setting, a, b)))
@@ -43,11 +42,9 @@ def _precede(setting: Setting, a: Op, b: Op) -> None:
     setting.model.add(a.before[b.number] == 1)
 
 
-def _part(op: Op, memories: frozenset[str]) -> Job:
+def _part(op: Op, memories: frozenset[str]) -> list[Touch]:
     """What an op touches of some memories."""
-    reads = tuple(region for region in op.op.reads if region.memory in memories)
-    writes = tuple(region for region in op.op.writes if region.memory in memories)
-    return Job(0, 0, replace(op.op, reads=reads, writes=writes), 0.0)
+    return [touch for touch in op.touched if touch[0] in memories]
 
 
 def _transfers_and_barriers(setting: Setting, core: list[Op]) -> None:
@@ -88,7 +85,7 @@ def _shown_inside(setting: Setting, first: Op, start: Op) -> Iterator[Literal]:
             behind = later is first or (later.engine and later.op.unit == first.op.unit)
             if op is later or op is start or op is first or not behind or later.index > op.index:
                 continue
-            if not op.op.awaits and not op.barrier and conflict(op.job, later.job):
+            if not op.op.awaits and not op.barrier and conflict(op.touched, later.touched):
                 after = [] if later is first else [first.before[later.number]]
                 yield setting.both(*after, op.before[start.number])
 
@@ -106,8 +103,8 @@ def _shown_between(setting: Setting, first: Op, then: Op) -> Iterator[Literal]:
                 stays = setting.stays[here.op.rendezvous]
                 yield setting.both(done.before[here.number], there.before[then.number], stays)
                 continue
-            known = bool(done.op.awaits) or done.op.unit == here.op.unit or conflict(here.job, done.job)
-            needed = then.op.unit == there.op.unit or conflict(there.job, then.job)
+            known = bool(done.op.awaits) or done.op.unit == here.op.unit or conflict(here.touched, done.touched)
+            needed = then.op.unit == there.op.unit or conflict(there.touched, then.touched)
             if known and there is then:
                 yield done.before[here.number]
             elif known and then.engine and needed:

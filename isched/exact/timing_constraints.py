@@ -65,7 +65,7 @@ def _issue(setting: Setting, op: Op) -> None:
     if op.barrier:
         waits = [setting.value_if(other.before[op.number], other.end) for other in mates]
     else:
-        waits = [other.end for other in mates if other.index < op.index and conflict(op.job, other.job)]
+        waits = [other.end for other in mates if other.index < op.index and conflict(op.touched, other.touched)]
         model.add(op.left == op.issued)
     same = [other for other in mates if op.engine and other.op.unit == op.op.unit]
     if len(same) >= setting.chip.assumed.queue_depth:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hw_models.chip import Chip
 from isched.program.timed_ops import CoreIssue, TimedOp, TimedStream
 from isched.timing.contention import Contention, Mover
-from isched.timing.engines import TOLERANCE, Job
+from isched.timing.engines import TOLERANCE, touched_by
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -38,7 +38,7 @@ class Op:
     def __init__(self, number: int, core: int, index: int, op: TimedOp, epoch: int, cycles: int) -> None:
         self.number, self.core, self.index, self.op, self.epoch = number, core, index, op, epoch
         self.cycles = cycles
-        self.job = Job(core, index, op, 0.0)
+        self.touched = touched_by(op)
         self.before: dict[int, Literal] = {}
         self.wait: Op | None = None
 

@@ -22,7 +22,7 @@ from isched.program.program import Program
 from isched.program.target import Timeable
 from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
 from isched.timing.contention import Contention, Mover
-from isched.timing.deadlock_report import refuse_deadlock, timeline_of
+from isched.timing.deadlock_report import end_of, refuse_deadlock, timeline_of
 from isched.timing.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
 
@@ -41,8 +41,10 @@ def cycles_below(program: Program, chip: Chip, target: Timeable, limit_cycles: f
     """Cycles that `time_program` finds for one cluster where they are fewer than the limit, else None: a run that comes
     to the limit is followed no further, so that what is slower than something known costs little to find out."""
     run = _Run(timed_streams(program, chip, target.issue_costs(program)), chip, 1, awaited=False)
-    timeline = run.run(limit_cycles)
-    return timeline.cycles if timeline is not None and timeline.cycles < limit_cycles else None
+    if not run.ends_below(limit_cycles):
+        return None
+    cycles = end_of(run.cores, run.now)
+    return cycles if cycles < limit_cycles else None
 
 
 def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
@@ -52,9 +54,9 @@ def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1
     core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
     Raises PlanError for a deadlock.
     """
-    timeline = _Run(streams, chip, clusters, awaited).run()
-    assert timeline is not None  # nothing comes to an endless limit
-    return timeline
+    run = _Run(streams, chip, clusters, awaited)
+    run.ends_below(inf)
+    return timeline_of(run.cores, chip, run.now)
 
 
 class _Run:
@@ -67,7 +69,9 @@ class _Run:
         self.depth = chip.assumed.queue_depth
         self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
-        self.touched: dict[int, list[Touch]] = {}  # by identity of ops: most are few objects many times over
+        # By identity of ops: most are few objects many times over, and cores meet the same ones.
+        self.touched: dict[int, list[Touch]] = {}
+        self.conflicts: dict[tuple[int, int], bool] = {}
         self.members: dict[str, int] = {}
         for op in (op for stream in streams for op in stream.ops if op.rendezvous):
             self.members[op.rendezvous] = self.members.get(op.rendezvous, 0) + 1
@@ -80,8 +84,8 @@ class _Run:
         self.events: list[tuple[float, int, int, Job | None, int]] = []
         self.sequence = 0
 
-    def run(self, limit_cycles: float = inf) -> Timeline | None:
-        """To the end, or None as soon as the limit is reached."""
+    def ends_below(self, limit_cycles: float) -> bool:
+        """Run to the end, or until the limit is reached; whether it came to the end."""
         for number in range(len(self.cores)):
             self._walk(number, self.now)
         while self.now < limit_cycles:
@@ -104,9 +108,9 @@ class _Run:
             elif job is not None:
                 self._finish(job)
         else:
-            return None
+            return False
         refuse_deadlock(self.cores)
-        return timeline_of(self.cores, self.chip, self.now)
+        return True
 
     def _at(self, time: float, kind: int, job: Job | None, number: int) -> None:
         self.sequence += 1
@@ -125,10 +129,7 @@ class _Run:
             core.job, core.end = None, time + cycles
             return
         op = core.stream.ops[core.position]
-        touched = self.touched.get(id(op))
-        if touched is None:
-            touched = self.touched[id(op)] = touched_by(op)
-        core.job = Job(number, core.position, op, time + cycles, touched)
+        core.job = Job(number, core.position, op, time + cycles)
         core.jobs.append(core.job)
         core.lead, core.position = op.issue.after, core.position + 1
         self._at(time + cycles, _READY, core.job, number)
@@ -153,16 +154,28 @@ class _Run:
             mine = (other for queue in self.channels.values() for other in queue if other.core == job.core)
             blockers |= dict.fromkeys((*mine, *(other for queue in core.queues.values() for other in queue)), "awaited")
             return blockers
+        known, wanted = self.conflicts, id(job.op)
         for queue in core.queues.values():
             for other in queue:
                 if barrier:
                     blockers[other] = "drain"
-                elif conflict(job, other):
+                    continue
+                key = (wanted, id(other.op))
+                conflicting = known.get(key)
+                if conflicting is None:
+                    conflicting = known[key] = conflict(self._touched(job.op), self._touched(other.op))
+                if conflicting:
                     blockers[other] = "conflict"
         full = core.queues.get(job.op.unit)
         if full is not None and len(full) >= self.depth:
             blockers.setdefault(full[0], "queue")
         return blockers
+
+    def _touched(self, op: TimedOp) -> list[Touch]:
+        found = self.touched.get(id(op))
+        if found is None:
+            found = self.touched[id(op)] = touched_by(op)
+        return found
 
     def _asked(self, number: int, op: TimedOp) -> dict[Job, str]:
         """Transfers that are not over; one that nobody has started yet blocks from its start on."""
@@ -202,7 +215,10 @@ class _Run:
         op = job.op
         job.issued = job.start = self.now
         if op.unit:
-            queue = (self.channels if op.starts else core.queues).setdefault(op.unit, deque())
+            queues = self.channels if op.starts else core.queues
+            queue = queues.get(op.unit)
+            if queue is None:
+                queue = queues[op.unit] = deque()
             queue.append(job)
             if op.starts:
                 self.started[op.starts] = job

@@ -10,7 +10,7 @@ from hw_models.errors import PlanError
 from isched.timing.engines import Core, Job
 from isched.timing.timeline import Span, Timeline
 
-__all__ = ["refuse_deadlock", "timeline_of"]
+__all__ = ["end_of", "refuse_deadlock", "timeline_of"]
 
 
 def refuse_deadlock(cores: Sequence[Core]) -> None:
@@ -27,16 +27,20 @@ def refuse_deadlock(cores: Sequence[Core]) -> None:
         )
 
 
+def end_of(cores: Sequence[Core], now: float) -> float:
+    """The cycle at which all is over of a run that has ended; `now` is when its last event was."""
+    return max((*(core.end for core in cores), *(job.end for core in cores for job in core.jobs)), default=now)
+
+
 def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
     """The timeline of a run that has ended; `now` is when its last event was."""
     jobs = [job for core in cores for job in core.jobs]
     firsts = tuple(accumulate((len(core.jobs) for core in cores), initial=0))
-    ends = (*(core.end for core in cores), *(job.end for job in jobs))
     return Timeline(
         chip=chip.name,
         clock_hz=chip.clock_hz,
         launch_cycles=chip.assumed.launch_cycles,
-        cycles=max(ends, default=now),
+        cycles=end_of(cores, now),
         cores=tuple(core.stream.core for core in cores),
         spans=tuple(_span(job, cores[job.core].stream.core, firsts) for job in jobs),
         core_end_cycles=tuple(core.end for core in cores),

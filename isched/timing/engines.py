@@ -36,10 +36,10 @@ class Job:
 
     __slots__ = (
         "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
-        "together", "touched", "waiters",
+        "together", "waiters",
     )  # fmt: skip
 
-    def __init__(self, core: int, index: int, op: TimedOp, ready: float, touched: list[Touch] | None = None) -> None:
+    def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
         self.core, self.index, self.op = core, index, op
         self.ready = self.issued = self.start = self.end = ready
         self.over = False
@@ -49,13 +49,11 @@ class Job:
         self.moved_since = 0.0
         self.together: tuple[Job, ...] = ()
         self.waiters: tuple[tuple[int, str], ...] = ()
-        self.touched = touched_by(op) if touched is None else touched
 
 
-def conflict(job: Job, other: Job) -> bool:
-    """Do two jobs of a core touch the same byte, and one of them writes it?"""
-    others = other.touched
-    for memory, low, high, write, region in job.touched:
+def conflict(touched: list[Touch], others: list[Touch]) -> bool:
+    """Do two ops of a core touch the same byte, and one of them writes it?"""
+    for memory, low, high, write, region in touched:
         for its_memory, its_low, its_high, its_write, its_region in others:
             if (
                 low < its_high

@@ -44,6 +44,9 @@ ELEMENTWISE_KINDS = frozenset(
         "selu",
         "celu",
         "gelu",
+        "erf",
+        "softplus",
+        "mish",
         "swish",
         "softsign",
     ]

@@ -14,12 +14,15 @@ from typing import Literal
 from hw_models.errors import TargetError
 from partitioner.ir.graph import DTYPE_BYTES
 
-__all__ = ["FLOATS", "AxisOrder", "Wants", "WeightOrder", "floats_as"]
+__all__ = ["FLOATS", "AxisOrder", "Wants", "WeightOrder", "Windows", "floats_as"]
 
 AxisOrder = Literal["channels_last", "channels_first"]
 WeightOrder = Literal["outputs_last", "outputs_first"]
 """Of a convolution's weights: (kernel..., Cin, Cout) or (Cout, kernel..., Cin); those of several groups lie one after
 the other."""
+Windows = Literal["any", "images"]
+"""Over any number of axes, as the file has them; or over the two axes of images, convolutions with one stride and one
+dilation for both."""
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 """Floating-point types that a file may have."""
@@ -34,7 +37,7 @@ def floats_as(dtype: str) -> tuple[tuple[str, str], ...]:
 class Wants:
     """`stored` has, for each floating-point type of a file, the type in which its values lie on the device;
     `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights` is the
-    order of the axes of convolutions' weights.
+    order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools are.
 
     Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
     nothing is said.
@@ -44,6 +47,7 @@ class Wants:
     feature_maps: AxisOrder
     whole: frozenset[str] = frozenset()
     weights: WeightOrder = "outputs_last"
+    windows: Windows = "any"
 
     def __post_init__(self) -> None:
         for source in FLOATS:

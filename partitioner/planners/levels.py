@@ -19,6 +19,7 @@ from partitioner.memory.spill_policies import POLICIES
 __all__ = [
     "AUTO",
     "AUTO_SPILL",
+    "DEFAULT_LEVEL",
     "EFFORTS",
     "KERNEL_PLANNERS",
     "LEVELS",
@@ -141,6 +142,8 @@ AUTO = FastestKernels.name
 """No planner of its own: the fastest of what the levels make, as the cycle model judges their programs."""
 AUTO_SUMMARY = "the fastest of what these make, by the cycle model"
 LEVEL_CHOICES = (*LEVELS, AUTO)
+DEFAULT_LEVEL = AUTO
+"""Where nobody says another one: on the command line, in Python, and for chips that tasks are placed on."""
 
 NORMAL_EFFORT = "normal"
 EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 12, "high": 48})

@@ -23,7 +23,9 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return dsa_sched.compile(save(one_node("Relu"), tmp_path_factory.mktemp("model") / "m.onnx"), chip="stcp920")
+    return dsa_sched.compile(
+        save(one_node("Relu"), tmp_path_factory.mktemp("model") / "m.onnx"), chip="stcp920", level="O0"
+    )
 
 
 @pytest.fixture

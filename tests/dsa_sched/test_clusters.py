@@ -44,7 +44,7 @@ def images(rows: int) -> Array:
 
 def test_four_clusters_give_the_bits_of_one(model: Path, tmp_path: Path) -> None:
     """Five images over four clusters: two on the first, one on each other; all 32 cores run."""
-    artifact = dsa_sched.compile(model, "stcp920", batch=5, clusters=4)
+    artifact = dsa_sched.compile(model, "stcp920", batch=5, clusters=4, level="O0")
     artifact.save(tmp_path / "out")
     loaded = dsa_sched.load(tmp_path / "out")
     assert [(p.cluster, p.cores, p.batch_start, p.batch) for p in loaded.manifest.programs] == [
@@ -54,13 +54,13 @@ def test_four_clusters_give_the_bits_of_one(model: Path, tmp_path: Path) -> None
         (3, 8, 4, 1),
     ]
     x = images(5)
-    together = dsa_sched.compile(model, "stcp920", batch=5).run({"x": x})["y"]
+    together = dsa_sched.compile(model, "stcp920", batch=5, level="O0").run({"x": x})["y"]
     assert np.array_equal(loaded.run({"x": x})["y"], together)
 
 
 def test_clusters_differ_in_code_but_not_in_weights(model: Path) -> None:
     """Each has its own slice of the LLB and its own DMA engines."""
-    artifact = dsa_sched.compile(model, "stcp920", batch=2, clusters=2)
+    artifact = dsa_sched.compile(model, "stcp920", batch=2, clusters=2, level="O0")
     first, second = (files.files["program.s"] for files in artifact.clusters)
     assert first != second
     assert len(first.splitlines()) == pytest.approx(len(second.splitlines()), abs=8)
@@ -90,10 +90,10 @@ def test_the_command_names_every_program(model: Path, tmp_path: Path) -> None:
 )
 def test_a_division_that_cannot_be_is_refused(model: Path, clusters: int, batch: int | None, needs: str) -> None:
     with pytest.raises(ModelError, match=needs):
-        dsa_sched.compile(model, "stcp920", batch=batch, shapes={"x": (1, 8, 9, 11)}, clusters=clusters)
+        dsa_sched.compile(model, "stcp920", batch=batch, shapes={"x": (1, 8, 9, 11)}, clusters=clusters, level="O0")
 
 
 def test_a_wrong_number_of_rows_is_refused(model: Path) -> None:
-    artifact = dsa_sched.compile(model, "stcp920", batch=4, clusters=2)
+    artifact = dsa_sched.compile(model, "stcp920", batch=4, clusters=2, level="O0")
     with pytest.raises(ModelError, match="4 rows"):
         artifact.run({"x": images(3)})

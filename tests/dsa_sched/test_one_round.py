@@ -43,7 +43,7 @@ def model(
 
 def told(path: Path, options: CompileOptions | None = None) -> list[str]:
     with pytest.raises(Unsupported) as error:
-        compile_model(path, CHIP, options or CompileOptions())
+        compile_model(path, CHIP, options or CompileOptions("O0"))
     return str(error.value).splitlines()
 
 
@@ -70,7 +70,7 @@ def test_unknown_operators_rules_and_the_chip_speak_in_one_list(tmp_path: Path) 
 
 def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None:
     path = model(MIXED, ["y"], tmp_path)
-    options = CompileOptions(batch=4)
+    options = CompileOptions("O0", batch=4)
     for attempt in (
         lambda: compile_clusters(path, CHIP, 2, options),
         lambda: compile_clusters(path, CHIP, 1, options, per_pass="auto"),
@@ -83,7 +83,7 @@ def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None
 
 def test_shapes_that_the_user_gives_count_for_the_rest(tmp_path: Path) -> None:
     path = model(MIXED, ["y"], tmp_path, ("N", 3, "H", 8))
-    said = told(path, CompileOptions(shapes=(("x", (1, 3, 6, 8)),)))
+    said = told(path, CompileOptions("O0", shapes=(("x", (1, 3, 6, 8)),)))
     assert "  Log entropy (1x3x8x10): no template computes log on neuralscale-v1" in said
 
 
@@ -137,7 +137,9 @@ def test_without_a_chip_nothing_points_to_other_devices(tmp_path: Path) -> None:
 
 def test_a_chip_without_a_code_generator_refuses_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as error:
-        plan_clusters(model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), 1, CompileOptions())
+        plan_clusters(
+            model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), 1, CompileOptions("O0")
+        )
     assert [refused.name for refused in error.value.refused] == ["angle", "border"]
 
 

@@ -15,6 +15,7 @@ from dsa_sched.analysis.operator_support import Support, operator_support, read_
 from dsa_sched.cli import cli
 from dsa_sched.frontend.decompose import LIMITS
 from dsa_sched.frontend.probes import PROBES, Probe, probes_of
+from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
@@ -45,10 +46,10 @@ def test_what_is_listed_is_what_compile_does(op_type: str, supports: Mapping[str
     for probe, reason in ways(op_type, supports):
         path.write_bytes(probe.model().SerializeToString())
         if reason is None:
-            assert compile_model(path, CHIP).artifact.clusters, probe.says
+            assert compile_model(path, CHIP, CompileOptions("O0")).artifact.clusters, probe.says
         else:
             with pytest.raises(ModelError) as error:
-                compile_model(path, CHIP)
+                compile_model(path, CHIP, CompileOptions("O0"))
             assert reason in str(error.value), probe.says
 
 

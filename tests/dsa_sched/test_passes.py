@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(model: Path) -> Artifact:
     """Seven images in one run of one cluster."""
-    return dsa_sched.compile(model, "stcp920", batch=7)
+    return dsa_sched.compile(model, "stcp920", batch=7, level="O0")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def expected(whole: Artifact) -> Array:
 @pytest.fixture(scope="module")
 def uneven(model: Path) -> Artifact:
     """Seven images on two clusters, three a pass: four in two passes, three in one."""
-    return dsa_sched.compile(model, "stcp920", batch=7, clusters=2, per_pass=3)
+    return dsa_sched.compile(model, "stcp920", batch=7, clusters=2, per_pass=3, level="O0")
 
 
 def images(rows: int) -> Array:
@@ -71,7 +71,7 @@ def images(rows: int) -> Array:
 def test_passes_give_the_bits_of_one_run(
     model: Path, expected: Array, clusters: int, per_pass: PerPass, rows: list[int], passes: list[int] | None
 ) -> None:
-    artifact = dsa_sched.compile(model, "stcp920", batch=7, clusters=clusters, per_pass=per_pass)
+    artifact = dsa_sched.compile(model, "stcp920", batch=7, clusters=clusters, per_pass=per_pass, level="O0")
     programs = artifact.manifest.programs
     assert [program.batch for program in programs] == rows
     assert passes is None or [program.passes for program in programs] == passes
@@ -101,12 +101,12 @@ def test_uneven_passes_survive_the_folder(uneven: Artifact, expected: Array, tmp
 
 def test_one_program_serves_all_passes(uneven: Artifact, model: Path) -> None:
     """The code is that of a batch of three, and is not longer for more passes."""
-    alone = dsa_sched.compile(model, "stcp920", batch=3)
+    alone = dsa_sched.compile(model, "stcp920", batch=3, level="O0")
     assert uneven.clusters[0].files["program.elf"] == alone.clusters[0].files["program.elf"]
 
 
 def test_without_per_pass_the_share_is_one_run(model: Path) -> None:
-    programs = dsa_sched.compile(model, "stcp920", batch=7, clusters=2).manifest.programs
+    programs = dsa_sched.compile(model, "stcp920", batch=7, clusters=2, level="O0").manifest.programs
     assert [(program.batch_per_pass, program.passes) for program in programs] == [(4, 1), (3, 1)]
 
 
@@ -128,14 +128,14 @@ def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
 def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
     """Plans do not ask whether the main memory holds all tensors, programs must: here only four images find room."""
     chip = stcp920()
-    best = compile_clusters(model, chip, 1, CompileOptions(batch=8), per_pass="auto")[0]
+    best = compile_clusters(model, chip, 1, CompileOptions("O0", batch=8), per_pass="auto")[0]
     assert best.plan.batch_per_cluster == 8
     least = dict.fromkeys(("DDR",), max(p.offset_bytes + p.size_bytes for p in best.program.placements) - 1)
     memories = tuple(m.model_copy(update={"size_bytes": least.get(m.name, m.size_bytes)}) for m in chip.memories)
     small = chip.model_copy(update={"memories": memories})
     with pytest.raises(DoesNotFit, match="DDR"):
-        compile_clusters(model, small, 1, CompileOptions(batch=8))
-    (part,) = compile_clusters(model, small, 1, CompileOptions(batch=8), per_pass="auto")
+        compile_clusters(model, small, 1, CompileOptions("O0", batch=8))
+    (part,) = compile_clusters(model, small, 1, CompileOptions("O0", batch=8), per_pass="auto")
     assert (part.plan.batch_per_cluster, part.passes, part.rows) == (4, 2, 8)
     refused = [decision for decision in part.plan.decisions if decision.verdict == "not 8 a pass"]
     assert len(refused) == 1
@@ -155,7 +155,7 @@ def test_passes_that_cannot_be_are_refused(
     model: Path, batch: int | None, clusters: int, per_pass: PerPass, said: str
 ) -> None:
     with pytest.raises(ModelError) as caught:
-        dsa_sched.compile(model, "stcp920", batch=batch, clusters=clusters, per_pass=per_pass)
+        dsa_sched.compile(model, "stcp920", batch=batch, clusters=clusters, per_pass=per_pass, level="O0")
     assert str(caught.value) == said
 
 
@@ -171,13 +171,13 @@ def test_a_model_whose_items_meet_is_not_divided(tmp_path: Path, clusters: int, 
     """A softmax over the batch would give other values, silently; even passes of one item are seen to be wrong."""
     path = network(tmp_path / "m.onnx", ("n", 8), helper.make_node("Softmax", ["x"], ["y"], axis=0))
     with pytest.raises(ModelError, match=r"has item 0 of the outputs reads items 0 to \d of x; compile the batch of 4"):
-        dsa_sched.compile(path, "stcp920", batch=4, clusters=clusters, per_pass=per_pass)
+        dsa_sched.compile(path, "stcp920", batch=4, clusters=clusters, per_pass=per_pass, level="O0")
 
 
 def test_a_model_without_a_batch_axis_is_refused(tmp_path: Path) -> None:
     path = network(tmp_path / "m.onnx", (), helper.make_node("Relu", ["x"], ["y"]))
     with pytest.raises(ModelError, match="needs a leading dimension of every input; has x without one"):
-        dsa_sched.compile(path, "stcp920", batch=4, per_pass=2)
+        dsa_sched.compile(path, "stcp920", batch=4, per_pass=2, level="O0")
 
 
 def test_the_commands_take_passes_from_end_to_end(model: Path, tmp_path: Path, expected: Array) -> None:
@@ -214,7 +214,7 @@ def test_arrays_for_many_clusters_are_read(tmp_path: Path) -> None:
     rows, side = 12, 64
     artifact = dsa_sched.compile(
         network(tmp_path / "m.onnx", ("n", 4, side, side), helper.make_node("Relu", ["x"], ["y"])),
-        "stcp920", batch=rows, clusters=4, per_pass=1,
+        "stcp920", batch=rows, clusters=4, per_pass=1, level="O0",
     )  # fmt: skip
     artifact.save(tmp_path / "out")
     x = np.random.default_rng(2).normal(size=(rows, 4, side, side))

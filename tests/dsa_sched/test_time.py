@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(model: Path) -> Path:
     """An artifact for two clusters that compute two rows and one."""
-    parts = compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3))
+    parts = compile_clusters(str(model), "stcp920", 2, CompileOptions("O0", batch=3))
     gather_artifact(parts).save(model.parent / "out")
     return model.parent / "out"
 
@@ -48,7 +48,7 @@ def folder(model: Path) -> Path:
 def test_the_cycles_are_those_of_the_compiled_programs(model: Path, folder: Path) -> None:
     run = time_path(folder, "stcp920")
     expected = []
-    for part in compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3)):
+    for part in compile_clusters(str(model), "stcp920", 2, CompileOptions("O0", batch=3)):
         expected.append(time_program(part.program, part.chip, TARGET).cycles)
     assert [program.timeline.cycles for program in run.programs] == expected
     assert run.cycles == max(expected)
@@ -67,7 +67,7 @@ def test_equal_programs_of_several_clusters_are_timed_once(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven rows on four clusters: three programs of two rows and one of one, and each has the time of its own ELF."""
-    gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions(batch=7))).save(tmp_path / "out")
+    gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions("O0", batch=7))).save(tmp_path / "out")
     chip = stcp920()
     files = Artifact.load(tmp_path / "out").clusters
     traced = [TARGET.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]

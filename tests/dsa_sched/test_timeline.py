@@ -38,7 +38,7 @@ Event = dict[str, Any]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     model = save(classifier(), path / "classifier.onnx")
-    compile_model(str(model), "stcp920", CompileOptions()).artifact.save(path / "out")
+    compile_model(str(model), "stcp920", CompileOptions("O0")).artifact.save(path / "out")
     return path / "out"
 
 

@@ -38,12 +38,12 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(model_file: Path) -> Compilation:
-    return compile_model(model_file, "stcp920", CompileOptions(keep_values=True))
+    return compile_model(model_file, "stcp920", CompileOptions("O0", keep_values=True))
 
 
 @pytest.fixture(scope="module")
 def isolated(whole: Compilation) -> Compilation:
-    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(isolated=True))
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions("O0", isolated=True))
 
 
 def judge(whole: Compilation, isolated: Compilation, run: Runner = simulator) -> VerifyReport:
@@ -123,13 +123,13 @@ def preactivated(tmp_path_factory: pytest.TempPathFactory) -> Compilation:
         y = builder.node("Conv", builder.node("Relu", y), builder.weights(8, 8, 3, 3), pads=[pad] * 4)
         y = builder.node("MaxPool", y, kernel_shape=[2, 2])
     path = builder.save(tmp_path_factory.mktemp("preactivated"), y)
-    compiled = compile_model(path, "stcp920", CompileOptions(keep_values=True))
+    compiled = compile_model(path, "stcp920", CompileOptions("O0", keep_values=True))
     assert sorted(origin.name for origin in compiled.model.origins.values()) == ["v0", "v1", "v5"]
     return compiled
 
 
 def twin(whole: Compilation) -> Compilation:
-    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(isolated=True))
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions("O0", isolated=True))
 
 
 def test_values_that_a_rewrite_put_in_the_place_of_the_files_are_judged_by_them(preactivated: Compilation) -> None:
@@ -291,7 +291,7 @@ def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
         f"{sys.executable} -m dsa_sched iss {{elf}} --cores {{cores}} --cluster {{cluster}} --load {{loads}} "
         "--dump {dumps} --dump-path {out}"
     )
-    report = verify_model(model_file, "stcp920", CompileOptions(batch=2), OPTIONS, command)
+    report = verify_model(model_file, "stcp920", CompileOptions("O0", batch=2), OPTIONS, command)
     assert report.failures == ()
     assert report.batch == 2
     assert all(result.rows == 2 for result in report.logits)
@@ -320,7 +320,7 @@ def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
     [*((name, batch) for name in ("resnet50", "squeezenet") for batch in (1, 2)), *((name, 1) for name in OTHERS)],
 )
 def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
-    report = verify_model(network, "stcp920", CompileOptions(batch=batch))
+    report = verify_model(network, "stcp920", CompileOptions("O0", batch=batch))
     assert report.failures == ()
     assert [result.rows for result in report.logits] == [batch, batch]
     assert all(layer.isolated_error is not None for layer in report.layers)

@@ -29,7 +29,7 @@ def judged(model: onnx.ModelProto, path: Path) -> VerifyReport | None:
     """The report; None for a model that is refused."""
     path.write_bytes(model.SerializeToString())
     try:
-        return verify_model(path, "stcp920", CompileOptions(), OPTIONS)
+        return verify_model(path, "stcp920", CompileOptions("O0"), OPTIONS)
     except UserError:
         return None
 

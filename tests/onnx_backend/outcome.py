@@ -86,7 +86,7 @@ def _attempt(case: NodeCase, constants: tuple[str, ...], chip: Chip, folder: Pat
         model = bind(case, constants)
         path.write_bytes(model.SerializeToString())
         shapes = tuple((item.name, case.inputs[item.name]) for item in _open(model))
-        options = CompileOptions(shapes=tuple((name, value.shape) for name, value in shapes if value is not None))
+        options = CompileOptions("O0", shapes=tuple((name, value.shape) for name, value in shapes if value is not None))
         artifact = compile_model(path, chip, options).artifact
     except UserError as error:
         return Outcome("refused", _reason(error))

@@ -333,7 +333,7 @@ REFUSED = {
 def test_what_makes_no_sense_is_said_in_one_sentence(
     toys: Path, model: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    dsa_sched.compile(model, toys / "toy.yaml").save(toys / "done")
+    dsa_sched.compile(model, toys / "toy.yaml", level="O0").save(toys / "done")
     np.savez(toys / "x.npz", x=np.zeros((2, 3, 8, 8), np.float32))
     monkeypatch.chdir(toys)
     done = CliRunner().invoke(cli, words.split())
@@ -379,7 +379,7 @@ def test_a_target_is_checked_when_it_is_found(toys: Path, model: Path) -> None:
         code.read_text().replace('execution: str = "toy-launches"', "execution: object = print"), encoding="utf-8"
     )
     with pytest.raises(TargetError) as refused:
-        compile_model(model, toys / "toy.yaml")
+        compile_model(model, toys / "toy.yaml", CompileOptions("O0"))
     assert refused.value.who == "target toy-groups"
     assert refused.value.needs == "all members of codegen.target.GroupTarget"
     assert refused.value.has == "ToyGroups with no emulate, execution as a method, not a value, no emit_plan"
@@ -397,13 +397,13 @@ def test_files_stay_inside_the_artifact(toys: Path, model: Path) -> None:
     code = toys / "toy_groups.py"
     code.write_text(code.read_text().replace('"data/constants.json": json', '"../../constants.json": json'))
     with pytest.raises(TargetError, match="needs files inside the folder"):
-        dsa_sched.compile(model, toys / "toy.yaml").save(toys / "out")
+        dsa_sched.compile(model, toys / "toy.yaml", level="O0").save(toys / "out")
     assert not (toys / "out").exists()
     assert not (toys / "constants.json").exists()
 
 
 def test_an_artifact_of_a_target_that_is_gone_says_what_to_install(toys: Path, model: Path) -> None:
-    dsa_sched.compile(model, toys / "toy.yaml").save(toys / "out")
+    dsa_sched.compile(model, toys / "toy.yaml", level="O0").save(toys / "out")
     shutil.rmtree(toys / "toy-1.0.dist-info")
     with pytest.raises(TargetError, match="needs a target for toy-groups to run it; has none; install the package"):
         dsa_sched.load(toys / "out").run({"x": np.zeros((2, 3, 8, 8), np.float32)})

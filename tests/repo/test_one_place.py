@@ -305,11 +305,11 @@ def network(*types: str) -> onnx.ModelProto:
 
 def test_a_toy_chip_with_a_toy_target_runs_a_network_with_a_toy_operator(toys: Path) -> None:
     path = save(network("Relu", "Mish"), toys / "net.onnx")
-    report = verify_model(path, toys / "toy.yaml", CompileOptions(), VerifyOptions(samples=256))
+    report = verify_model(path, toys / "toy.yaml", CompileOptions("O0"), VerifyOptions(samples=256))
     assert report.failures == ()
     assert [layer.name for layer in report.layers] == ["relu0", "mish1", "sum"]
     assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
-    artifact = dsa_sched.compile(path, chip=toys / "toy.yaml")
+    artifact = dsa_sched.compile(path, chip=toys / "toy.yaml", level="O0")
     artifact.save(toys / "net.out")
     x = np.linspace(-3, 3, 1200, dtype=np.float32).reshape(1, 3, 20, 20)
     relu = np.maximum(x, 0)
@@ -322,14 +322,14 @@ def test_a_wrong_toy_kernel_is_caught(toys: Path) -> None:
     code = toys / "toy_target.py"
     code.write_text(code.read_text().replace("np.log1p(np.exp(x))", "np.log1p(np.exp(-x))"), encoding="utf-8")
     path = save(network("Mish"), toys / "net.onnx")
-    report = verify_model(path, toys / "toy.yaml", CompileOptions(), VerifyOptions(samples=256))
+    report = verify_model(path, toys / "toy.yaml", CompileOptions("O0"), VerifyOptions(samples=256))
     assert any(failure.startswith("layer mish0: relative error") for failure in report.failures)
 
 
 @pytest.mark.usefixtures("toys")
 def test_a_toy_operator_in_known_kinds_runs_on_a_built_in_chip(tmp_path: Path) -> None:
     path = save(network("Cosh", "Relu"), tmp_path / "net.onnx")
-    report = verify_model(path, "stcp920", CompileOptions(), VerifyOptions(samples=256))
+    report = verify_model(path, "stcp920", CompileOptions("O0"), VerifyOptions(samples=256))
     assert report.failures == ()
     assert {"Cosh"} <= {operator for layer in report.layers for operator in layer.operators}
 
@@ -382,7 +382,7 @@ def test_what_a_target_lacks_is_said_in_one_sentence(
     toys: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
 ) -> None:
     """The toy says nothing of what issuing costs: `isched.program.target.Timeable` is for those who can."""
-    dsa_sched.compile(save(network("Relu"), toys / "net.onnx"), chip=toys / "toy.yaml").save(toys / "done")
+    dsa_sched.compile(save(network("Relu"), toys / "net.onnx"), chip=toys / "toy.yaml", level="O0").save(toys / "done")
     monkeypatch.chdir(toys)
     done = CliRunner().invoke(cli, words.split())
     assert done.exit_code == 1, done.output

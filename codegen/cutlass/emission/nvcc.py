@@ -115,7 +115,7 @@ class Compiler:
             return found
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
             (Path(folder) / given).write_text(source, encoding="utf-8")
-            command = [str(self.path), *options, *(f"-I{folder}" for folder in folders), given, "-o", result]
+            command = [str(self.path), *options, *(f"-I{include}" for include in folders), given, "-o", result]
             words = self._run(command, Path(folder), name)
             data = words.encode() if said else (Path(folder) / result).read_bytes()
         if result != "out":

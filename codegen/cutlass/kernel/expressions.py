@@ -92,6 +92,7 @@ UNARY: Mapping[str, Callable[[Op, str], str]] = {
     "log": lambda _op, v: f"logf({v})",
     "erf": lambda _op, v: f"erff({v})",
     "softplus": lambda _op, v: f"softplus({v})",
+    "mish": lambda _op, v: f"({v} * tanhf(softplus({v})))",
     "sqrt": lambda _op, v: f"sqrtf({v})",
     "reciprocal": lambda _op, v: f"(1.f / {v})",
     "neg": lambda _op, v: f"(-{v})",

@@ -1,7 +1,7 @@
-"""Dot products of short integers: `dp2a` and `dp4a`, by which nvcc adds small multiples to an address.
+"""Dot products of short integers within a register: `dp2a`, by which nvcc adds small multiples to an address, `dp4a`.
 
 dp2a.lo.s32.u32 d, a, b, c  -->  d = c + (a's low half) (b's byte 0) + (a's high half) (b's byte 1)
-dp4a.s32.u32 d, a, b, c     -->  d = c + the products of a's bytes with b's
+dp4a.s32.u32    d, a, b, c  -->  d = c + the sum over all four bytes of a and b
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _build(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-TYPES: Final = frozenset({"u32", "s32"})
+INTEGERS: Final = frozenset({"u32", "s32"})
 DOT_PRODUCTS: Final = (
-    Row("dp2a", _build, frozenset({"lo", "hi"}), types=TYPES),
-    Row("dp4a", _build, types=TYPES),
+    Row("dp2a", _build, frozenset({"lo", "hi"}), frozenset(), INTEGERS),
+    Row("dp4a", _build, frozenset(), frozenset(), INTEGERS),
 )

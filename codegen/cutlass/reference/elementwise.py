@@ -93,6 +93,7 @@ UNARY: Mapping[str, Callable[[Op, Evaluated], Evaluated]] = {
     "log": lambda _, x: single.log(x),
     "erf": lambda _, x: single.erf(x),
     "softplus": lambda _, x: softplus(x),
+    "mish": lambda _, x: mul(x, tanh(softplus(x))),
     "sqrt": lambda _, x: single.sqrt(x),
     "reciprocal": lambda _, x: divide(ONE, x),
     "neg": lambda _, x: single.negate(x),

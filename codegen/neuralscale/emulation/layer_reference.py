@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Bits, Halves
+from codegen.neuralscale.emulation.curves_reference import EMULATED
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
 from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
 from hw_models.chip import Chip
@@ -368,6 +369,8 @@ def _unary(op: Op, x: Halves) -> Halves:
             return chip.sqrt(chip.add(x, _half(0.0)))  # -0 has a root, too
         case "reciprocal":
             return _reciprocal(x)
+        case kind if kind in EMULATED:
+            return EMULATED[kind](op, x)
     return chip.exp(x)
 
 

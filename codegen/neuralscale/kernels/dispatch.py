@@ -53,8 +53,9 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
 }
 
-WANTS = Wants(floats_as(DTYPE), "channels_last")
-"""Templates compute in halves along channels; norms and such are put together of what they have."""
+WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images")
+"""Templates compute in halves along channels, windows over images; norms and such are put together of what they have.
+"""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 

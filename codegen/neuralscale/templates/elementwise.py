@@ -4,7 +4,7 @@ Order of operations (`reference.py` follows it): binary operators compute `runni
 subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal. The
 chip's own is NaN at zero: 2^-24, the least half, is added first, so that it is infinite there (and a bit off between
 2^-14 and 2^-12). Its root is NaN at -0: 0 is added first. Sigmoid is recip(1 + exp(-1 * x)), tanh
-2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1).
+2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1); others are in `curves.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
+from codegen.neuralscale.templates.curves import CURVES
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
@@ -32,7 +33,7 @@ __all__ = [
     "operand_loads",
     "passes",
     "running_operand",
-    "scratch_needed",
+    "scratch_tiles",
 ]
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
@@ -53,6 +54,7 @@ UNARY = {
     "tanh": 6,
     "hard_sigmoid": 4,
     "hard_swish": 5,
+    **{kind: curve.passes for kind, curve in CURVES.items()},
 }
 """Vector passes of each unary operator."""
 
@@ -93,9 +95,9 @@ def passes(op: Op) -> int:
     return BINARY_PASSES.get(op.kind) or UNARY.get(op.kind, 1)
 
 
-def scratch_needed(op: Op) -> bool:
-    """True when the operator needs a second tile: its input again after the output was written, or a reciprocal."""
-    return op.kind in ("hard_swish", "div")
+def scratch_tiles(op: Op) -> int:
+    """How many more tiles the operator needs: its input again after the output was written, a reciprocal, a sum."""
+    return CURVES[op.kind].scratch_tiles if op.kind in CURVES else int(op.kind in ("hard_swish", "div"))
 
 
 def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
@@ -130,7 +132,7 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
         yield from _reciprocal(issue, output, current)
         current = output
     elif op.kind == "div":
-        scratch = tile.matrix("scratch", operand.rows, operand.columns)
+        scratch = tile.scratch(operand.rows, operand.columns)
         yield from _reciprocal(issue, scratch, operand)
         operand = scratch
     shape = box_shape(tile.box)
@@ -184,11 +186,15 @@ def _unary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix) ->
             yield from issue.scalar("veadd", output, output, op.number("beta"))
             yield from _clip(issue, output, output, 0.0, 1.0)
         case "hard_swish":
-            scratch = tile.matrix("scratch", output.rows, output.columns)
+            scratch = tile.scratch(output.rows, output.columns)
             yield from issue.scalar("veemul", scratch, current, 1 / 6)
             yield from issue.scalar("veadd", scratch, scratch, 0.5)
             yield from _clip(issue, scratch, scratch, 0.0, 1.0)
             yield from issue.binary("veemul", output, current, scratch)
+        case kind if kind in CURVES:
+            curve = CURVES[kind]
+            tiles = [tile.scratch(output.rows, output.columns, number) for number in range(curve.scratch_tiles)]
+            yield from curve.instructions(op, issue, current, output, tiles)
 
 
 def _reciprocal(issue: Issue, output: Matrix, values: Matrix) -> Iterator[Instr]:

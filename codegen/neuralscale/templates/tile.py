@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
-from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_needed
+from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_tiles
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
@@ -75,6 +75,11 @@ class Tile:
         """A matrix at the start of a buffer, with the buffer's pitch where it has one."""
         memory = next(b.memory for b in self.work.buffers if b.name == buffer)
         return Matrix(memory, self.offsets_bytes[buffer], rows, columns, self.pitches_bytes.get(buffer, 0))
+
+    def scratch(self, rows: int, columns: int, number: int = 0) -> Matrix:
+        """One of the tiles that `finish_buffers` keeps for the operators of the layer, dense."""
+        first = self.matrix("scratch", rows, columns)
+        return replace(first, offset_bytes=first.offset_bytes + number * box_bytes(self.box))
 
     @property
     def output(self) -> Matrix:
@@ -151,8 +156,8 @@ def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -
     `strided` says that the anchor, too, can write an output with a pitch."""
     buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box), strided=strided)]
     buffers += [operand_buffer(load, box) for load in finish_loads(graph, layer, box)]
-    if any(scratch_needed(graph.op_by_name[name]) for name in layer.ops):
-        buffers.append(Buffer("scratch", "L1", DATA, box_bytes(box)))
+    if tiles := max(scratch_tiles(graph.op_by_name[name]) for name in layer.ops):
+        buffers.append(Buffer("scratch", "L1", DATA, tiles * box_bytes(box)))
     return tuple(buffers)
 
 

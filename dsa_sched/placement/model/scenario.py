@@ -124,7 +124,7 @@ class ChipDevice(Part):
     name: Name
     chip: Annotated[str, Field(min_length=1, max_length=400)]
     cluster: Annotated[int, Field(ge=0, le=1 << 20)] = 0
-    level: Literal["O0", "O1", "O2", "O3", "auto"] = "O3"
+    level: Literal["O0", "O1", "O2", "O3", "auto"] = "auto"
     launch_us: Microseconds = 0
 
 

@@ -37,6 +37,11 @@ UNARY: list[tuple[str, tuple[tuple[str, Attribute], ...], float]] = [
     ("exp", (), 3e-3),
     ("sigmoid", (), 3e-3),
     ("tanh", (), 5e-3),
+    ("erf", (), 2e-3),
+    ("gelu", (("approximate", "none"),), 3e-3),
+    ("gelu", (("approximate", "tanh"),), 3e-3),
+    ("softplus", (), 2e-3),
+    ("mish", (), 4e-3),
 ]
 
 

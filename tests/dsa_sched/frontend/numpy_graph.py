@@ -189,6 +189,7 @@ UNARY: dict[str, Function] = {
     "abs": np.abs,
     "erf": np.vectorize(erf, otypes=[np.float64]),
     "softplus": lambda x: np.log1p(np.exp(x)),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
     "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
 }
 BINARY: dict[str, Function] = {

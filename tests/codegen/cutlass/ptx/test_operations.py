@@ -73,18 +73,6 @@ def truncated(a: int, b: int) -> int:
     return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
 
 
-def dotted(a: int, b: int, c: int, signs: str, width: int, first: int) -> int:
-    """dp2a and dp4a: numbers of `width` bits of a times bytes of b, from byte `first` on; `signs` of a, of b."""
-
-    def part(value: int, at: int, bits: int, sign: str) -> int:
-        found = value >> at & (1 << bits) - 1
-        return found - (1 << bits) if sign == "s" and found >> bits - 1 else found
-
-    return c + sum(
-        part(a, width * k, width, signs[0]) * part(b, 8 * (first + k), 8, signs[1]) for k in range(32 // width)
-    )
-
-
 def field(a: int, start: int, length: int, kind: str) -> int:
     """bfe in words of the manual."""
     width = 8 * np.dtype(NUMPY[kind]).itemsize
@@ -105,6 +93,18 @@ def inserted(a: int, b: int, start: int, length: int, width: int) -> int:
         if start + k < width:
             b = b & ~(1 << start + k) | (a >> k & 1) << start + k
     return b
+
+
+def extended(bits: int, width: int, kind: str) -> int:
+    """The low `width` bits as a number of that sign."""
+    bits &= (1 << width) - 1
+    return bits - (1 << width) if kind[0] == "s" and bits >> width - 1 else bits
+
+
+def dot(a: int, b: int, width: int, first: int, kind_a: str, kind_b: str) -> int:
+    """The numbers of `width` bits in `a` by as many neighbouring bytes of `b`, from bit `first` on, added."""
+    numbers = range(32 // width)
+    return sum(extended(a >> width * k, width, kind_a) * extended(b >> first + 8 * k, 8, kind_b) for k in numbers)
 
 
 def permuted(a: int, b: int, selector: int) -> int:
@@ -205,9 +205,9 @@ WHOLE += [
     ("shf.r.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> min(c, 32)),
     ("prmt.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", permuted),
     ("prmt.b32 $0, $1, $2, 0x7531;", "u32", "u32 u32", lambda a, b: permuted(a, b, 0x7531)),
-    *((f"{name}.{a}.{b} $0, $1, $2, $3;", "u32", f"{a} {b} {'s32' if 's' in a + b else 'u32'}",
-       lambda x, y, c, size=size, first=first, signs=a[0] + b[0]: dotted(x, y, c, signs, size, first))
-      for name, size, first in (("dp2a.lo", 16, 0), ("dp2a.hi", 16, 2), ("dp4a", 8, 0))
+    *((f"{opcode}.{a}.{b} $0, $1, $2, $3;", "u32", f"{a} {b} {'s32' if 's' in a + b else 'u32'}",
+       lambda x, y, c, parts=parts, signs=(a, b): c + dot(x, y, *parts, *signs))
+      for opcode, parts in (("dp2a.lo", (16, 0)), ("dp2a.hi", (16, 16)), ("dp4a", (8, 0)))
       for a in ("u32", "s32") for b in ("u32", "s32")),
     ("lop3.b32 $0, $1, $2, $3, 0xCA;", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | (~a & c)),
     ("lop3.b32 $0, $1, $2, $3, 0x96;", "u32", "u32 u32 u32", lambda a, b, c: a ^ b ^ c),

@@ -1,0 +1,31 @@
+"""What binds a timed run in each part of the network: stages, groups of the plan, or operators.
+
+RunTime + "stage", "group" or "operator" --waiting_of--> for each program what its critical path does in each part
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsa_sched.analysis.artifact_timing import RunTime, for_each_timeline
+from dsa_sched.analysis.parts import OTHER, part_names, usual_parts
+from isched.timing.waiting_by_part import PartWaiting, waiting_by
+
+__all__ = ["Waiting", "waiting_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """`by` is one of KINDS_OF_PARTS; `programs` has the parts of each program of the run."""
+
+    by: str
+    programs: tuple[tuple[PartWaiting, ...], ...]
+
+
+def waiting_of(run: RunTime, by: str | None = None) -> Waiting:
+    """By the usual parts where nobody says which. Raises TargetError for what a program alone does not say."""
+    kind = by or usual_parts(run)
+    programs = for_each_timeline(
+        run.programs, lambda each: waiting_by(each.timeline, part_names(run, each.timeline, kind), OTHER)
+    )
+    return Waiting(kind, programs)

@@ -1,0 +1,59 @@
+"""What binds a plan, engine by engine and memory by memory, and how much of that time the rest has work for.
+
+    groups with their floors --what_binds--> for each that binds: its groups, their cycles, work of the others meanwhile
+
+What the others do not have work for, they wait: a group takes at least as long as what binds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from partitioner.cost.roofline import Floor, binding_floor
+
+__all__ = ["Bound", "what_binds"]
+
+
+class Floored(Protocol):
+    """A group of a plan, or a segment."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def floors(self) -> tuple[Floor, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`name` is an engine or memory that binds `groups` for `cycles` together, the group that takes longest first;
+    `others` are the cycles for which each other one has work there, the most first."""
+
+    name: str
+    groups: tuple[str, ...]
+    cycles: float
+    others: Mapping[str, float]
+
+
+def what_binds(groups: Sequence[Floored]) -> tuple[Bound, ...]:
+    """What binds any group, that of most cycles first. Groups that need nothing are left out."""
+    bound: dict[str, list[Floored]] = {}
+    for group in sorted(groups, key=lambda group: -_cycles(group)):
+        if _cycles(group):
+            bound.setdefault(binding_floor(group.floors).name, []).append(group)
+    found = (_bound(name, members) for name, members in bound.items())
+    return tuple(sorted(found, key=lambda each: (-each.cycles, each.name)))
+
+
+def _cycles(group: Floored) -> float:
+    return max((floor.cycles for floor in group.floors), default=0.0)
+
+
+def _bound(name: str, groups: Sequence[Floored]) -> Bound:
+    others: dict[str, float] = {}
+    for floor in (floor for group in groups for floor in group.floors if floor.name != name and floor.cycles):
+        others[floor.name] = others.get(floor.name, 0.0) + floor.cycles
+    ordered = dict(sorted(others.items(), key=lambda item: (-item[1], item[0])))
+    return Bound(name, tuple(group.name for group in groups), sum(map(_cycles, groups)), ordered)

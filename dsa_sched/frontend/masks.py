@@ -1,0 +1,268 @@
+"""Choices and truth values as arithmetic of numbers: no engine compares or chooses.
+
+    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where it is true, else 0, of any two numbers
+    And, Or, Not        -->  a * b, Max(a, b), 1 - a
+    Where(t, a, b)      -->  Max(Min(a, m), Min(b, -m))                 m = infinity where t is true, else -infinity
+    Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) worked out
+    Trilu(x)            -->  Where(constant triangle, x, 0)
+
+So infinities that are chosen stay, and those that are not leave no trace; a NaN that is not chosen does, as no maximum
+on any target leaves it out. A guard against NaN behind a Softmax that has none goes: Where(IsNaN(s), c, s) is s where
+no row is masked as a whole. Truth values never leave the network: such an output is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.chain import Chain
+from dsa_sched.frontend.network import Array, Network, Node
+from dsa_sched.frontend.terms import Term, number, triangle
+
+__all__ = ["MASK_LIMITS", "replace_masks"]
+
+BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
+FLOATING = (1, 10, 11, 16)
+"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
+STEP = 2.0**15
+"""Twice this times the least difference of two halves is more than one."""
+LEAST_THRESHOLD = 12.0
+"""From here on x and Softplus(x) are the same half."""
+SMALLEST_OF_A_ROW = -1e4
+"""A row of which some mask is at least this is not masked as a whole, whatever the scores."""
+
+NUMBERS = "operands are floating-point numbers or truth values of such, constant or not"
+MASK_LIMITS: Mapping[str, str] = {
+    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), NUMBERS),
+    **dict.fromkeys(("And", "Or", "Xor", "Not"), "operands are truth values of floating-point numbers"),
+    "Where": "the condition is constant or a truth value of floating-point numbers, between floating-point numbers",
+    "Trilu": "floating-point numbers, and a constant diagonal",
+    "IsNaN": "only where it guards a Softmax of which no row is masked as a whole: Where(IsNaN(s), constant, s)",
+}
+"""What the user reads where such a node cannot be expressed."""
+
+MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile"])
+"""What truth values pass through as they are."""
+
+
+def replace_masks(network: Network) -> Network:
+    """All nodes that make truth values of numbers or of truth values, and all choices by those and by constants. Nodes
+    that cannot be expressed so stay, and are refused later."""
+    network = _without_guards(network)
+    nodes: list[Node] = []
+    truths: set[str] = set()
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    for node in network.nodes:
+        of_truth = node.op_type in MOVES and node.inputs[0] in truths and node.outputs[0] not in network.outputs
+        rule = RULES.get(node.op_type)
+        chain = Chain(network, node)
+        if of_truth:
+            nodes.append(node)
+        elif rule is not None and _known(network, node) and rule(chain, node, truths):
+            nodes += chain.finished()
+            constants |= chain.constants
+            terms |= chain.terms
+            values |= {name: replace(value, dtype=FLOAT) for name, value in chain.values.items()}
+        else:
+            nodes.append(node)
+            continue
+        if network.values[node.outputs[0]].dtype == BOOL:
+            truths.add(node.outputs[0])
+            values[node.outputs[0]] = replace(values[node.outputs[0]], dtype=FLOAT)
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+
+def _known(network: Network, node: Node) -> bool:
+    """With shapes, and no truth value that leaves the network."""
+    shapes = all(name in network.values or name in network.constants for name in (*node.inputs, *node.outputs) if name)
+    return shapes and not (node.outputs[0] in network.outputs and network.values[node.outputs[0]].dtype == BOOL)
+
+
+def _truth(chain: Chain, name: str, truths: set[str]) -> str:
+    """A truth value as 0 or 1; empty where it is none that is known to be so."""
+    if name in truths or name in chain.values:
+        return name
+    constant = chain.network.constants.get(name)
+    if constant is None or constant.dtype != np.bool_:
+        return ""
+    return chain.array(constant.astype(np.float32), chain.network.term(name))
+
+
+def _number(chain: Chain, name: str, truths: set[str]) -> str:
+    """A floating-point number, or a truth value as one; empty for what is neither."""
+    constant, value = chain.network.constants.get(name), chain.network.values.get(name)
+    if constant is not None:
+        return _truth(chain, name, truths) or (name if constant.dtype.kind == "f" else "")
+    return name if name in truths or (value is not None and value.dtype in FLOATING) else ""
+
+
+def _step(chain: Chain, difference: str) -> str:
+    """1 where it is above zero, else 0: of any finite difference of two halves."""
+    far = chain.add("Mul", chain.add("Mul", difference, chain.number(STEP)), chain.number(STEP))
+    return chain.add("Max", chain.add("Min", far, chain.number(1.0)), chain.number(0.0))
+
+
+def _not(chain: Chain, truth: str) -> str:
+    return chain.add("Sub", chain.number(1.0), truth)
+
+
+def _compare(chain: Chain, node: Node, truths: set[str]) -> bool:
+    a, b = (_number(chain, name, truths) for name in node.inputs)
+    if not a or not b:
+        return False
+    match node.op_type:
+        case "Greater":
+            _step(chain, chain.add("Sub", a, b))
+        case "Less":
+            _step(chain, chain.add("Sub", b, a))
+        case "GreaterOrEqual":
+            _not(chain, _step(chain, chain.add("Sub", b, a)))
+        case "LessOrEqual":
+            _not(chain, _step(chain, chain.add("Sub", a, b)))
+        case _:
+            _not(chain, _step(chain, chain.add("Abs", chain.add("Sub", a, b))))
+    return True
+
+
+def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
+    operands = [_truth(chain, name, truths) for name in node.inputs]
+    if not all(operands):
+        return False
+    match node.op_type:
+        case "Not":
+            _not(chain, operands[0])
+        case "And":
+            chain.add("Mul", *operands)
+        case "Or":
+            chain.add("Max", *operands)
+        case _:
+            chain.add("Abs", chain.add("Sub", *operands))
+    return True
+
+
+def _cast(chain: Chain, node: Node, truths: set[str]) -> bool:
+    """A truth value to a number, or the converse."""
+    x, to = node.inputs[0], node.integer("to", 0)
+    if x in truths and (to in FLOATING or to == BOOL):
+        chain.add("Identity", x)
+        return True
+    value = chain.network.values.get(x)
+    if to == BOOL and value is not None and value.dtype in FLOATING:
+        _step(chain, chain.add("Abs", x))
+        return True
+    return False
+
+
+def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
+    condition, a, b = node.inputs
+    if not all(_number(chain, name, truths) for name in (a, b)) or {a, b} & truths:
+        return False
+    constant = chain.network.constants.get(condition)
+    if constant is not None and constant.dtype == np.bool_:
+        _choose(chain, constant, chain.network.term(condition), a, b)
+        return True
+    if condition not in truths:
+        return False
+    sign = chain.add("Sub", condition, chain.number(0.5))
+    first = chain.add("Min", a, chain.add("Mul", sign, chain.number(inf)))
+    second = chain.add("Min", b, chain.add("Mul", sign, chain.number(-inf)))
+    chain.add("Max", first, second)
+    return True
+
+
+def _choose(chain: Chain, condition: Array, term: Term, a: str, b: str) -> None:
+    """By a constant: infinities and, where the operand is constant too, their minimum are constants."""
+    sign = term - number(0.5)
+    first = _kept(chain, a, np.where(condition, np.float32(inf), np.float32(-inf)), sign * number(inf))
+    second = _kept(chain, b, np.where(condition, np.float32(-inf), np.float32(inf)), sign * number(-inf))
+    chain.add("Max", first, second)
+
+
+def _kept(chain: Chain, operand: str, bound: Array, term: Term) -> str:
+    constant = chain.network.constants.get(operand)
+    if constant is None:
+        return chain.add("Min", operand, chain.array(bound, term))
+    return chain.array(np.minimum(constant, bound), chain.network.term(operand).least(term))
+
+
+def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
+    """A triangle of each matrix, zeros beside it."""
+    del truths
+    x, shape = node.inputs[0], chain.shape(node.inputs[0])
+    diagonal = chain.network.constants.get(node.input(1), np.array(0)) if node.input(1) else np.array(0)
+    value = chain.network.values.get(x)
+    if value is None or value.dtype not in FLOATING or (node.input(1) and node.input(1) not in chain.network.constants):
+        return False
+    rows, columns = shape[-2:]
+    first, upper = int(np.asarray(diagonal).reshape(-1)[0]), node.integer("upper", 1)
+    ones = np.ones((rows, columns), np.bool_)
+    kept = np.triu(ones, first) if upper else np.tril(ones, first)
+
+    def matrix(inside: float, beside: float) -> str:
+        term = triangle(rows, columns, first, bool(upper), inside, beside)
+        return chain.array(np.where(kept, np.float32(inside), np.float32(beside)), term)
+
+    chain.add("Max", chain.add("Min", x, matrix(inf, -inf)), matrix(-inf, 0.0))
+    return True
+
+
+Rule = Callable[[Chain, Node, set[str]], bool]
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), _compare),
+    **dict.fromkeys(("And", "Or", "Xor", "Not"), _connect),
+    "Cast": _cast,
+    "Where": _where,
+    "Trilu": _triangle,
+}
+
+
+def _without_guards(network: Network) -> Network:
+    """Choices that never choose, or between values that are the same half: the value itself."""
+    nodes = tuple(
+        replace(node, op_type="Identity", inputs=(kept,)) if (kept := _guarded(network, node)) else node
+        for node in network.nodes
+    )
+    return replace(network, nodes=nodes)
+
+
+def _guarded(network: Network, node: Node) -> str:
+    if node.op_type != "Where":
+        return ""
+    condition = network.producer.get(node.inputs[0])
+    if condition is None:
+        return ""
+    if condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]:
+        return node.inputs[2] if _never_nan(network, node.inputs[2]) else ""
+    softplus = network.producer.get(node.inputs[2])
+    if condition.op_type != "Greater" or softplus is None or softplus.op_type != "Softplus":
+        return ""
+    threshold = network.constants.get(condition.inputs[1])
+    same = softplus.inputs[0] == condition.inputs[0] == node.inputs[1]
+    beyond = threshold is not None and threshold.size == 1 and float(threshold.reshape(-1)[0]) >= LEAST_THRESHOLD
+    return node.inputs[2] if same and beyond else ""
+
+
+def _never_nan(network: Network, name: str) -> bool:
+    """A Softmax of finite scores, to which at most a constant mask is added that leaves something of every row."""
+    softmax = network.producer.get(name)
+    if softmax is None or softmax.op_type != "Softmax" or name not in network.values:
+        return False
+    shape = network.shape(name)
+    made = network.producer.get(softmax.inputs[0])
+    if made is None or made.op_type in SCORES:
+        return made is not None
+    masks = [network.constants[operand] for operand in made.inputs if operand in network.constants]
+    if made.op_type != "Add" or len(masks) != 1 or not masks[0].ndim:
+        return False
+    spread = np.broadcast_to(masks[0], shape)
+    return bool((spread.max(axis=softmax.integer("axis", -1)) >= SMALLEST_OF_A_ROW).all())
+
+
+SCORES = frozenset(["MatMul", "Gemm", "Mul", "Div"])
+"""What makes scores where no mask is added."""
