@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.fused_kernels import fused_offers
+from benchmarks.fused_kernels import Offer, fused_offers
+from benchmarks.gpu.blocks import STUDIED_BLOCKS
 from benchmarks.gpu.networks import NETWORKS, batches_of, loaded, name_of
 from benchmarks.output import add_outputs, at_least_one, finish, table
 from codegen.cutlass.emission.assembly_report import Taken, read_report
@@ -67,14 +68,15 @@ class Asked:
         return self.chip.name, self.launch.source, self.launch.kernel, shared, self.predicted
 
 
-def asked_of(network: str, batch: int, chip: Chip) -> Iterator[Asked]:
-    """Of a network, an ONNX file or a case of the study. Raises UserError."""
+def asked_of(network: str, batch: int, chip: Chip, candidates: int | None = None) -> Iterator[Asked]:
+    """Of a network, an ONNX file or a block of the study; of each set of layers and template so many candidates, the
+    fastest by their floors, or all. Raises UserError."""
     target = target_of(chip)
     if not isinstance(target, GroupTarget):
         raise TargetError(f"chip {chip.name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
     model = loaded(network, batch, judge_of(chip, target))
     context = GraphContext(model.graph, model.constants, chip, target)
-    for offer in fused_offers(context):
+    for offer in _fastest(fused_offers(context), candidates):
         template, parameters = read_kernel(offer.kernel.text)
         work = Work(model.graph, offer.layers, chip)
         for launch in FAMILIES[template].launches(work, parameters, model.constants):
@@ -82,9 +84,17 @@ def asked_of(network: str, batch: int, chip: Chip) -> Iterator[Asked]:
             yield Asked(chip, where, offer.kernel.text, offer.kernel.resources, launch)
 
 
+def _fastest(offers: Iterable[Offer], candidates: int | None) -> Iterator[Offer]:
+    known: dict[object, list[Offer]] = {}
+    for offer in offers:
+        known.setdefault((offer.layers, offer.kernel.template), []).append(offer)
+    for own in known.values():
+        yield from sorted(own, key=lambda offer: offer.kernel.seconds)[:candidates]
+
+
 def measured(asked: Sequence[Asked], compiler: Compiler, said: Callable[[str], None]) -> list[Row]:
     """One row each, in order; those of equal keys are one. Raises NvccError, TargetError or PtxError."""
-    distinct = list({each.key: each for each in asked}.values())
+    distinct = list({each.key: each for each in reversed(asked)}.values())[::-1]
 
     def row(numbered: tuple[int, Asked]) -> Row:
         number, each = numbered
@@ -175,6 +185,7 @@ def main() -> int:
     add_outputs(parser)
     parser.add_argument("--network", action="append", metavar="NAME", help="of the zoo, or a file; may be repeated")
     parser.add_argument("--batch", action="append", type=at_least_one, metavar="N", help="may be repeated")
+    parser.add_argument("--candidates", type=at_least_one, metavar="N", help="of each set of layers (default all)")
     parser.add_argument("--chip", action="append", metavar="CHIP", help=f"may be repeated (default {', '.join(CHIPS)})")
     options = parser.parse_args()
     folder = cache_directory()
@@ -185,9 +196,9 @@ def main() -> int:
     try:
         asked: list[Asked] = []
         for chip in map(load_chip, options.chip or CHIPS):
-            for network in options.network or NETWORKS:
+            for network in options.network or (*NETWORKS, *(block.name for block in STUDIED_BLOCKS)):
                 for batch in batches_of(network, tuple(options.batch or BATCHES)):
-                    asked += asked_of(network, batch, chip)
+                    asked += asked_of(network, batch, chip, options.candidates)
                     said(f"{network}, batch {batch}, {chip.name}: {len(asked)} kernels so far")
         rows = measured(asked, find_nvcc(folder / "nvcc" if folder else None), said)
     except (UserError, NvccError, PtxError) as error:
