@@ -45,7 +45,7 @@ from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.layers import Layer
 
-__all__ = ["CHANGES", "EQUIVALENT", "LEAST", "Studied", "cases", "main"]
+__all__ = ["CHANGES", "EQUIVALENT", "LEAST", "Excuses", "Studied", "cases", "main"]
 
 LEAST: Final = 200
 CHIPS: Final = ("a100", "h200")
@@ -225,7 +225,7 @@ def _launched(model: Model, planned: PlannedKernels, files: ClusterFiles) -> _La
 
 
 @dataclass
-class _Excuses:
+class Excuses:
     """Which kinds of changes were found to compute the same."""
 
     studied: dict[str, Studied] = field(default_factory=dict)
@@ -249,7 +249,7 @@ def main() -> int:
     parser.add_argument("--kernel", metavar="WORD", help="only those whose names have it")
     add_outputs(parser)
     options = parser.parse_args()
-    excuses = _Excuses()
+    excuses = Excuses()
     found = studied(
         excuses.known(cases(options.kernel or "")), {}, lambda said: print(said, flush=True), CHANGES, excuses
     )
