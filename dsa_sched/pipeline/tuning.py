@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.target import ClusterFiles, Measurer
-from dsa_sched.devices.cost_cache import CostCache
+from dsa_sched.io.cost_cache import CostCache
 from hw_models.user_cache import cache_directory
 from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from codegen.target import ClusterFiles
-from dsa_sched.devices.cost_cache import CostCache
+from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
 from dsa_sched.pipeline.tuning import tuned
