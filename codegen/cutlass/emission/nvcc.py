@@ -34,6 +34,8 @@ NO_CUTLASS: Final = (
     "CUTLASS's headers are nowhere: pip install --no-deps nvidia-cutlass==4.2.0.0 (its own requirements are not needed)"
 )
 NO_HOST: Final = "nvcc needs g++ to read CUDA source: install it (Debian: apt-get install g++)"
+PAIRS: Final = Path("examples") / "13_two_tensor_op_fusion"
+"""Where the wheel has the headers of two products in one kernel, which CUTLASS ships as an example."""
 DRAWN: Final = re.compile(rb"(_INTERNAL_|_GLOBAL__N__)[0-9a-f]{8}(?=_)")
 """A number that nvcc draws anew for names of each compilation; ours comes from the input, in equal length."""
 MAX_SOURCE_BYTES: Final = 8 << 20
@@ -81,7 +83,7 @@ class Compiler:
         if len(source) > MAX_SOURCE_BYTES:
             raise NvccError(f"{name}: the source has {len(source)} characters, at most {MAX_SOURCE_BYTES} are compiled")
         options = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-frandom-seed=1", *wanted)
-        include = cutlass_include() if cutlass else None
+        folders = (cutlass_include(), cutlass_include().parent / PAIRS) if cutlass else ()
         told = "\0".join(
             (
                 self.version,
@@ -99,7 +101,7 @@ class Compiler:
             return found
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
             (Path(folder) / given).write_text(source, encoding="utf-8")
-            command = [str(self.path), *options, *((f"-I{include}",) if include else ()), given, "-o", result]
+            command = [str(self.path), *options, *(f"-I{folder}" for folder in folders), given, "-o", result]
             self._run(command, Path(folder), name)
             data = (Path(folder) / result).read_bytes()
         if result != "out":

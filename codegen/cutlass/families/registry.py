@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
+from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
@@ -29,7 +30,7 @@ from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes
 from hw_models.chip import Chip
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["FAMILIES", "offered"]
+__all__ = ["BASELINES", "FAMILIES", "offered"]
 
 ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), no_anchor)
 
@@ -40,6 +41,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             CONVOLUTION,
             CONVOLUTION_CHAIN,
             INVERTED_RESIDUAL,
+            CONVOLUTION_PAIR,
             GEMM,
             FALLBACK_PRODUCT,
             LINE_FAMILY,
@@ -55,6 +57,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 """By template."""
+BASELINES = frozenset([CONVOLUTION_PAIR.name])
+"""Templates of fused kernels that are there to be compared with, and are forced by name for that."""
 
 
 def offered(work: Work) -> tuple[Kernel, ...]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["bfe", "bfi", "bfind", "bfind_shift", "brev", "clz", "dot_bytes", "lop3", "mul_hi", "popc", "prmt", "shf"]
+__all__ = ["bfe", "bfi", "bfind", "bfind_shift", "brev", "clz", "lop3", "mul_hi", "popc", "prmt", "shf"]
 
 
 def mul_hi(a: Array, b: Array) -> Array:
@@ -113,17 +113,6 @@ def prmt(a: Array, b: Array, selector: Array) -> Array:
         sign = np.where(byte & 128, np.uint32(255), np.uint32(0))
         result |= np.where(chosen & 8, sign, byte) << np.uint32(8 * k)
     return result
-
-
-def dot_bytes(a: Array, b: Array, c: Array, width: int, first: int) -> Array:
-    """c plus the products of the numbers of `width` bits in `a` with as many bytes of `b`, from bit `first` on."""
-    wide = np.dtype(f"{a.dtype.kind}{width // 8}")
-    total = c
-    for k in range(32 // width):
-        factor = (a >> a.dtype.type(width * k)).astype(wide).astype(a.dtype)
-        byte = (b >> b.dtype.type(first + 8 * k)).astype(f"{b.dtype.kind}1").astype(b.dtype)
-        total = total + factor * byte
-    return total
 
 
 def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:

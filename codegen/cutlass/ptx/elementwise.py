@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.bits import bfe, bfi, bfind, bfind_shift, brev, clz, dot_bytes, lop3, mul_hi, popc, prmt, shf
+from codegen.cutlass.ptx.bits import bfe, bfi, bfind, bfind_shift, brev, clz, lop3, mul_hi, popc, prmt, shf
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.module import Instruction
 from codegen.cutlass.ptx.rounding import (
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["ELEMENTWISE", "store"]
 
 INTEGERS: Final = "u16 s16 u32 s32 u64 s64"
-DOTS: Final = frozenset({"dp2a", "dp4a"})
-"""These name the types of both factors, which are the same here."""
 FLOATS: Final = "f16 f16x2 f32 f64"
 
 
@@ -173,9 +171,6 @@ TABLE: Final = (
     Elementwise("lg2", "f32", np.log2, ".", hints="approx ftz"),
     Elementwise("ex2", "f32 f16 f16x2", np.exp2, ".", hints="approx ftz"),
     Elementwise("tanh", "f32 f16 f16x2", np.tanh, ".", hints="approx"),
-    Elementwise("dp4a", "u32 s32", lambda a, b, c: dot_bytes(a, b, c, 8, 0), ". . ."),
-    Elementwise("dp2a.lo", "u32 s32", lambda a, b, c: dot_bytes(a, b, c, 16, 0), ". . ."),
-    Elementwise("dp2a.hi", "u32 s32", lambda a, b, c: dot_bytes(a, b, c, 16, 16), ". . ."),
     Elementwise("copysign", "f32 f64", lambda a, b: np.copysign(b, a)),
 )
 
@@ -196,7 +191,7 @@ def _typed(kind: str, own: str) -> str:
 
 def _build(instruction: Instruction, form: Form, core: Core) -> Step:
     name = ".".join((form.head, *form.modifiers))
-    need(form.types in (form.types[:1], form.types[:1] * 2 if form.head in DOTS else ()), instruction)
+    need(len(form.types) == 1, instruction)
     own = form.types[0]
     row = next((row for row in TABLE if row.name == name and own in row.types.split()), None)
     if row is None:

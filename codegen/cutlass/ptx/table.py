@@ -9,6 +9,7 @@ from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.choices import CHOICES
 from codegen.cutlass.ptx.conversions import CONVERSIONS
 from codegen.cutlass.ptx.copies import COPIES
+from codegen.cutlass.ptx.dot_products import DOT_PRODUCTS
 from codegen.cutlass.ptx.elementwise import ELEMENTWISE
 from codegen.cutlass.ptx.errors import PtxError, Unsupported
 from codegen.cutlass.ptx.fences import FENCES
@@ -28,6 +29,7 @@ OPCODES: Final[dict[str, Row]] = {
     row.head: row
     for row in (
         *ELEMENTWISE,
+        *DOT_PRODUCTS,
         *CHOICES,
         *CONVERSIONS,
         *ACCESS,

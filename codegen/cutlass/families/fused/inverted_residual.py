@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.cutlass.families.fused.chained_layers import chained_convolutions, is_depthwise, is_pointwise, operands
+from codegen.cutlass.families.fused.shared_floor import shared_floor
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements
 from codegen.cutlass.kernel.family import Parameters, Work
 from codegen.cutlass.kernel.floors import (
@@ -210,10 +211,7 @@ def _shared_floor(tile: _Tile, blocks: int) -> KernelFloor:
     depthwise = 2 * tile.height * (3 * wide + TAPS) * tile.channels
     project = 2 * (tile.pixels * (WARPS // m_tiles) + m_tiles * block.result[3]) * tile.channels
     read = passes * (expand + depthwise + project)
-    memory = chip.memory(chip.simt.shared_memory)
-    waves = -(-blocks // chip.cores_per_cluster)
-    seconds = waves * read / (memory.bandwidth_bytes_per_cycle or float("inf")) / chip.clock_hz
-    return KernelFloor(memory.name, seconds, f"{read} bytes in each of {blocks} blocks")
+    return shared_floor(chip, read, blocks)
 
 
 def _source(block: _Block, tile: _Tile) -> Source:

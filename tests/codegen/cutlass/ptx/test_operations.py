@@ -73,14 +73,16 @@ def truncated(a: int, b: int) -> int:
     return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
 
 
-def dotted(a: int, b: int, c: int, sign: str, width: int, first: int) -> int:
-    """dp2a and dp4a: numbers of `width` bits of a times bytes of b, from byte `first` on."""
+def dotted(a: int, b: int, c: int, signs: str, width: int, first: int) -> int:
+    """dp2a and dp4a: numbers of `width` bits of a times bytes of b, from byte `first` on; `signs` of a, of b."""
 
-    def part(value: int, at: int, bits: int) -> int:
+    def part(value: int, at: int, bits: int, sign: str) -> int:
         found = value >> at & (1 << bits) - 1
         return found - (1 << bits) if sign == "s" and found >> bits - 1 else found
 
-    return c + sum(part(a, width * k, width) * part(b, 8 * (first + k), 8) for k in range(32 // width))
+    return c + sum(
+        part(a, width * k, width, signs[0]) * part(b, 8 * (first + k), 8, signs[1]) for k in range(32 // width)
+    )
 
 
 def field(a: int, start: int, length: int, kind: str) -> int:
@@ -201,13 +203,12 @@ WHOLE += [
     ("shf.r.wrap.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> (c & 31)),
     ("shf.l.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: ((b << 32 | a) << min(c, 32)) >> 32),
     ("shf.r.clamp.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: (b << 32 | a) >> min(c, 32)),
-    ("dp4a.u32.u32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: dotted(a, b, c, "u", 8, 0)),
-    ("dp4a.s32.s32 $0, $1, $2, $3;", "s32", "s32 s32 s32", lambda a, b, c: dotted(a, b, c, "s", 8, 0)),
-    ("dp2a.lo.u32.u32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: dotted(a, b, c, "u", 16, 0)),
-    ("dp2a.lo.s32.s32 $0, $1, $2, $3;", "s32", "s32 s32 s32", lambda a, b, c: dotted(a, b, c, "s", 16, 0)),
-    ("dp2a.hi.u32.u32 $0, $1, $2, $3;", "u32", "u32 u32 u32", lambda a, b, c: dotted(a, b, c, "u", 16, 2)),
     ("prmt.b32 $0, $1, $2, $3;", "u32", "u32 u32 u32", permuted),
     ("prmt.b32 $0, $1, $2, 0x7531;", "u32", "u32 u32", lambda a, b: permuted(a, b, 0x7531)),
+    *((f"{name}.{a}.{b} $0, $1, $2, $3;", "u32", f"{a} {b} {'s32' if 's' in a + b else 'u32'}",
+       lambda x, y, c, size=size, first=first, signs=a[0] + b[0]: dotted(x, y, c, signs, size, first))
+      for name, size, first in (("dp2a.lo", 16, 0), ("dp2a.hi", 16, 2), ("dp4a", 8, 0))
+      for a in ("u32", "s32") for b in ("u32", "s32")),
     ("lop3.b32 $0, $1, $2, $3, 0xCA;", "u32", "u32 u32 u32", lambda a, b, c: (a & b) | (~a & c)),
     ("lop3.b32 $0, $1, $2, $3, 0x96;", "u32", "u32 u32 u32", lambda a, b, c: a ^ b ^ c),
     ("setp.eq.and.s32 %p3, $1, 1, !%p15; selp.b32 $0, 5, 9, %p3;", "s32", "s32", lambda a: 5 if a == 1 else 9),

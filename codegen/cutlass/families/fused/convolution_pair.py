@@ -1,0 +1,200 @@
+"""Two convolutions as one kernel by CUTLASS: its example 13, in the form that keeps values between in shared memory.
+
+    convolution -> 1x1 convolution (+ r)   -->   one launch; a block computes 32 or 64 pixels, all channels of both
+
+A baseline that kernels of our own are compared with: offered where CUTLASS has it, with sums in floats and bias and
+operators after both. Each product's tile is as wide as its layer, and values between are rounded as if they were
+stored. Channels between fill their tile, so that no column of zeros goes through an operator that makes infinities of
+them; those of the result need not. `mma.sync` on every architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from codegen.cutlass.families.fused.chained_layers import (
+    ChainedConvolution,
+    chained_convolutions,
+    is_pointwise,
+    operands,
+)
+from codegen.cutlass.families.fused.shared_floor import shared_floor
+from codegen.cutlass.families.matrix.tensor_epilogues import statements
+from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.floors import (
+    arithmetic_floor,
+    cache_floor,
+    launch_seconds,
+    main_floor,
+    window_bytes,
+)
+from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants
+from partitioner.ir.kernels import Kernel
+
+__all__ = ["CONVOLUTION_PAIR", "ConvolutionPairFamily"]
+
+DEPTH, STAGES = 32, 3
+WIDTHS = (64, 128, 256, 512)
+"""Columns of a tile."""
+MOST_TAPS = 32
+"""CUTLASS keeps the taps of a row and of a column in masks of 32 bits."""
+MOST_ELEMENTS = (1 << 31) - 1
+"""Steps are numbers of 32 bits."""
+ADDRESSES = 62
+"""Registers for the iterators of both products and their predicates, an upper bound on what nvcc takes."""
+MOST_REGISTERS = 255
+PARTS: dict[tuple[int, int], dict[int, tuple[int, int]]] = {
+    (64, 4): {64: (32, 32), 128: (32, 64), 256: (64, 64)},
+    (64, 8): {64: (32, 16), 128: (32, 32), 256: (32, 64), 512: (64, 64)},
+    (32, 4): {64: (32, 16), 128: (32, 32), 256: (32, 64), 512: (32, 128)},
+}
+"""Rows and columns of a warp's part, by rows and warps of a block, then by columns of a product."""
+NARROWEST_PART = 32
+"""Columns of a warp's part of the second product: CUTLASS's epilogue writes no fewer."""
+
+WIDEST_PART = 64
+"""Columns of it of which CUTLASS's epilogue writes eight at a time; where a warp has more, it mixes them up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """What a block computes: `rows` pixels, `between` columns of the first product, `columns` of the second."""
+
+    rows: int
+    warps: int
+    between: int
+    columns: int
+
+    @property
+    def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows and columns of a warp in either product."""
+        parts = PARTS[self.rows, self.warps]
+        return parts[self.between], parts[self.columns]
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def shared_bytes(self) -> int:
+        """As CUTLASS lays it out, halves: operands of the first product in flight, or those of the second, beside the
+        values between, whose rows are 8 longer; the epilogue needs less."""
+        first, second = self.rows + self.between, self.columns
+        return 2 * (STAGES * DEPTH * max(first, second) + self.rows * (self.between + 8))
+
+    @property
+    def registers(self) -> int:
+        """Of a thread at most: sums of a warp's part, two steps of both operands, and what addresses take."""
+        needed = max(rows * columns // 32 + (rows + columns) // 2 for rows, columns in self.parts)
+        return min(needed + ADDRESSES, MOST_REGISTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionPairFamily:
+    """convolution_pair.cu."""
+
+    name: str = "cutlass_pair"
+
+    def offers(self, work: Work) -> tuple[Kernel, ...]:
+        pair = _pair_of(work)
+        return tuple(_candidate(self.name, work, pair, tile) for tile in _tiles(pair)) if pair else ()
+
+    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[ComputedLaunch, ...]:
+        """Raises TargetError for parameters that were not offered."""
+        del constants
+        pair = _pair_of(work)
+        wanted = parameters.get("rows"), parameters.get("warps")
+        tile = next((each for each in _tiles(pair) if (each.rows, each.warps) == wanted), None) if pair else None
+        if tile is None:
+            raise TargetError(
+                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(dict(parameters))
+            )
+        first, second = pair
+        numbers = (
+            *first.image, first.filters, *first.op.ints("kernel"), *first.result[1:3], *first.op.ints("pads")[:2],
+            *first.op.ints("strides"), *first.op.ints("dilations"), second.filters,
+        )  # fmt: skip
+        places = (
+            Address(first.op.inputs[0]),
+            *operands(work.graph, first.op),
+            *operands(work.graph, second.op),
+            Address(second.epilogue.source) if second.epilogue.source else Address(work.output, written=True),
+            Address(work.output, written=True),
+        )
+        return (ComputedLaunch(_source(pair, tile), "convolution_pair", numbers, places),)
+
+
+def _pair_of(work: Work) -> Sequence[ChainedConvolution]:
+    """Both convolutions as the template takes them; () for others."""
+    chain = chained_convolutions(work)
+    if len(chain) != 2 or chain[0].op.number("groups") != 1 or not is_pointwise(chain[1].op):
+        return ()
+    first, second = chain
+    if first.channels % 8 or second.filters % 8 or first.filters not in WIDTHS or second.filters > max(WIDTHS):
+        return ()
+    largest = max(prod(shape) for shape in (first.image, first.result, second.result))
+    return chain if max(first.op.ints("kernel")) <= MOST_TAPS and largest <= MOST_ELEMENTS else ()
+
+
+def _tiles(pair: Sequence[ChainedConvolution]) -> tuple[_Tile, ...]:
+    """One for each shape of a block whose warps have registers for their parts."""
+    between, filters = pair[0].filters, pair[1].filters
+    found = []
+    for (rows, warps), parts in PARTS.items():
+        wide = [width for width, part in parts.items() if width >= filters and part[1] >= NARROWEST_PART]
+        if between in parts and wide:
+            found.append(_Tile(rows, warps, between, wide[0]))
+    return tuple(found)
+
+
+def _candidate(name: str, work: Work, pair: Sequence[ChainedConvolution], tile: _Tile) -> Kernel:
+    first, second = pair
+    chip, depth = work.chip, first.channels * prod(first.op.ints("kernel"))
+    pixels = prod(second.result[:3])
+    blocks = -(-pixels // tile.rows)
+    deep = -(-depth // DEPTH) * DEPTH
+    macs = tile.rows * tile.between * (deep + tile.columns)
+    before, after = tile.parts
+    read = 2 * tile.warps * (sum(before) * deep + sum(after) * tile.between)
+    weights = depth * first.filters + first.filters * second.filters
+    return Kernel(
+        name,
+        (("rows", tile.rows), ("warps", tile.warps)),
+        (),
+        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers)),
+        1,
+        launch_seconds(chip),
+        (
+            main_floor(chip, window_bytes(work)),
+            arithmetic_floor(chip, "tensor", macs, (blocks,), chip.tensor.macs_per_cycle("mma", "float16")),
+            shared_floor(chip, read, blocks),
+            cache_floor(chip, 2 * (pixels * depth + blocks * weights)),
+        ),
+        (blocks,),
+    )
+
+
+def _source(pair: Sequence[ChainedConvolution], tile: _Tile) -> Source:
+    before, after = tile.parts
+    text = filled(
+        "convolution_pair.cu",
+        EPILOGUE=pair[1].epilogue.text(),
+        BETWEEN=statements(pair[0].epilogue.before),
+        STAGES=STAGES,
+        WIDTH=8 if after[1] <= WIDEST_PART else 4,
+        ROWS=tile.rows,
+        HIDDEN=tile.between,
+        COLUMNS=tile.columns,
+        WARP=f"{before[0]}, {before[1]}, {DEPTH}",
+        WARP_AFTER=f"{after[0]}, {after[1]}, {DEPTH}",
+    )
+    text = text.replace('#include "parameters.cuh"', source_text("parameters.cuh"))
+    return Source(f"cutlass_pair_{tile.between}_{tile.columns}", text, cutlass=True)
+
+
+CONVOLUTION_PAIR = ConvolutionPairFamily()
