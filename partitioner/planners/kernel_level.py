@@ -5,7 +5,8 @@
     auto  the same: O0 is among the covers
 
 The cost of a cover are the floors and launches of its kernels, one after the other, with what they find in the cache
-that all cores share (`partitioner.cost.cache_hits`). Groups that the user asks for are made at every level.
+that all cores share (`partitioner.cost.cache_hits`), and a margin for those of several layers. Groups that the user
+asks for are made at every level.
 
 Every value that leaves a group lies in the main memory. The hardware places the blocks of a kernel, so steps name no
 cores, and their pieces are the grid.
@@ -134,7 +135,7 @@ def _cheapest(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[KernelRun,
     covers = cheapest_covers(options, offers.among, offers.values)[:MOST_JUDGED]
     apart = offers.run(_apart(offers, asked))
     runs = [*(offers.run(cover) for cover in covers), apart]
-    return min(runs, key=lambda run: (run.seconds, len(run.groups()))), apart
+    return min(runs, key=lambda run: (run.cost, len(run.groups()))), apart
 
 
 def _apart(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[GroupWork, ...]:
