@@ -38,6 +38,8 @@ __all__ = [
     "GroupTarget",
     "Identifies",
     "MadeFor",
+    "Measurer",
+    "Measures",
     "MemoryDump",
     "Simulates",
     "SimulatorRun",
@@ -192,6 +194,32 @@ class GroupTarget(KernelTarget, AnyTarget, Protocol):
 
 
 Target: TypeAlias = TileTarget | GroupTarget
+
+
+class Measurer(Protocol):
+    """A device, opened, that takes the times of what `emit_plan` made."""
+
+    @property
+    def identity(self) -> str:
+        """All that times depend on beside the files: the device, its driver, the compiler."""
+
+    def parts(self, files: ClusterFiles) -> tuple[str, ...]:
+        """For each group that has a kernel, in the order of the plan's steps, a hash of all that is started for it:
+        sources, parameters, how many threads."""
+
+    def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
+        """For each of these what it takes. Raises TargetError where it cannot be run."""
+
+    def close(self) -> None:
+        """Gives the device back."""
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A target of whole groups whose kernels can be timed where their device is at hand."""
+
+    def open_device(self) -> Measurer:
+        """Raises TargetError, one sentence, where there is no device."""
 
 
 @runtime_checkable

@@ -9,10 +9,11 @@ from codegen.cutlass.emission.emit import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.registry import offered
 from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.measuring import open_gpu
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
 from codegen.judgement import Array, Judgement, Points
-from codegen.target import ClusterFiles, Execution, TensorPlaces
+from codegen.target import ClusterFiles, Execution, Measurer, TensorPlaces
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
@@ -87,6 +88,9 @@ class CutlassTarget:
         chip: Chip,
     ) -> Array:
         return emulate(graph, constants, layer, points, read, chip)
+
+    def open_device(self) -> Measurer:
+        return open_gpu()
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

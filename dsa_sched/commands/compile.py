@@ -47,6 +47,7 @@ def compile_command(
     spill: str,
     effort: str,
     force_groups: tuple[str, ...],
+    tune: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
@@ -90,6 +91,7 @@ def compile_command(
         spill=spill,
         effort=effort,
         force_groups=force_groups,
+        tune=tune,
     )
     if folder is None and stage in EARLY_STAGES and not (stage == "layout" and (schedule or level == AUTO)):
         _print_early(model, chip, options, stage, clusters, per_pass)

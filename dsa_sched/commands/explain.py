@@ -30,6 +30,7 @@ def explain(
     spill: str,
     effort: str,
     force_groups: tuple[str, ...],
+    tune: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
     clusters: int,
@@ -77,7 +78,7 @@ def explain(
         require_file(json_file)
     with Steps() as steps:
         options = CompileOptions(
-            level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups
+            level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups, tune=tune
         )
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     if isinstance(explained, KernelExplanation):

@@ -130,6 +130,13 @@ force_group_option = click.option(
     "where the model of costs declines. May be repeated.",
 )
 
+tune_option = click.option(
+    "--tune",
+    is_flag=True,
+    help="For GPUs, on a machine with one: time the three best kernels of each group, by their floors, and take the "
+    "fastest. Times are kept in the user's cache folder.",
+)
+
 
 def compile_options(command: AnyFunction) -> AnyFunction:
     """The options of every command that compiles."""
@@ -157,6 +164,7 @@ def compile_options(command: AnyFunction) -> AnyFunction:
             help=f"At {AUTO}: how many plans become programs that are compared.",
         ),
         force_group_option,
+        tune_option,
         CHIP,
     ):
         command = option(command)

@@ -59,6 +59,7 @@ def verify(
     spill: str,
     effort: str,
     force_groups: tuple[str, ...],
+    tune: bool,
     schedule: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
@@ -108,7 +109,7 @@ def verify(
     if bisect:
         require_place(folder)
     compile_options = CompileOptions(
-        level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups
+        level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups, tune=tune
     )
     options = VerifyOptions(inputs, seed, feeds=feeds)
     narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)

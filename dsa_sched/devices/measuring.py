@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from dsa_sched.devices.cost_cache import CostCache
 from dsa_sched.devices.device import Compiled, Device, Refused, drawn_feeds
 from dsa_sched.devices.handing_over import measured_handing_over
+from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.placement.methods.duet import duet_compiled
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.model.from_onnx import Part, TaskModel

@@ -52,7 +52,8 @@ class CompileOptions:
     the same time (see `isched.scheduling.schedule`), None does so at level auto alone, where the target can; with
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries;
-    `force_groups` are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`."""
+    `force_groups` are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`;
+    with `tune`, candidates of each group are timed on the device."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None
@@ -63,6 +64,7 @@ class CompileOptions:
     spill: str = NO_SPILLS
     effort: str = NORMAL_EFFORT
     force_groups: tuple[str, ...] = ()
+    tune: bool = False
 
 
 @dataclass(frozen=True, slots=True)

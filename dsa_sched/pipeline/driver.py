@@ -12,17 +12,19 @@ equal bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from codegen.target import GroupTarget, Target, TensorPlaces, TileTarget
+from codegen.target import ClusterFiles, GroupTarget, Measures, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_level import Chosen, Way, cheapest_level, fastest_level
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
 from dsa_sched.pipeline.tile_stages import Planned, laid_out, lower, plan_tiles
+from dsa_sched.pipeline.tuning import kernel_times, tuned
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.loading import load_chip
@@ -34,6 +36,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import make_kernel_plan, require_level
+from partitioner.verification.kernel_plan import verify_kernel_plan
 
 __all__ = [
     "FastestLevel",
@@ -89,7 +92,7 @@ def plan_model(
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
     progress("partitioning")
     if isinstance(target, GroupTarget):
-        return plan_kernels(model, described, target, options)
+        return plan_kernels(model, described, target, options, progress)
     if options.level != AUTO:
         return plan_tiles(model, described, target, options)
     options = settled(options, target)
@@ -134,7 +137,7 @@ def compile_graph(
     options = settled(options, target)
     progress("partitioning")
     if isinstance(target, GroupTarget):
-        return compile_plan(plan_kernels(model, chip, target, options), options, progress)
+        return compile_plan(plan_kernels(model, chip, target, options, progress), options, progress)
     if options.level != AUTO:
         return compile_plan(plan_tiles(model, chip, target, options), options, progress)
     if isinstance(target, Timeable):
@@ -159,11 +162,23 @@ def compile_plan(
     return Compilation(planned.model, planned.context.chip, options, planned.plan, made)
 
 
-def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: CompileOptions) -> PlannedKernels:
-    """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit."""
+def plan_kernels(
+    model: Model, chip: Chip, target: GroupTarget, options: CompileOptions, progress: Progress = lambda _step: None
+) -> PlannedKernels:
+    """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit, and
+    TargetError where kernels are to be timed and there is no device."""
     ctx = GraphContext(model.graph, model.constants, chip, target)
-    plan = make_kernel_plan(ctx, options.level, options.spill, options.force_groups)
-    return PlannedKernels(model, ctx, plan)
+    planned = PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill, options.force_groups))
+    if not options.tune or not isinstance(target, Measures):
+        return planned
+
+    def emitted(plan: Plan) -> ClusterFiles:
+        return place(replace(planned, plan=plan), options, progress).emit(plan, model, chip)
+
+    with closing(target.open_device()) as device:
+        plan = tuned(planned.plan, ctx, options.force_groups, device, emitted, kernel_times(), progress)
+    verify_kernel_plan(plan, ctx)
+    return replace(planned, plan=plan)
 
 
 @uncollected()

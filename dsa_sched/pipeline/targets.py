@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Target
+from codegen.target import GroupTarget, Measures, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.refusals import Judge
 from dsa_sched.pipeline.compilation import CompileOptions
@@ -87,9 +87,12 @@ def require_able(options: CompileOptions, target: Target) -> None:
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
-    """Raises TargetError for groups that are asked for of a target that has no kernels of whole groups."""
+    """Raises TargetError for groups that are asked for of a target that has no kernels of whole groups, and for times
+    of kernels of one that cannot take any."""
     if options.force_groups and not isinstance(target, GroupTarget):
         raise TargetError("--force-group", needs="a target whose kernels are whole groups of layers", has=target.name)
+    if options.tune and not isinstance(target, Measures):
+        raise TargetError("--tune", needs="a target whose kernels can be timed on their device", has=target.name)
 
 
 def settled(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:

@@ -100,9 +100,9 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     if not (job.measure or job.run):  # devices need not be there
         problem, refusals = _priced(tasks, scenario)
         return replace(place(problem, methods, job.search, say), refusals=refusals)
-    from dsa_sched.devices.cost_cache import CostCache  # these load the compilers of all devices
     from dsa_sched.devices.measuring import Laboratory
     from dsa_sched.devices.opening import open_devices
+    from dsa_sched.io.cost_cache import CostCache  # these load the compilers of all devices
     from dsa_sched.place.check_run import execute
 
     laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user(), say)

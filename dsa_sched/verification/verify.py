@@ -127,7 +127,9 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
     def twin(options: CompileOptions) -> Compilation:
         return compile_graph(whole.model, whole.chip, whole.target, options)
 
-    at_o0 = replace(whole.options, level=LEVELS[0], keep_values=True, spill=NO_SPILLS, schedule=False, force_groups=())
+    at_o0 = replace(
+        whole.options, level=LEVELS[0], keep_values=True, spill=NO_SPILLS, schedule=False, force_groups=(), tune=False
+    )
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
     if whole.plan.level == LEVELS[0] and not whole.options.schedule and not whole.options.force_groups:

@@ -21,10 +21,14 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel, KernelFloor
 from partitioner.ir.layers import Layer
 
-__all__ = ["SHARE", "GroupWork", "KernelRun", "SharedCache", "Values", "run_of", "shared_cache", "with_hits"]
+__all__ = ["MARGIN", "SHARE", "GroupWork", "KernelRun", "SharedCache", "Values", "run_of", "shared_cache", "with_hits"]
 
 SHARE = 0.6
 """Of the cache, for what lies in it beside and for what it throws out early."""
+
+MARGIN = 0.02
+"""What a kernel of several layers has to promise over its layers apart. Floors leave out what such a kernel has more
+of, barriers between its layers and fewer blocks at once; a promise below this is none."""
 
 NOTHING: frozenset[str] = frozenset()
 
@@ -127,6 +131,10 @@ class GroupWork:
     def seconds(self, hits: frozenset[str] = NOTHING) -> float:
         return self.best(hits).seconds if self.kernels else 0.0
 
+    def cost(self, hits: frozenset[str] = NOTHING) -> float:
+        """Seconds, with the margin of a kernel of several layers."""
+        return self.seconds(hits) * (1 + MARGIN * (len(self.layers) > 1))
+
     def _bytes(self, kernel: Kernel) -> dict[str, int]:
         sizes: dict[str, int] = {}
         for name, size in kernel.values:
@@ -158,11 +166,11 @@ class _Value:
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """Groups one after the other, up to some point of a network; `seconds` by their floors. `kept` are the values that
-    a group writes and nobody needs from the main memory, by the group's number."""
+    """Groups one after the other, up to some point of a network, and their `cost` in seconds. `kept` are the values
+    that a group writes and nobody needs from the main memory, by the group's number."""
 
     values: Values
-    seconds: float = 0.0
+    cost: float = 0.0
     last: _Place | None = None
     live: Mapping[str, _Value] = field(default_factory=dict)
     kept: Mapping[int, frozenset[str]] = field(default_factory=dict)
@@ -171,10 +179,10 @@ class KernelRun:
         """With one group more; a view takes no time and moves nothing."""
         if work.cache is None:
             place = _Place(0, work, NOTHING, self.last)
-            return replace(self, seconds=self.seconds + work.seconds(), last=place)
+            return replace(self, cost=self.cost + work.cost(), last=place)
         found = self._found(work, work.cache)
         place = _Place(self.last.number + 1 if self.last else 0, work, found, self.last)
-        seconds = self.seconds + work.seconds(found)
+        cost = self.cost + work.cost(found)
         live, kept = dict(self.live), self.kept
         for name in work.reads:
             value = live.get(name) or _Value(None, 0, self.values.readers.get(name, 0), False)
@@ -186,12 +194,12 @@ class KernelRun:
             del live[name]
             if still and value.maker is not None:
                 saved, kept = _without(value.maker, name, kept)
-                seconds -= saved
+                cost -= saved
         for name in work.writes:
             left = self.values.readers.get(name, 0) & ~work.members
             if left:
                 live[name] = _Value(place, place.number, left, name not in self.values.stored)
-        return KernelRun(self.values, seconds, place, live, kept)
+        return KernelRun(self.values, cost, place, live, kept)
 
     def _found(self, work: GroupWork, cache: SharedCache) -> frozenset[str]:
         """What of the values that the group reads is still in the cache."""
@@ -209,6 +217,11 @@ class KernelRun:
                 break
             reached, place = place.number, place.before
         return frozenset(name for name, touched in wanted.items() if touched >= reached)
+
+    @property
+    def seconds(self) -> float:
+        """Of all floors and launches."""
+        return sum(work.seconds(hits) for work, hits in self.groups())
 
     def context(self) -> tuple[object, ...]:
         """What the seconds of groups that follow depend on, as far as the last group says."""
@@ -229,10 +242,10 @@ class KernelRun:
 def _without(
     maker: _Place, name: str, kept: Mapping[int, frozenset[str]]
 ) -> tuple[float, Mapping[int, frozenset[str]]]:
-    """Seconds that the maker saves where it need not write a value to the main memory either."""
+    """The cost that the maker saves where it need not write a value to the main memory either."""
     before = maker.found | kept.get(maker.number, NOTHING)
     after = before | {name}
-    saved = maker.work.seconds(before) - maker.work.seconds(after)
+    saved = maker.work.cost(before) - maker.work.cost(after)
     return saved, {**kept, maker.number: after - maker.found}
 
 

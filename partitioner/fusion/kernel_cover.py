@@ -47,12 +47,12 @@ class _State:
     @property
     def rank(self) -> tuple[float, int]:
         """Cheapest first, of equal ones that with the fewest groups."""
-        return self.run.seconds, len(self.groups)
+        return self.run.cost, len(self.groups)
 
     @property
     def lost(self) -> tuple[float, int]:
         """Seconds against all layers alone: comparable whatever is covered."""
-        return self.run.seconds - self.apart, len(self.groups)
+        return self.run.cost - self.apart, len(self.groups)
 
 
 Key: TypeAlias = tuple[object, ...]
@@ -63,7 +63,7 @@ def cheapest_covers(
 ) -> tuple[tuple[GroupWork, ...], ...]:
     """The ends of the search, the cheapest first; `options` are for each layer the groups whose first it is, itself
     alone first among them if it may be alone. Empty where groups that have to be made cannot be made together."""
-    alone = [works[0].seconds() if works else 0.0 for works in options]
+    alone = [works[0].cost() if works else 0.0 for works in options]
     states = [_State(0, (), KernelRun(values), (), 0.0)]
     for number, works in enumerate(options):
         kept: dict[Key, _State] = {}

@@ -5,7 +5,8 @@
     auto  the same: O0 is among the covers
 
 The cost of a cover are the floors and launches of its kernels, one after the other, with what they find in the cache
-that all cores share (`partitioner.cost.cache_hits`). Groups that the user asks for are made at every level.
+that all cores share (`partitioner.cost.cache_hits`), and a margin for those of several layers. Groups that the user
+asks for are made at every level.
 
 Every value that leaves a group lies in the main memory. The hardware places the blocks of a kernel, so steps name no
 cores, and their pieces are the grid.
@@ -14,6 +15,7 @@ cores, and their pieces are the grid.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from partitioner.context.plan_context import KernelContext
 from partitioner.cost.cache_hits import GroupWork, KernelRun, run_of
@@ -30,7 +32,14 @@ from partitioner.planners.kernel_merges import merge_decisions, microseconds
 from partitioner.planners.kernel_offers import KernelOffers
 from partitioner.planners.o0 import batch_of, view_step
 
-__all__ = ["fastest_kernels", "kernels_by_layer", "kernels_fused", "kernels_in_place"]
+__all__ = [
+    "candidates_in_place",
+    "fastest_kernels",
+    "kernels_by_layer",
+    "kernels_fused",
+    "kernels_in_place",
+    "with_kernels",
+]
 
 MOST_JUDGED = 4
 """Covers that are compared in their order of execution, which the search only guesses."""
@@ -79,6 +88,43 @@ def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:
     return {group.name: work.best(hits) for group, (work, hits) in zip(groups, run.groups(), strict=True)}
 
 
+def candidates_in_place(plan: Plan, ctx: KernelContext, forced: Sequence[str] = ()) -> Mapping[str, tuple[Kernel, ...]]:
+    """All kernels for each group of such a plan, the fastest first, with the floors that they have where it runs; of a
+    group that was asked for those of the family that was asked for."""
+    offers = KernelOffers(ctx)
+    asked = {group.work.layers: group.work for group in forced_sets(forced, offers)}
+    groups = [group for group in (plan.group_by_name[step.group] for step in plan.steps) if group.kernel]
+    run = run_of(offers.values, (offers.chosen(group.layers, group.kernel) for group in groups))
+    return {
+        group.name: tuple(
+            sorted(asked.get(group.layers, offers.of(work.members)).candidates(hits), key=lambda kernel: kernel.seconds)
+        )
+        for group, (work, hits) in zip(groups, run.groups(), strict=True)
+    }
+
+
+def with_kernels(
+    plan: Plan, ctx: KernelContext, chosen: Mapping[str, Kernel], decisions: tuple[Decision, ...] = ()
+) -> Plan:
+    """The plan with these kernels, by group, and why; what was decided about those that they replace is left out."""
+    groups = tuple(
+        replace(group, kernel=chosen[group.name].text) if group.name in chosen else group for group in plan.groups
+    )
+    by_name = {group.name: group for group in groups}
+    steps = tuple(
+        _run(ctx.graph, by_name[step.group], chosen[step.group], step.scope)
+        if isinstance(step, RunStep) and step.group in chosen
+        else step
+        for step in plan.steps
+    )
+    before = {group.name: group.kernel for group in plan.groups}
+    changed = [name for name, kernel in chosen.items() if kernel.text != before[name]]
+    replaced = {(name, _computed_by(before[name])) for name in changed}
+    kept = tuple(each for each in plan.decisions if (each.subject, each.verdict) not in replaced)
+    new = tuple(_chosen(by_name[name], chosen[name]) for name in changed)
+    return replace(plan, groups=groups, steps=steps, decisions=(*kept, *new, *decisions))
+
+
 def _cheapest(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[KernelRun, KernelRun]:
     """The cover of least cost in its order of execution, and that of one kernel a layer, which is one of those
     compared."""
@@ -89,7 +135,7 @@ def _cheapest(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[KernelRun,
     covers = cheapest_covers(options, offers.among, offers.values)[:MOST_JUDGED]
     apart = offers.run(_apart(offers, asked))
     runs = [*(offers.run(cover) for cover in covers), apart]
-    return min(runs, key=lambda run: (run.seconds, len(run.groups()))), apart
+    return min(runs, key=lambda run: (run.cost, len(run.groups()))), apart
 
 
 def _apart(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[GroupWork, ...]:
@@ -139,4 +185,8 @@ def _chosen(group: Group, kernel: Kernel) -> Decision:
     binding = kernel.binding
     bound = f"{binding.name} binds{f' ({binding.work})' if binding.work else ''}" if binding else "no floor is known"
     reason = ", ".join([launches, *occupies, f"at least {microseconds(kernel.seconds)}", bound])
-    return Decision(group.name, f"computed by {kernel.text}", reason)
+    return Decision(group.name, _computed_by(kernel.text), reason)
+
+
+def _computed_by(kernel: str) -> str:
+    return f"computed by {kernel}"

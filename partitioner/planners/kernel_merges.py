@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from partitioner.cost.cache_hits import GroupWork, KernelRun
+from partitioner.cost.cache_hits import MARGIN, GroupWork, KernelRun
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import Kernel
@@ -117,6 +117,8 @@ def _decision(
         return Decision(subject, f"one kernel {with_others}", f"{ways}, {against}")
     if merged.seconds > apart.seconds:
         said = f"the merged kernel is slower: {microseconds(merged.seconds)} against {microseconds(apart.seconds)}"
+    elif merged.seconds * (1 + MARGIN) > apart.seconds:
+        said = f"the merged kernel saves less than {MARGIN:.0%}"
     else:
         said = "other groups save more"
     return Decision(subject, f"not one kernel {with_others}", f"{said}; {ways}, {against}")

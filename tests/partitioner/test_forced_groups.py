@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
-from hw_models.errors import ModelError
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_model, plan_model
+from hw_models.errors import ModelError, TargetError
 from partitioner.ir.plan import Plan
 from partitioner.planners.registry import make_kernel_plan
 from tests.partitioner.kernel_networks import Moves, Names, gpu_context, network
@@ -79,11 +84,23 @@ def test_groups_that_need_each_other() -> None:
 
 
 def test_targets_of_in_order_cores_have_none() -> None:
-    for words in (["compile", "squeezenet", "--print", "plan"], ["explain", "squeezenet"], ["verify", "squeezenet"]):
-        done = CliRunner().invoke(cli, [*words, "--chip", "stcp920", "--force-group", "a,b"])
-        needs = "--force-group: needs a target whose kernels are whole groups of layers; has neuralscale-v1"
-        assert done.exit_code != 0
-        assert needs in done.output + str(done.exception)
+    needs = "--force-group: needs a target whose kernels are whole groups of layers; has neuralscale-v1"
+    for ask in (plan_model, compile_model):
+        with pytest.raises(TargetError, match=needs):
+            ask("squeezenet", "stcp920", CompileOptions(force_groups=("a,b",)))
+
+
+@pytest.mark.parametrize("words", [["compile", "--print", "plan"], ["explain"], ["verify"]])
+def test_the_command_line_has_it(words: list[str]) -> None:
+    command, *more = words
+    done = subprocess.run(
+        [sys.executable, "-m", "dsa_sched", command, "squeezenet", *more, "--chip", "stcp920", "--force-group", "a,b"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "error: --force-group: needs a target whose kernels are whole groups" in done.stderr
 
 
 def test_parts_of_a_model_have_none() -> None:

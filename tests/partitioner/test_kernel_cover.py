@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from partitioner.context.plan_context import KernelContext
-from partitioner.cost.cache_hits import SHARE
+from partitioner.cost.cache_hits import MARGIN, SHARE
 from partitioner.fusion.kernel_sets import dependences_of
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
@@ -27,9 +27,9 @@ MAIN_RATE = (GPU.memory("HBM").bandwidth_bytes_per_cycle or 0) * GPU.clock_hz
 CACHE_RATE = (CACHE.bandwidth_bytes_per_cycle or 0) * GPU.clock_hz
 
 
-def slow_seconds(ctx: KernelContext, groups: tuple[tuple[Layer, ...], ...]) -> float:
+def slow_seconds(ctx: KernelContext, groups: tuple[tuple[Layer, ...], ...], margin: float = 0.0) -> float:
     """Groups in their order: hits by the distinct bytes of all groups from the last that touched a value on, counted
-    anew for each value; then who need not write."""
+    anew for each value; then who need not write. Kernels of several layers take `margin` longer."""
     graph, kernels = ctx.graph, [ctx.target.kernels(ctx.graph, group, ctx.chip)[0] for group in groups]
     touched = [dict(kernel.values) for kernel in kernels]
     made = [{layer.output for layer in group} for group in groups]
@@ -46,11 +46,12 @@ def slow_seconds(ctx: KernelContext, groups: tuple[tuple[Layer, ...], ...]) -> f
     for maker, values in enumerate(touched):
         found[maker] |= (values.keys() & made[maker]) - missed
     total = 0.0
-    for kernel, values, hits in zip(kernels, touched, found, strict=True):
+    for group, kernel, values, hits in zip(groups, kernels, touched, found, strict=True):
         moved, hit = sum(values.values()), sum(values[name] for name in hits)
         tensor = next(floor.seconds for floor in kernel.floors if floor.name == "tensor")
         through = moved / CACHE_RATE if hit else 0.0
-        total += LAUNCH_SECONDS + max((moved - hit) / MAIN_RATE, through, tensor)
+        seconds = LAUNCH_SECONDS + max((moved - hit) / MAIN_RATE, through, tensor)
+        total += seconds * (1 + margin if len(group) > 1 else 1)
     return total
 
 
@@ -112,8 +113,8 @@ def test_no_cover_is_cheaper(seed: int) -> None:
     """Chains, diamonds and branches that cross, kernels that take as long whatever ran before."""
     ctx = drawn_context(seed, drawn_network(Random(seed), 7), {}, 5 * US)
     plan = make_kernel_plan(ctx, "O3")
-    best = min(slow_seconds(ctx, in_order(ctx.graph, cover)) for cover in all_covers(ctx))
-    assert slow_seconds(ctx, groups_of(plan)) == pytest.approx(best, rel=1e-12)
+    best = min(slow_seconds(ctx, in_order(ctx.graph, cover), MARGIN) for cover in all_covers(ctx))
+    assert slow_seconds(ctx, groups_of(plan), MARGIN) == pytest.approx(best, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -124,8 +125,8 @@ def test_no_cover_of_a_chain_is_cheaper_with_a_cache(seed: int) -> None:
     names = ["x", *(f"{letter}{number}" for number, letter in enumerate(LETTERS))]
     ctx = drawn_context(seed, made, {name: random.randint(1, 24) * MIB for name in names}, 4 * US)
     plan = make_kernel_plan(ctx, "O3")
-    best = min(slow_seconds(ctx, in_order(ctx.graph, cover)) for cover in all_covers(ctx))
-    assert slow_seconds(ctx, groups_of(plan)) == pytest.approx(best, rel=1e-12)
+    best = min(slow_seconds(ctx, in_order(ctx.graph, cover), MARGIN) for cover in all_covers(ctx))
+    assert slow_seconds(ctx, groups_of(plan), MARGIN) == pytest.approx(best, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -139,8 +140,6 @@ def test_any_network_is_no_slower_than_o0_and_floors_are_those_of_the_slow_accou
         plan = make_kernel_plan(ctx, level)
         seconds.append(sum(kernel.seconds for kernel in kernels_in_place(plan, ctx).values()))
         assert seconds[-1] == pytest.approx(slow_seconds(ctx, groups_of(plan)), rel=1e-12)
-    best = min(slow_seconds(ctx, in_order(ctx.graph, cover)) for cover in all_covers(ctx))
-    assert best <= seconds[0] * (1 + 1e-12)
     assert seconds[0] <= seconds[1]
     assert seconds[2] == seconds[0]
 
@@ -153,8 +152,8 @@ def test_networks_with_branches_and_a_cache_get_the_best_cover_too() -> None:
         made = drawn_network(random, 6)
         names = ["x", *(f"{letter}{number}" for number, letter in enumerate(LETTERS))]
         ctx = drawn_context(seed, made, {name: random.randint(1, 24) * MIB for name in names}, 4 * US)
-        chosen = slow_seconds(ctx, groups_of(make_kernel_plan(ctx, "O3")))
-        best = min(slow_seconds(ctx, in_order(ctx.graph, cover)) for cover in all_covers(ctx))
+        chosen = slow_seconds(ctx, groups_of(make_kernel_plan(ctx, "O3")), MARGIN)
+        best = min(slow_seconds(ctx, in_order(ctx.graph, cover), MARGIN) for cover in all_covers(ctx))
         worse += chosen > best * (1 + 1e-9)
     assert worse <= 2
 

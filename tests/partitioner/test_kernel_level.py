@@ -92,8 +92,8 @@ CHAIN = ("a x", "b a", "c b", "d c")
         (CHAIN, one_second_each("a0 b1", "b1 c2", "c2 d3"), "a0 b1 | c2 d3"),
         (CHAIN, one_second_each("a0 b1", "a0 b1 c2"), "a0 b1 c2 | d3"),
         (CHAIN, one_second_each("b1 c2 d3"), "a0 | b1 c2 d3"),  # the whole chain has a kernel, no pair of it has
-        (CHAIN, one_second_each("a0 b1", seconds=2.0), "a0 b1 | c2 | d3"),  # not above the sum of both
-        (CHAIN, one_second_each("a0 b1", seconds=2.001), "a0 | b1 | c2 | d3"),
+        (CHAIN, one_second_each("a0 b1", seconds=1.96), "a0 b1 | c2 | d3"),  # 2 % below the sum of both
+        (CHAIN, one_second_each("a0 b1", seconds=1.961), "a0 | b1 | c2 | d3"),
         (("a x", "b a", "c a b"), one_second_each("a0 c2"), "a0 | b1 | c2"),  # b would run in the middle of it
         (("a x", "b a", "c a b"), one_second_each("a0 b1 c2"), "a0 b1 c2"),
         (("a x", "b x", "c a", "d b a"), one_second_each("a0 d3"), "b1 | a0 d3 | c2"),  # b first: the kernel reads it

@@ -63,6 +63,10 @@ class ExecutorDriver:
     def device(self) -> tuple[int, int]:
         return DEVICE
 
+    @property
+    def identity(self) -> str:
+        return "executor of PTX"
+
     def check(self, architecture: str) -> None:
         """Every architecture runs, as far as its opcodes are known."""
 

@@ -303,6 +303,10 @@ class Driver(Protocol):
     def device(self) -> tuple[int, int]:
         """Kind and number of the device, as DLPack has them."""
 
+    @property
+    def identity(self) -> str:
+        """Name of the device and version of its driver: times of one are not those of another."""
+
     def check(self, architecture: str) -> None:
         """Raises RunnerError where machine code of `architecture` does not run."""
 
@@ -383,6 +387,12 @@ class CudaDriver:
     @property
     def device(self) -> tuple[int, int]:
         return (2, self._number)
+
+    @property
+    def identity(self) -> str:
+        name = self._call("cuDeviceGetName", 256, self._device)
+        text = bytes(name).split(b"\0")[0].decode(errors="replace")
+        return f"{text}, CUDA driver {self._call('cuDriverGetVersion')}"
 
     def check(self, architecture: str) -> None:
         names = self._cuda.CUdevice_attribute

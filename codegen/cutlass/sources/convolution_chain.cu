@@ -50,7 +50,6 @@ __host__ __device__ constexpr int steps_before() {
 __host__ __device__ constexpr int widest(int layer) {
   return layer == 0 ? COLUMNS[0] : COLUMNS[layer] > widest(layer - 1) ? COLUMNS[layer] : widest(layer - 1);
 }
-constexpr int STEPS = steps_before<LAYERS>();
 constexpr int WEIGHTS_PITCH = copied_pitch(widest(LAYERS - 1), DEPTH), WEIGHTS = WEIGHTS_PITCH * DEPTH;
 constexpr int IMAGES = Layer<0>::TAPS == 1 ? STAGES : 2, IMAGE = Layer<0>::PITCH * DEPTH;
 constexpr int MIDDLE = Layer<1>::PITCH * Layer<1>::CHUNKS * DEPTH;

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsa_sched.devices.cost_cache import CostCache
+from dsa_sched.io.cost_cache import CostCache
 
 
 @pytest.mark.parametrize("price", [0, 123456789])

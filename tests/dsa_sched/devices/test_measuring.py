@@ -10,12 +10,12 @@ from time import sleep
 import numpy as np
 import pytest
 
-from dsa_sched.devices.cost_cache import CostCache
 from dsa_sched.devices.device import Array, Compiled, Device, Refused, drawn_feeds
 from dsa_sched.devices.handing_over import fitted, measured_handing_over
 from dsa_sched.devices.measuring import Laboratory
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
+from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.from_onnx import Part, task_model_of
 from dsa_sched.placement.model.problem import NOT_ACCEPTED

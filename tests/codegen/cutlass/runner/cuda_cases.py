@@ -17,7 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codegen.cutlass.measuring import GpuMeasurer
 from codegen.cutlass.runner.runner import CudaDriver, Network, RunnerError
+from codegen.target import ClusterFiles
+from hw_models.errors import TargetError
 from tests.codegen.cutlass.runner.fake_device import DeviceTensor, FakeDevice
 from tests.codegen.cutlass.runner.small_network import COLUMNS, ROWS, SKIPPED_BYTES, example, expected, launch_list
 
@@ -311,6 +314,32 @@ def the_runner_in_c_takes_the_callers_context(folder: Path, device: FakeDevice) 
     assert device.live(contexts=1) == 0
 
 
+def groups_are_timed_and_the_device_says_what_it_is(folder: Path, device: FakeDevice) -> None:
+    """By the driver of the runner; times of the fake device are half a millisecond a launch."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    opened = GpuMeasurer(CudaDriver(), "13.0.1")
+    assert opened.identity == "Fake GPU, CUDA driver 13000, nvcc 13.0.1"
+    emitted = ClusterFiles(0, "launches.json", files)
+    assert opened.times_ns(emitted) == (500_000, 500_000)
+    parts = opened.parts(emitted)
+    moved = json.loads(files["launches.json"])
+    moved["tensors"][2]["offset"] = moved["tensors"][3]["offset"] + 256
+    assert opened.parts(_changed(emitted, "launches.json", json.dumps(moved).encode())) == parts
+    moved["launches"][1]["grid"] = [2, 1, 1]
+    other = opened.parts(_changed(emitted, "launches.json", json.dumps(moved).encode()))
+    assert (other[0] == parts[0], other[1] == parts[1]) == (True, False)
+    assert set(opened.parts(_changed(emitted, "kernels/two.cu", b"// else"))).isdisjoint(parts)
+    moved["launches"][1]["kernel"] = "absent"
+    with pytest.raises(TargetError, match="times of kernels: needs kernels that run on this GPU; has layer Reverse"):
+        opened.times_ns(_changed(emitted, "launches.json", json.dumps(moved).encode()))
+    opened.close()
+    assert device.live(contexts=1) == 0
+
+
+def _changed(files: ClusterFiles, name: str, data: bytes) -> ClusterFiles:
+    return ClusterFiles(files.cores, files.executable, {**files.files, name: data})
+
+
 def _calls() -> list[str]:
     return Path(os.environ["FAKE_CUDA_LOG"]).read_text().splitlines()
 
@@ -331,6 +360,7 @@ CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
     the_runner_in_c_takes_the_callers_context,
     shared_memory_of_tensors_is_not_bound_in_place,
     long_files_of_constants_lie_where_they_should,
+    groups_are_timed_and_the_device_says_what_it_is,
 )
 
 

@@ -64,6 +64,7 @@ int cuGetErrorString(int code, const char **text) { *text = code == 2 ? "out of 
 int cuGetErrorName(int code, const char **text) { (void)code; *text = "CUDA_ERROR"; return 0; }
 int cuDeviceGetCount(int *count) { CALL("cuDeviceGetCount"); *count = 1; return 0; }
 int cuDeviceGet(int *found, int number) { CALL("cuDeviceGet"); *found = number; return number ? INVALID_VALUE : 0; }
+int cuDeviceGetName(char *name, int size, int number) { CALL("cuDeviceGetName"); (void)number; snprintf(name, (size_t)size, "Fake GPU"); return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int number) {
     const char *sm = getenv("FAKE_CUDA_SM");
     int capability = sm ? atoi(sm) : 80;

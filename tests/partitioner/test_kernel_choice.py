@@ -1,0 +1,94 @@
+"""Which layers of networks of the zoo become one kernel on an H200, 32 images: where it pays and nowhere else."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+
+from dsa_sched.frontend import load_model
+from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.zoo.networks import NAMES
+from hw_models.loading import load_chip
+from partitioner.context.plan_context import GraphContext, KernelContext
+from partitioner.ir.graph import Op
+from partitioner.ir.kernels import KernelTarget
+from partitioner.ir.plan import Plan
+from partitioner.planners.kernel_level import kernels_in_place
+from partitioner.planners.registry import make_kernel_plan
+
+MOST_SECONDS = 20.0
+BOTTLENECK = [(1, 1), (3, 3), (1, 1)]
+
+
+def context(network: str, batch: int) -> KernelContext:
+    chip = load_chip("h200")
+    target = target_of(chip)
+    assert isinstance(target, KernelTarget)
+    model = load_model(network, {}, batch, judge_of(chip, target))
+    return GraphContext(model.graph, model.constants, chip, target)
+
+
+def convolutions(plan: Plan, ctx: KernelContext) -> list[list[Op]]:
+    """Those of each kernel."""
+    found = [[layer.anchor(ctx.graph) for layer in plan.group_by_name[step.group].layers] for step in plan.steps]
+    return [ops for ops in found if all(op.kind == "conv" for op in ops)]
+
+
+def pixels(op: Op, ctx: KernelContext) -> int:
+    """Of a row of what the operator makes."""
+    return ctx.graph.by_name[op.outputs[0]].shape[2]
+
+
+def seconds(plan: Plan, ctx: KernelContext) -> float:
+    return sum(kernel.seconds for kernel in kernels_in_place(plan, ctx).values())
+
+
+def test_bottlenecks_of_the_first_stage_are_one_kernel_those_of_the_last_two_are_not() -> None:
+    ctx = context("resnet50", 32)
+    plan = make_kernel_plan(ctx, "O3")
+    kernels = convolutions(plan, ctx)
+    whole = [ops for ops in kernels if [op.ints("kernel") for op in ops] == BOTTLENECK]
+    assert [pixels(ops[1], ctx) for ops in whole].count(56) == 3
+    assert all(len(ops) == 1 for ops in kernels if pixels(ops[-1], ctx) <= 14)
+
+
+def before(op: Op, ctx: KernelContext) -> str:
+    """What the convolution made that the operator reads the result of, behind its activation."""
+    name = op.inputs[0]
+    while ctx.graph.producer[name].kind != "conv":
+        name = ctx.graph.producer[name].inputs[0]
+    return name
+
+
+def test_every_block_of_mobilenet_from_112_to_14_pixels_is_one_kernel() -> None:
+    """Whose channels are expanded: the first one is a depthwise and a 1x1 convolution alone."""
+    ctx = context("mobilenet_v2", 32)
+    plan = make_kernel_plan(ctx, "O3")
+    alone = {ops[0].name for ops in convolutions(plan, ctx) if len(ops) == 1}
+    depthwise = [op for op in ctx.graph.ops if op.kind == "conv" and op.number("groups") > 1]
+    expanded = [op for op in depthwise if ctx.graph.producer[before(op, ctx)].ints("kernel") == (1, 1)]
+    blocks = {op.name.rpartition(".depthwise")[0] for op in expanded if pixels(op, ctx) >= 14}
+    fused = {block for block in blocks if f"{block}.depthwise.conv" not in alone}
+    assert len(blocks) == 12
+    assert blocks - fused == set()
+
+
+@pytest.mark.parametrize("network", ["squeezenet", "resnet18_tailor", "inception_v1", "mobilenet_v2"])
+def test_networks_are_never_slower_than_at_o0(network: str) -> None:
+    ctx = context(network, 8)
+    plans = {level: make_kernel_plan(ctx, level) for level in ("O0", "O3", "auto")}
+    assert seconds(plans["O3"], ctx) <= seconds(plans["O0"], ctx)
+    assert seconds(plans["auto"], ctx) == seconds(plans["O3"], ctx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [name for name in NAMES if not name.endswith("-mini")])
+@pytest.mark.parametrize("batch", [1, 32])
+def test_every_network_is_planned_soon_and_no_slower_than_at_o0(network: str, batch: int) -> None:
+    ctx = context(network, batch)
+    assert ctx.layers
+    start = process_time()
+    plan = make_kernel_plan(ctx, "O3")
+    assert process_time() - start < MOST_SECONDS
+    assert seconds(plan, ctx) <= seconds(make_kernel_plan(ctx, "O0"), ctx)
