@@ -157,7 +157,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
   using L = Layer<I>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int down = warp % L::WARPS_DOWN, first = warp / L::WARPS_DOWN * L::N_EACH * 8;
-  const int active = (L::M_TILES - (GROUPED ? down / 4 * 4 : down) + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
+  const int active = (L::M_TILES - down + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
   int rows[L::M_EACH];
 #pragma unroll
   for (int m = 0; m < L::M_EACH; ++m) {
