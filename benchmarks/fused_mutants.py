@@ -26,7 +26,7 @@ from benchmarks.fused_kernels import Offer, fused_offers
 from benchmarks.gpu.blocks import SMALL_BLOCKS, Block, Products, block_model
 from benchmarks.gpu.judged import whole_bound
 from benchmarks.gpu.synthetic import Array, drawn_input
-from benchmarks.output import add_outputs, keep
+from benchmarks.output import add_outputs, at_least_one, keep
 from benchmarks.ptx_cases.products import worst
 from benchmarks.ptx_changes import MOVED, MUTATIONS, Case, Mutant, Mutation, studied
 from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
@@ -50,8 +50,8 @@ __all__ = ["CHANGES", "EQUIVALENT", "LEAST", "Excuses", "Studied", "cases", "mai
 LEAST: Final = 200
 CHIPS: Final = ("a100", "h200")
 BATCH: Final = 2
-MOST: Final = 4
-"""Places of each change in each kernel: they are unrolled, and most places are like others."""
+PLACES: Final = 4
+"""Of each change in each kernel: they are unrolled, and most places are like others."""
 FARTHER: Final = 7
 """Pixels, or rows, that the second map has more along each axis."""
 STEPS: Final = Limits(max_steps=200_000)
@@ -173,7 +173,7 @@ def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget
         return largest, Statistics(len(runs), steps, 0, lines)
 
     right = tuple(run.left(parse(text))[0].tobytes() for run in runs)
-    return Studied(Case(name, kernel, text, error, NAMES, MOST), right, tuple(runs))
+    return Studied(Case(name, kernel, text, error, NAMES, PLACES), right, tuple(runs))
 
 
 def _farther(block: Block | Products) -> Block | Products:
@@ -226,15 +226,16 @@ def _launched(model: Model, planned: PlannedKernels, files: ClusterFiles) -> _La
 
 @dataclass
 class Excuses:
-    """Which kinds of changes were found to compute the same."""
+    """Which kinds of changes were found to compute the same; of each kernel so many `places` of a kind are changed."""
 
+    places: int = PLACES
     studied: dict[str, Studied] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
 
     def known(self, chosen: Iterable[Studied]) -> Iterator[Case]:
         for each in chosen:
             self.studied = {each.case.name: each}
-            yield each.case
+            yield replace(each.case, most=self.places)
 
     def __call__(self, case: Case, mutant: Mutant) -> bool:
         if mutant.mutation not in EQUIVALENT or not self.studied[case.name].leaves_the_same(mutant.text):
@@ -247,14 +248,16 @@ def main() -> int:
     """Judges all mutants; 1 where one goes unnoticed for which there is no reason, or a reason has no mutant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("--kernel", metavar="WORD", help="only those whose names have it")
+    parser.add_argument("--places", type=at_least_one, default=PLACES, metavar="N",
+                        help=f"of each change in each kernel (default {PLACES})")  # fmt: skip
     add_outputs(parser)
     options = parser.parse_args()
-    excuses = Excuses()
+    excuses = Excuses(options.places)
     found = studied(
         excuses.known(cases(options.kernel or "")), {}, lambda said: print(said, flush=True), CHANGES, excuses
     )
-    keep(options, {"kernels": found.figures, "equivalent": dict(excuses.used)})
-    unused = [] if options.kernel else sorted(EQUIVALENT.keys() - excuses.used.keys())
+    keep(options, {"places": options.places, "kernels": found.figures, "equivalent": dict(excuses.used)})
+    unused = [] if options.kernel or options.places < PLACES else sorted(EQUIVALENT.keys() - excuses.used.keys())
     for kind in unused:
         print(f"{kind}: a reason is listed, and no change of this kind computes the same")
     return found.failed(0 if options.kernel else LEAST) or int(bool(unused))

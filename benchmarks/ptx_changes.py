@@ -226,12 +226,12 @@ def mutants(case: Case, executed: frozenset[int], mutations: Sequence[Mutation] 
 
 
 def _spread(found: Iterator[Mutant], most: int | None) -> Iterator[Mutant]:
-    """All, or `most` of them at even distances, the first among them."""
+    """All, or `most` of them: the middle ones of as many equal parts."""
     if most is None:
         return found
     every = list(found)
     step = max(1.0, len(every) / most)
-    return (every[int(number * step)] for number in range(min(most, len(every))))
+    return (every[int((number + 0.5) * step)] for number in range(min(most, len(every))))
 
 
 def _changed(case: Case, executed: frozenset[int], lines: list[str], mutation: Mutation) -> Iterator[Mutant]:

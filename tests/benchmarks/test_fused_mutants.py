@@ -27,8 +27,7 @@ def inverted(request: pytest.FixtureRequest) -> Iterator[Studied]:
     assert request.config.cache is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(request.config.cache.mkdir("nvcc")))
-        (one,) = fused_mutants.cases("inverted inverted_residual")
-        yield one
+        yield next(fused_mutants.cases("inverted inverted_residual"))
 
 
 def test_changes_are_noticed(inverted: Studied, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,6 +64,7 @@ def test_other_bits_within_the_bound_are_not_excused(
     noticed = [mutant for mutant in every if ptx_changes.judge(case, mutant.text)]
     assert not noticed
     (known,) = excuses.known([replace(inverted, case=case)])
+    assert known.most == fused_mutants.PLACES
     excused = [mutant.mutation for mutant in every if excuses(known, mutant)]
     counts = Counter(mutant.mutation for mutant in every)
     assert counts["comment added"] > 0
