@@ -16,7 +16,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from random import Random
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -40,6 +42,7 @@ __all__ = [
     "studied",
 ]
 
+Place = TypeVar("Place")
 Error = Callable[[Module], tuple[float, Statistics]]
 
 
@@ -56,7 +59,7 @@ class Mutation:
 @dataclass(frozen=True, slots=True)
 class Case:
     """A kernel: its name, the whole text, how far its result is from right (at most 1 is right), and by name what is
-    changed: at most `most` places of each change, spread over the kernel; all where it is None."""
+    changed: at most `most` places of each change, drawn by the name; all where it is None."""
 
     name: str
     kernel: str
@@ -220,32 +223,31 @@ def mutants(case: Case, executed: frozenset[int], mutations: Sequence[Mutation] 
     lines = case.text.splitlines()
     for mutation in mutations:
         if mutation.name in case.mutations:
-            yield from _spread(_changed(case, executed, lines, mutation), case.most)
+            yield from _changed(case, executed, lines, mutation)
     if MOVED in case.mutations:
-        yield from _spread(_moved(case, executed, lines), case.most)
+        yield from islice(_drawn(case, list(_moved(case, executed, lines))), case.most)
 
 
-def _spread(found: Iterator[Mutant], most: int | None) -> Iterator[Mutant]:
-    """All, or `most` of them: the middle ones of as many equal parts."""
-    if most is None:
-        return found
-    every = list(found)
-    step = max(1.0, len(every) / most)
-    return (every[int((number + 0.5) * step)] for number in range(min(most, len(every))))
+def _drawn(case: Case, places: list[Place]) -> list[Place]:
+    """All in order; where only some are asked for, in an order drawn by the case's name."""
+    return places if case.most is None else Random(case.name).sample(places, len(places))
 
 
 def _changed(case: Case, executed: frozenset[int], lines: list[str], mutation: Mutation) -> Iterator[Mutant]:
-    place = 0
-    for number in sorted(executed):
-        found = re.search(mutation.pattern, lines[number - 1])
-        if found is None:
-            continue
-        place += 1
-        changed = _without(lines[number - 1], found) if mutation.change is None else mutation.change(found)
-        probe = mutation.probe(found) if mutation.probe is not None else ""
+    """Probes are run until there are as many as are asked for."""
+    found = [
+        (number, match) for number in sorted(executed) if (match := re.search(mutation.pattern, lines[number - 1]))
+    ]
+    made = 0
+    for place, (number, match) in _drawn(case, list(enumerate(found, 1))):
+        if made == case.most:
+            return
+        changed = _without(lines[number - 1], match) if mutation.change is None else mutation.change(match)
+        probe = mutation.probe(match) if mutation.probe is not None else ""
         if probe and judge(case, "\n".join((*lines[: number - 1], probe, *lines[number:]))) != FaultKind.TRAP.value:
             continue
         if changed != lines[number - 1]:
+            made += 1
             text = "\n".join((*lines[: number - 1], changed, *lines[number:]))
             yield Mutant(case.name, mutation.name, place, number, text)
 
