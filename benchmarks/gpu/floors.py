@@ -10,27 +10,21 @@ from typing import Any
 
 from codegen.target import GroupTarget
 from hw_models.chip import Chip
-from hw_models.errors import PlanError
+from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Plan
+from partitioner.planners.kernel_level import kernels_in_place
 
 __all__ = ["floor_ms", "floors_of", "is_fused"]
 
 
 def floors_of(plan: Plan, graph: Graph, target: GroupTarget, chip: Chip) -> dict[str, dict[str, Any]]:
-    """By group, in execution order: kernel, launches, their milliseconds, those of each memory and unit, the layers.
-    Raises PlanError for a plan of another target's kernels."""
-    found = {}
-    for step in plan.steps:
-        group = plan.group_by_name[step.group]
-        if not group.kernel:
-            continue
-        offered = {kernel.text: kernel for kernel in target.kernels(graph, group.layers, chip)}
-        if group.kernel not in offered:
-            raise PlanError(f"group {group.name}", needs=f"a kernel of {target.name}", has=group.kernel)
-        found[group.name] = _figures(offered[group.kernel], [op for layer in group.layers for op in layer.ops])
-    return found
+    """By group, in execution order, with what the cache still holds: kernel, launches, their milliseconds, those of
+    each memory and unit, the layers. Raises PlanError for a plan of another target's kernels."""
+    kernels = kernels_in_place(plan, GraphContext(graph, {}, chip, target))
+    groups = (plan.group_by_name[name] for name in kernels)
+    return {g.name: _figures(kernels[g.name], [op for layer in g.layers for op in layer.ops]) for g in groups}
 
 
 def _figures(kernel: Kernel, ops: list[str]) -> dict[str, Any]:
