@@ -52,6 +52,7 @@ class GpuMeasurer:
         return tuple(hashlib.sha256(json.dumps(told).encode()).hexdigest() for told in found.values())
 
     def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
+        """Medians. Raises TargetError where the runner or CUDA refuse them."""
         with tempfile.TemporaryDirectory(prefix="dsa-sched-") as folder:
             for name, data in files.files.items():
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)

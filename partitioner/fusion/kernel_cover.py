@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from partitioner.cost.cache_hits import GroupWork, KernelRun, Values
+from partitioner.fusion.cache_hits import GroupWork, KernelRun, Values
 from partitioner.fusion.kernel_sets import Dependences
 
 __all__ = ["MOST_STATES", "cheapest_covers"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw_models.errors import ModelError
-from partitioner.cost.cache_hits import GroupWork
+from partitioner.fusion.cache_hits import GroupWork
 from partitioner.fusion.kernel_sets import bits, in_order
 from partitioner.planners.kernel_offers import KernelOffers, narrowed
 

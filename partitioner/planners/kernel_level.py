@@ -5,7 +5,7 @@
     auto  the same: O0 is among the covers
 
 The cost of a cover are the floors and launches of its kernels, one after the other, with what they find in the cache
-that all cores share (`partitioner.cost.cache_hits`), and a margin for those of several layers. Groups that the user
+that all cores share (`partitioner.fusion.cache_hits`), and a margin for those of several layers. Groups that the user
 asks for are made at every level.
 
 Every value that leaves a group lies in the main memory. The hardware places the blocks of a kernel, so steps name no
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from partitioner.context.plan_context import KernelContext
-from partitioner.cost.cache_hits import GroupWork, KernelRun, run_of
+from partitioner.fusion.cache_hits import GroupWork, KernelRun, run_of
 from partitioner.fusion.kernel_cover import cheapest_covers
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
@@ -70,12 +70,9 @@ def fastest_kernels(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
     level, other = ("O3", "O0") if merged else ("O0", "O3")
     said = f"{microseconds(run.seconds)} at least, by floors and launches"
     against = f"{microseconds(apart.seconds)} at least" if merged else "no set of layers is faster as one kernel"
-    decisions = (
-        Decision("level", f"{level}, by auto", said),
-        Decision("level", f"not {other}", against),
-        *merge_decisions(run, offers, asked),
-    )
-    return _plan(ctx, level, run, decisions)
+    plan = _plan(ctx, level, run, merge_decisions(run, offers, asked))
+    search = (Decision("level", f"{level}, by auto", said), Decision("level", f"not {other}", against))
+    return replace(plan, decisions=(*search, *plan.decisions))
 
 
 def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from partitioner.cost.cache_hits import MARGIN, GroupWork, KernelRun
+from partitioner.fusion.cache_hits import MARGIN, GroupWork, KernelRun
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import Kernel

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import KernelContext
-from partitioner.cost.cache_hits import GroupWork, KernelRun, Values, run_of, shared_cache
+from partitioner.fusion.cache_hits import GroupWork, KernelRun, Values, run_of, shared_cache
 from partitioner.fusion.kernel_sets import Dependences, bits, dependences_of, in_order, sets_from
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from partitioner.context.plan_context import KernelContext
-from partitioner.cost.cache_hits import MARGIN, SHARE
+from partitioner.fusion.cache_hits import MARGIN, SHARE
 from partitioner.fusion.kernel_sets import dependences_of
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer

@@ -4,7 +4,7 @@
 
 Floors are no predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic. That of the
 main memory is one with cold caches; `value_bytes` says of which values its bytes are, so that the planner, who knows
-which kernels ran before, can take off those that are still in the L2 (`partitioner.cost.cache_hits`).
+which kernels ran before, can take off those that are still in the L2 (`partitioner.fusion.cache_hits`).
 """
 
 from __future__ import annotations
