@@ -50,7 +50,6 @@ __host__ __device__ constexpr int steps_before() {
 __host__ __device__ constexpr int widest(int layer) {
   return layer == 0 ? COLUMNS[0] : COLUMNS[layer] > widest(layer - 1) ? COLUMNS[layer] : widest(layer - 1);
 }
-constexpr int STEPS = steps_before<LAYERS>();
 constexpr int WEIGHTS_PITCH = copied_pitch(widest(LAYERS - 1), DEPTH), WEIGHTS = WEIGHTS_PITCH * DEPTH;
 constexpr int IMAGES = Layer<0>::TAPS == 1 ? STAGES : 2, IMAGE = Layer<0>::PITCH * DEPTH;
 constexpr int MIDDLE = Layer<1>::PITCH * Layer<1>::CHUNKS * DEPTH;
@@ -158,7 +157,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
   using L = Layer<I>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int down = warp % L::WARPS_DOWN, first = warp / L::WARPS_DOWN * L::N_EACH * 8;
-  const int active = (L::M_TILES - (GROUPED ? down / 4 * 4 : down) + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
+  const int active = (L::M_TILES - down + L::WARPS_DOWN - 1) / L::WARPS_DOWN;
   int rows[L::M_EACH];
 #pragma unroll
   for (int m = 0; m < L::M_EACH; ++m) {

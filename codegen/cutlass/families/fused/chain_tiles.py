@@ -10,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
 from hw_models.chip import Chip
 
 __all__ = ["ChainTile", "LayerTile", "chain_tiles"]
 
-PIXELS = ((8, 8), (16, 8), (16, 16), (8, 16), (32, 16), (4, 8))
-"""Rows and columns of the result that one block computes."""
+SIDES = (4, 8, 16, 32)
+"""Rows or columns of the result that one block computes, beside equal parts of the image."""
+PARTS = range(1, 9)
+SIZES = (32, 64, 128, 256, 512)
+"""Pixels of a block at most; of those up to each of these, some are tried."""
+TRIED = 2
 WARPS = (4, 8)
 INSTRUCTIONS = ("mma", "wgmma")
+ROWS = {"mma": 16, "wgmma": 64}
+"""Of the left operand of each."""
 DEPTHS = (64, 32)
 STAGES = (4, 3, 2)
 BLOCKS = (256, 128, 64, 32, 16)
@@ -106,9 +112,9 @@ class LayerTile:
         return self.blocks * self.chunks * self.taps
 
     @property
-    def groups(self) -> tuple[int, ...]:
-        """Tiles of 64 rows of each four warps that compute together."""
-        return tuple(len(range(first % self.down, self.sixteens, self.down)) for first in range(0, self.warps, 4))
+    def groups(self) -> int:
+        """Products of 64 rows that all groups of four warps issue for 16 of depth; each issues as many."""
+        return self.warps // 4 * self.warp_sixteens
 
     @property
     def macs(self) -> int:
@@ -118,7 +124,7 @@ class LayerTile:
     @property
     def _quartered_rows(self) -> int:
         if self.instruction == "wgmma":
-            return 64 * sum(self.groups)
+            return 64 * self.groups
         by_quarter = [0] * SUBCORES
         for warp in range(self.warps):
             by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
@@ -129,7 +135,7 @@ class LayerTile:
         """That its warps read from shared memory: one of wgmma reads its columns once for 64 rows, one of mma keeps
         those of 16 in registers for all its rows."""
         if self.instruction == "wgmma":
-            return 2 * sum(self.groups) * (64 + self.warp_columns) * self.depth * self.rounds
+            return 2 * self.groups * (64 + self.warp_columns) * self.depth * self.rounds
         rows = 16 * self.sixteens * self.across
         return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
 
@@ -186,11 +192,17 @@ class ChainTile:
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
 
+    def fits(self, chip: Chip) -> bool:
+        """A block of the chip has the shared memory and the registers."""
+        return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.blocks_by_registers(chip) > 0
+
     def blocks_by_registers(self, chip: Chip) -> int:
         """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
-        rows and the rest. The compiler is told and keeps to it."""
-        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
-        return max(1, chip.simt.registers_per_core // (_up(needed, REGISTERS_STEP) * self.threads))
+        rows and the rest. The compiler is told and keeps to it. 0 where there is no room for one."""
+        needed = _up(max(layer.registers for layer in self.layers) + OTHER_REGISTERS, REGISTERS_STEP)
+        if needed > _up(chip.simt.registers_per_thread, REGISTERS_STEP):
+            return 0
+        return chip.simt.registers_per_core // (needed * self.threads)
 
     def registers(self, chip: Chip) -> int:
         """Of a thread, at most."""
@@ -202,11 +214,37 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
     """All that a core can hold, the most stages of each, by every instruction for which the chip has a rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
-    for (height, width), instruction, warps, depth in product(PIXELS, known, WARPS, DEPTHS):
-        layers = _tile_layers(convolutions, (height, width), Units(instruction, depth, warps))
-        tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
-        if fitting := next((tile for tile in tiles if tile.shared_bytes <= chip.simt.shared_bytes_per_block), None):
-            yield fitting
+    for instruction in known:
+        for pixels, depth, warps in product(_shapes(convolutions, ROWS[instruction]), DEPTHS, WARPS):
+            layers = _tile_layers(convolutions, pixels, Units(instruction, depth, warps))
+            tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
+            if fitting := next((tile for tile in tiles if tile.fits(chip)), None):
+                yield fitting
+
+
+def _shapes(convolutions: Sequence[ChainedConvolution], rows: int) -> tuple[tuple[int, int], ...]:
+    """Pixels of a block, of each size those with which all blocks together compute least, halos and the rounding to
+    `rows` included; then those that read least. Of a square image no block is higher than wide."""
+    high, wide = convolutions[-1].result[1:3]
+    heights, widths = ({*SIDES, *(-(-extent // parts) for parts in PARTS)} for extent in (high, wide))
+    pairs = [pair for pair in product(sorted(heights), sorted(widths)) if high != wide or pair[0] <= pair[1]]
+    found = list[tuple[int, int]]()
+    for low, size in pairwise((SIZES[0] // 2, *SIZES)):
+        sized = [pair for pair in pairs if low < pair[0] * pair[1] <= size]
+        found += sorted(sized, key=lambda pair: _computed(convolutions, pair, rows))[:TRIED]
+    return tuple(found)
+
+
+def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], rows: int) -> tuple[int, int]:
+    """Multiply-accumulates of all blocks of one image, and pixels that they read."""
+    height, width = pixels
+    high, wide = convolutions[-1].result[1:3]
+    blocks, total = -(-high // height) * -(-wide // width), 0
+    for conv in reversed(convolutions):
+        taps = conv.op.ints("kernel")[0]
+        total += blocks * _up(height * width, rows) * taps * taps * conv.channels * conv.filters
+        height, width = ((extent - 1) * conv.stride + taps for extent in (height, width))
+    return total, blocks * height * width
 
 
 @dataclass(frozen=True, slots=True)
