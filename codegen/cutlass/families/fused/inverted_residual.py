@@ -127,7 +127,7 @@ def _candidate(name: str, block: _Block, tile: InvertedTile) -> Kernel:
         name,
         _parameters(tile),
         () if resident else (1, tile.height, tile.width, shape.filters),
-        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers)),
+        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
         1,
         launch_seconds(chip),
         (

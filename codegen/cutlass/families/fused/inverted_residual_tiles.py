@@ -27,6 +27,8 @@ OTHER_REGISTERS = 80
 """For operands, a row of filters and values, addresses: an upper bound on what nvcc takes beside sums."""
 REGISTERS_STEP = 8
 """Registers are given to threads in eights."""
+RESERVED_BYTES = 1024
+"""Of shared memory, that the system keeps of each block."""
 MOST_RESIDENT_CHANNELS = 64
 """Of the image. With more, weights that stay leave room for one block of threads where several hide each other's
 waits."""
@@ -106,21 +108,28 @@ class InvertedTile:
         return 4 * self.project_tiles * -(-self.shape.filters // 8 // split)
 
     @property
-    def registers(self) -> int:
-        """Of a thread at most: sums of both products, and the rest."""
+    def _needed_registers(self) -> int:
+        """Sums of both products, and the rest."""
         expanding = EXPAND_ROWS * self.channels // 32 if self.shape.expands else 0
-        return min(255, -(-(self.sums + expanding + OTHER_REGISTERS) // REGISTERS_STEP) * REGISTERS_STEP)
+        return -(-(self.sums + expanding + OTHER_REGISTERS) // REGISTERS_STEP) * REGISTERS_STEP
 
     def sharers(self, chip: Chip) -> int:
-        """Blocks that are on a core together, by registers, shared memory and threads."""
-        simt = chip.simt
-        shared = chip.memory(simt.shared_memory).size_bytes or simt.shared_bytes_per_block
-        by_registers = simt.registers_per_core // (-(-self.registers // REGISTERS_STEP) * REGISTERS_STEP * THREADS)
-        return max(1, min(by_registers, shared // (self.shared_bytes + 1024), simt.threads_per_core // THREADS))
+        """Blocks that a core's registers are shared among. The compiler is told, and keeps to it."""
+        return max(1, chip.simt.registers_per_core // (self._needed_registers * THREADS))
+
+    def registers(self, chip: Chip) -> int:
+        """Of a thread, at most."""
+        share = chip.simt.registers_per_core // (self.sharers(chip) * THREADS)
+        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
+
+    def _together(self, chip: Chip) -> int:
+        """Blocks that are on a core at once, by registers and shared memory."""
+        shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
+        return max(1, min(self.sharers(chip), shared // (self.shared_bytes + RESERVED_BYTES)))
 
     def grid(self, chip: Chip) -> int:
         """Blocks of threads: one a tile, or as many as are on the chip together."""
-        return min(self.tiles, chip.cores_per_cluster * self.sharers(chip)) if self.resident else self.tiles
+        return min(self.tiles, chip.cores_per_cluster * self._together(chip)) if self.resident else self.tiles
 
     def fits(self, chip: Chip) -> bool:
         """In shared memory and registers."""
