@@ -312,9 +312,9 @@ REFUSED: dict[str, tuple[Build, str]] = {
         lambda b: b.node("BatchNormalization", b.input(1, 2, 3), *(b.input(2) for _ in range(4))),
         "BatchNormalization batchnormalization0 (1x2x3, 2, 2, 2, 2): batch normalisation in training mode",
     ),
-    "reflected padding": (
-        lambda b: b.node("Pad", b.input(4, 4), b.integers(1, 1, 1, 1), mode="reflect"),
-        "padding mode reflect",
+    "reflected padding that cuts off": (
+        lambda b: b.node("Pad", b.input(4, 4), b.integers(-1, 1, 1, 1), mode="reflect"),
+        "negative pads [-1, 1, 1, 1] with mode reflect",
     ),
     "padding that cuts everything off": (
         lambda b: b.node("Pad", b.input(2, 3), b.integers(1, 0, -2, 1)),
