@@ -31,7 +31,7 @@ def model(
 ) -> Path:
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     constants = [
-        numpy_helper.from_array(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64), "pads"),
+        numpy_helper.from_array(np.array([0, 0, -1, 1, 0, 0, 3, 1], np.int64), "pads"),
         numpy_helper.from_array(np.array(1.5, np.float32), "exponent"),
         numpy_helper.from_array(np.ones(8, np.float32), "scale"),
     ]
@@ -62,7 +62,7 @@ def test_unknown_operators_rules_and_the_chip_speak_in_one_list(tmp_path: Path) 
         f"{path}: 4 unsupported operators",
         "  Log loss/log (2x3x8x8): no template computes log on neuralscale-v1",
         "  Acos angle (2x3x8x8): no rule for this operator",
-        "  Pad border (2x3x8x8, 8): padding mode reflect; only constant is computed",
+        "  Pad border (2x3x8x8, 8): negative pads [0, 0, -1, 1, 0, 0, 3, 1] with mode reflect",
         "  Log entropy (2x3x10x10): no template computes log on neuralscale-v1",
         PLACE,
     ]
