@@ -98,6 +98,12 @@ CASES: dict[str, Build] = {
         b.constant(0.25),
     ),
     "infinities": infinite,
+    "equal infinities": lambda b: number(
+        b, b.node("Equal", b.node("Reciprocal", b.node("Relu", b.input(*SHAPE))), b.constant(np.inf))
+    ),
+    "the whole of one": lambda b: b.node(
+        "Where", b.constant(np.ones((4, 1)), dtype=np.bool_), b.node("Softmax", b.input(*SHAPE)), b.constant(0.0)
+    ),
     "constant mask, x where it is true": constant_mask(True),
     "constant mask, x where it is false": constant_mask(False),
     "upper triangle": lambda b: b.node("Trilu", b.input(2, 4, 5)),
@@ -144,6 +150,15 @@ def test_a_guard_of_rows_that_may_be_masked_as_a_whole_is_refused(tmp_path: Path
         (
             lambda b: b.node("Where", b.input(3, dtype=BOOL), b.input(3), b.input(3)),
             "the condition is constant or a truth value of floating-point numbers",
+        ),
+        (
+            lambda b: b.node(
+                "Where",
+                b.node("Greater", b.input(3, 4, name="x"), b.constant(0.0)),
+                b.node("Softmax", "x"),
+                b.constant(0.0),
+            ),
+            "not from a Softmax, whose NaN would stay",
         ),
         (
             lambda b: number(b, b.node("And", b.input(3, dtype=BOOL), b.input(3, dtype=BOOL))),
