@@ -77,13 +77,13 @@ class Steps:
     def __init__(self, writer: Writer, node: Node) -> None:
         self.writer = writer
         self.node = node
-        self._count = 0
+        self._made: list[str] = []
 
     def add(self, kind: str, shape: Shape, attributes: Mapping[str, Attribute], *inputs: str) -> str:
         """One more operation; the name of its result."""
-        suffix = f"{kind}{self._count}"
-        self._count += 1
+        suffix = f"{kind}{len(self._made)}"
         result = self.writer.intermediate(self.node, suffix, shape)
+        self._made.append(result)
         self.writer.add(self.node, kind, attributes, inputs=inputs, suffix=suffix)
         return result
 
@@ -135,19 +135,17 @@ class Steps:
         return self.add("concat", (*shapes[0][:axis], extent, *shapes[0][axis + 1 :]), {"axis": axis}, *pieces)
 
     def constant(self, name: str, suffix: str, array: Array, term: Term) -> str:
-        return self.writer.constant(f"{name}::{self.node.name}::{suffix}{self._count}", array, term)
+        return self.writer.constant(f"{name}::{self.node.name}::{suffix}{len(self._made)}", array, term)
 
     def finish(self, result: str) -> None:
-        """The node's own result: this one, under its name."""
-        last = self.writer.operations[-1]
-        shape = self.writer.shape(self.node.outputs[0])
-        if last.outputs == (result,) and self.writer.shape(result) == shape:
-            del self.writer.operations[-1], self.writer.values[result]
-            self.writer.add(
-                self.node, last.kind, dict(last.attributes), inputs=last.inputs, outputs=self.node.outputs[:1]
-            )
+        """The node's own result: this one, under its name. Where the last step made it, that step writes it."""
+        target = self.node.outputs[:1]
+        if self._made[-1:] == [result] and self.writer.shape(result) == self.writer.shape(target[0]):
+            last = self.writer.operations.pop()
+            del self.writer.values[result]
+            self.writer.add(self.node, last.kind, dict(last.attributes), inputs=last.inputs, outputs=target)
         else:
-            self.writer.add(self.node, "view", inputs=(result,), outputs=self.node.outputs[:1])
+            self.writer.add(self.node, "view", inputs=(result,), outputs=target)
 
 
 def image_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int) -> str:

@@ -172,7 +172,8 @@ def load_source(
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
-    return simplify(fold_constants(model, fix_shapes(model, shapes, batch)), require_whole(wants.whole))
+    network = fold_constants(model, fix_shapes(model, shapes, batch))
+    return simplify(network, require_whole(wants.whole), halves=wants.dtype("float32") == "float16")
 
 
 def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:

@@ -1,6 +1,6 @@
 """Choices and truth values as arithmetic of numbers: no engine compares or chooses.
 
-    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where it is true, else 0, of any two numbers
+    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where it is true, else 0, of any two halves
     And, Or, Not        -->  a * b, Max(a, b), 1 - a
     Where(t, a, b)      -->  Max(Min(a, m), Min(b, -m))                 m = infinity where t is true, else -infinity
     Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) worked out
@@ -8,7 +8,7 @@
 
 So infinities that are chosen stay, and those that are not leave no trace; a NaN that is not chosen does, as no maximum
 on any target leaves it out. A guard against NaN behind a Softmax that has none goes: Where(IsNaN(s), c, s) is s where
-no row is masked as a whole. Truth values never leave the network: such an output is refused.
+no row is masked as a whole; other choices from a Softmax are refused, and truth values that leave the network.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ FLOATING = (1, 10, 11, 16)
 """TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
 STEP = 2.0**15
 """Twice this times the least difference of two halves is more than one."""
+LARGEST = 65504.0
 LEAST_THRESHOLD = 12.0
 """From here on x and Softplus(x) are the same half."""
 SMALLEST_OF_A_ROW = -1e4
@@ -40,7 +41,8 @@ NUMBERS = "operands are floating-point numbers or truth values of such, constant
 MASK_LIMITS: Mapping[str, str] = {
     **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), NUMBERS),
     **dict.fromkeys(("And", "Or", "Xor", "Not"), "operands are truth values of floating-point numbers"),
-    "Where": "the condition is constant or a truth value of floating-point numbers, between floating-point numbers",
+    "Where": "the condition is constant or a truth value of floating-point numbers, the others are such numbers; not "
+    "from a Softmax, whose NaN would stay where it is not chosen",
     "Trilu": "floating-point numbers, and a constant diagonal",
     "IsNaN": "only where it guards a Softmax of which no row is masked as a whole: Where(IsNaN(s), constant, s)",
 }
@@ -113,6 +115,8 @@ def _not(chain: Chain, truth: str) -> str:
 
 def _compare(chain: Chain, node: Node, truths: set[str]) -> bool:
     a, b = (_number(chain, name, truths) for name in node.inputs)
+    if a and b and not any(_is_finite(chain, name) for name in (a, b)):
+        a, b = (_within(chain, name) for name in (a, b))
     if not a or not b:
         return False
     match node.op_type:
@@ -127,6 +131,20 @@ def _compare(chain: Chain, node: Node, truths: set[str]) -> bool:
         case _:
             _not(chain, _step(chain, chain.add("Abs", chain.add("Sub", a, b))))
     return True
+
+
+def _is_finite(chain: Chain, name: str) -> bool:
+    constant = chain.network.constants.get(name, chain.constants.get(name))
+    return constant is not None and bool((np.abs(constant.astype(np.float64)) <= LARGEST).all())
+
+
+def _within(chain: Chain, name: str) -> str:
+    """Infinities as the largest halves: two alike have no difference. Empty for constants of several numbers, some of
+    them infinite."""
+    constant = chain.network.constants.get(name)
+    if constant is not None:
+        return chain.number(float(np.clip(constant.reshape(-1)[0], -LARGEST, LARGEST))) if constant.size == 1 else ""
+    return chain.add("Min", chain.add("Max", name, chain.number(-LARGEST)), chain.number(LARGEST))
 
 
 def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
@@ -163,6 +181,13 @@ def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
     if not all(_number(chain, name, truths) for name in (a, b)) or {a, b} & truths:
         return False
     constant = chain.network.constants.get(condition)
+    if constant is not None and constant.dtype == np.bool_ and (constant.all() or not constant.any()):
+        only = a if constant.all() else b
+        if only not in chain.network.constants and chain.shape(only) == chain.shape(node.outputs[0]):
+            chain.add("Identity", only)
+            return True
+    if any(_is_softmax(chain.network, name) for name in (a, b)):
+        return False
     if constant is not None and constant.dtype == np.bool_:
         _choose(chain, constant, chain.network.term(condition), a, b)
         return True
@@ -173,6 +198,14 @@ def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
     second = chain.add("Min", b, chain.add("Mul", sign, chain.number(-inf)))
     chain.add("Max", first, second)
     return True
+
+
+def _is_softmax(network: Network, name: str) -> bool:
+    """A Softmax, perhaps of another type: choices guard these against NaN, which arithmetic cannot leave out."""
+    made = network.producer.get(name)
+    while made is not None and made.op_type in ("Identity", "Cast", "CastLike"):
+        made = network.producer.get(made.inputs[0])
+    return made is not None and made.op_type == "Softmax"
 
 
 def _choose(chain: Chain, condition: Array, term: Term, a: str, b: str) -> None:

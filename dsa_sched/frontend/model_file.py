@@ -17,6 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
+from dsa_sched.frontend.functions import inline_functions
 from dsa_sched.frontend.network import name_nodes
 from dsa_sched.frontend.operators import unknown_nodes
 from dsa_sched.frontend.refusals import RefusedNode
@@ -113,7 +114,9 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _checked(model: onnx.ModelProto, who: str, sha256: str, any_standard: bool) -> ModelFile:
-    """The model with all nodes named. Operators first, because the checker would stop at the first unknown one."""
+    """The model without functions, all nodes named. Operators first, because the checker would stop at the first
+    unknown one."""
+    inline_functions(model, who)
     name_nodes(model)
     refused = unknown_nodes(model, any_standard=any_standard)
     if not refused:
@@ -130,8 +133,8 @@ def _check(model: onnx.ModelProto, who: str) -> None:
             has="none, so that nothing would be computed",
             change="list the values that you want as outputs of the graph when you export it",
         )
-    if model.graph.sparse_initializer or model.functions:
-        raise ModelError(who, needs="dense constants and no local functions", has="sparse constants or functions")
+    if model.graph.sparse_initializer:
+        raise ModelError(who, needs="dense constants", has="sparse constants")
     model.ir_version = min(model.ir_version, _needed_ir(model))
     _require_values(model)
     for tensor in _tensors(model):

@@ -30,10 +30,11 @@ __all__ = ["PASSES", "simplify"]
 Floats = npt.NDArray[np.float64]
 
 
-def simplify(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
     """All passes in order, after activations were found again, choices became arithmetic, and operators were taken
-    apart that a target does not want `whole`."""
-    network = replace_masks(find_curves(network, whole).pruned())
+    apart that a target does not want `whole`. Choices are arithmetic of `halves` only."""
+    network = find_curves(network, whole).pruned()
+    network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
     for apply in PASSES:
         network = apply(network).pruned()

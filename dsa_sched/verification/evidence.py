@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dsa_sched.artifact.format import from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.verification.masked_values import held_in_range, masked_values
 from dsa_sched.verification.tolerances import Share, first_difference, judge_layer, relative_error
 from dsa_sched.verification.verdict import LevelResult
 from hw_models.errors import ModelError
@@ -142,11 +143,16 @@ def isolated_shares(
     `rounded` is what rounding alone makes of the value for each input. None where the reference has no such value."""
     if not comparable(judged.model, name, exact[0]):
         return None
-    theirs, axes = file_name(judged.model, name), judged.model.graph.by_name[name].axes
-    found = [
-        judge_layer(file_array(judged, name, dump), values[theirs], floor, axes[-1] if axes else 0)
-        for dump, values, floor in zip(dumps, exact, rounded, strict=True)
-    ]
+    theirs, tensor = file_name(judged.model, name), judged.model.graph.by_name[name]
+    masked = name in masked_values(judged.model.graph, judged.model.constants)
+    channel = tensor.axes[-1] if tensor.axes else 0
+    found = []
+    for dump, values, floor in zip(dumps, exact, rounded, strict=True):
+        ours, reference = file_array(judged, name, dump), values[theirs]
+        if masked:
+            ours, reference = (held_in_range(array, tensor.dtype) for array in (ours, reference))
+            floor = None if floor is None else held_in_range(floor, tensor.dtype)
+        found.append(judge_layer(ours, reference, floor, channel))
     wholes, channels = zip(*found, strict=True)
     return max(wholes, key=lambda share: share.share), max(channels, key=lambda share: share.share)
 

@@ -90,15 +90,23 @@ def _pad(draft: Draft, op_type: str, x: str) -> bool:
     shape = draft.shapes[x]
     value = draft.one_of(0.0, -1.5)
     axes = draft.axes(shape) if draft.opset >= 18 and draft.flip() else tuple(range(len(shape)))
-    begins = [draft.one_of(0, 1, 2, -1) for _ in axes]
-    ends = [draft.one_of(0, 1, 2, -1) for _ in axes]
+    modes = ("constant", "constant", "edge", "reflect", *(("wrap",) if draft.opset >= 19 else ()))
+    mode = draft.one_of(*modes)
+    if mode == "reflect":  # as far as there is something to reflect
+        begins, ends = ([draft.number(0, min(2, shape[axis] - 1)) for axis in axes] for _ in range(2))
+    elif mode != "constant":
+        begins, ends = ([draft.number(0, min(2, shape[axis])) for axis in axes] for _ in range(2))
+    else:
+        begins = [draft.one_of(0, 1, 2, -1) for _ in axes]
+        ends = [draft.one_of(0, 1, 2, -1) for _ in axes]
     result = list(shape)
     for axis, begin, end in zip(axes, begins, ends, strict=True):
         result[axis] += begin + end
     kept = [shape[a] + min(b, 0) + min(e, 0) for a, b, e in zip(axes, begins, ends, strict=True)]
     if min(kept) < 1:
         return False  # refused: nothing would be left of the value
-    settings: dict[str, Attribute] = {"mode": "constant"} if draft.flip() else {}
+    settings: dict[str, Attribute] = {"mode": mode} if mode != "constant" or draft.flip() else {}
+    value = value if mode == "constant" else 0.0
     if draft.opset < 11:
         settings |= {"pads": (*begins, *ends)} | ({"value": value} if value else {})
         draft.add(op_type, [x], tuple(result), **settings)
@@ -110,6 +118,25 @@ def _pad(draft: Draft, op_type: str, x: str) -> bool:
     if named:
         inputs.append(draft.integers(*(draft.signed(axis, len(shape)) for axis in axes)))
     draft.add(op_type, inputs, tuple(result), **settings)
+    return True
+
+
+def _expand(draft: Draft, op_type: str, x: str) -> bool:
+    """Axes of one element get more, and there may be axes ahead."""
+    shape = draft.shapes[x]
+    ahead = (draft.number(1, 2),) if len(shape) < MOST_AXES and draft.flip() else ()
+    result = (*ahead, *(draft.number(1, 3) if extent == 1 else extent for extent in shape))
+    target = [1 if draft.flip() else extent for extent in result[len(ahead) :]]
+    asked = [a if b == 1 else b for a, b in zip(result[len(ahead) :], shape, strict=True)]
+    listed = [a if b == 1 and a > 1 else t for a, b, t in zip(asked, shape, target, strict=True)]
+    draft.add(op_type, [x, draft.integers(*ahead, *listed)], result)
+    return True
+
+
+def _tile(draft: Draft, op_type: str, x: str) -> bool:
+    shape = draft.shapes[x]
+    times = [draft.one_of(1, 1, 2, 3) for _ in shape]
+    draft.add(op_type, [x, draft.integers(*times)], tuple(n * e for n, e in zip(times, shape, strict=True)))
     return True
 
 
@@ -245,6 +272,8 @@ MOVEMENT: Mapping[str, Maker] = {
     "Split": _split,
     "Slice": _slice,
     "Pad": _pad,
+    "Expand": _expand,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Gather": _gather,
     "Reshape": _reshape,

@@ -13,64 +13,75 @@ from tests.fuzz.draft import Array, Attribute, Draft, Maker, Shape
 __all__ = ["WINDOWS"]
 
 LARGEST_KERNEL = 5
+SPATIAL = (3, 4, 5)
+"""Ranks of what has windows."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Windows over the two axes of images: the attributes to write, their full meaning, and the result's extents."""
+    """Windows over one to three axes: the attributes to write, their full meaning, and the result's extents."""
 
     attributes: dict[str, Attribute]
-    kernel: tuple[int, int]
+    kernel: Shape
     padded: bool
     overhangs: bool
-    extents: tuple[int, int]
+    dilated: bool
+    extents: Shape
 
 
 def _window(draft: Draft, shape: Shape, dilated: bool, ceils: bool) -> Window:
-    """One stride and one dilation for both axes, as the rules ask; paddings in all ways that a file can say them."""
-    stride = 1 if draft.keep else draft.number(1, 3)
+    """One stride and one dilation for all axes, or one for each; paddings in all ways that a file can say them."""
+    axes = range(len(shape) - 2)
+    same = draft.number(0, 2) > 0
+    stride = [1 if draft.keep else draft.number(1, 3) for _ in axes]
+    stride = [stride[0] if same else each for each in stride]
     automatic = draft.one_of("", "", "", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
     # onnxruntime leaves dilations out where it pads to the same size.
-    dilation = draft.number(1, 2) if dilated and not automatic.startswith("SAME") else 1
-    kernel = tuple(draft.number(1, max(1, min(LARGEST_KERNEL, (e - 1) // dilation + 1))) for e in shape[2:])
-    spans = [(k - 1) * dilation + 1 for k in kernel]
-    stride = min(stride, *kernel) if automatic.startswith("SAME") else stride  # onnxruntime pads by less than nothing
+    dilation = [draft.number(1, 2) if dilated and not automatic.startswith("SAME") else 1 for _ in axes]
+    dilation = [dilation[0] if same else each for each in dilation]
+    most = [max(1, min(LARGEST_KERNEL, (e - 1) // d + 1)) for e, d in zip(shape[2:], dilation, strict=True)]
+    kernel = tuple(draft.number(1, each) for each in most)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    if automatic.startswith("SAME"):  # onnxruntime pads by less than nothing
+        stride = [min(each, *kernel) for each in stride]
     if draft.keep and automatic in ("", "VALID"):
-        begins = [draft.number(0, k - 1) if dilation == 1 else (k - 1) * dilation // 2 for k in kernel]
+        begins = [draft.number(0, k - 1) if d == 1 else (k - 1) * d // 2 for k, d in zip(kernel, dilation, strict=True)]
         pads, automatic = [*begins, *(s - 1 - b for s, b in zip(spans, begins, strict=True))], ""
     else:
         pads = [draft.number(0, k - 1) for k in (*kernel, *kernel)]
     ceil = ceils and not automatic and draft.number(0, 3) == 0
     attributes: dict[str, Attribute] = {"kernel_shape": kernel}
-    if stride > 1 or draft.flip():
-        attributes["strides"] = [stride] * 2
-    if dilated and (dilation > 1 or draft.flip()):
-        attributes["dilations"] = [dilation] * 2
+    if max(stride) > 1 or draft.flip():
+        attributes["strides"] = stride
+    if dilated and (max(dilation) > 1 or draft.flip()):
+        attributes["dilations"] = dilation
     if automatic:
         attributes["auto_pad"] = automatic
     if automatic in ("", "NOTSET"):
         attributes["pads"] = pads
     if ceil:
         attributes["ceil_mode"] = 1
+    far = max(dilation) > 1
     if automatic.startswith("SAME"):
-        extents = [-(-extent // stride) for extent in shape[2:]]
-        padded = any((o - 1) * stride + s > e for o, s, e in zip(extents, spans, shape[2:], strict=True))
-        return Window(attributes, (kernel[0], kernel[1]), padded, False, (extents[0], extents[1]))
-    pads = [0] * 4 if automatic == "VALID" else pads
+        extents = [-(-extent // step) for extent, step in zip(shape[2:], stride, strict=True)]
+        along = zip(extents, stride, spans, shape[2:], strict=True)
+        padded = any((o - 1) * step + s > e for o, step, s, e in along)
+        return Window(attributes, kernel, padded, False, far, tuple(extents))
+    pads = [0] * 2 * len(kernel) if automatic == "VALID" else pads
     extents, overhangs = [], False
-    for i, extent in enumerate(shape[2:]):
-        room = extent + pads[i] + pads[2 + i] - spans[i]
-        count = (-(-room // stride) if ceil else room // stride) + 1
-        if (count - 1) * stride >= extent + pads[i]:  # a window behind the image: versions differ on whether it counts
+    for i, (extent, step) in enumerate(zip(shape[2:], stride, strict=True)):
+        room = extent + pads[i] + pads[len(kernel) + i] - spans[i]
+        count = (-(-room // step) if ceil else room // step) + 1
+        if (count - 1) * step >= extent + pads[i]:  # a window behind the image: versions differ on whether it counts
             return _window(draft, shape, dilated, ceils=False)
-        overhangs |= (count - 1) * stride > room
+        overhangs |= (count - 1) * step > room
         extents.append(count)
-    return Window(attributes, (kernel[0], kernel[1]), any(pads), overhangs, (extents[0], extents[1]))
+    return Window(attributes, kernel, any(pads), overhangs, far, tuple(extents))
 
 
 def _conv(draft: Draft, op_type: str, x: str) -> bool:
     shape = draft.shapes[x]
-    if len(shape) != 4:
+    if len(shape) not in SPATIAL:
         return False
     window = _window(draft, shape, dilated=True, ceils=False)
     groups = draft.one_of(1, 1, *(g for g in (2, 3, 4, shape[1]) if shape[1] % g == 0))
@@ -87,9 +98,56 @@ def _conv(draft: Draft, op_type: str, x: str) -> bool:
     return True
 
 
+def _conv_transpose(draft: Draft, op_type: str, x: str) -> bool:
+    """All ways of saying how much is cut off."""
+    shape = draft.shapes[x]
+    if len(shape) not in SPATIAL:
+        return False
+    axes = range(len(shape) - 2)
+    stride = [draft.number(1, 3) for _ in axes]
+    automatic = draft.one_of("", "", "", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    same = automatic.startswith("SAME")
+    dilation = [1 if same else draft.number(1, 2) for _ in axes]
+    kernel = [draft.number(s if same else 1, 4) for s in stride]
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    more = [draft.number(0, max(s, d) - 1) if draft.number(0, 3) == 0 and not same else 0
+            for s, d in zip(stride, dilation, strict=True)]  # fmt: skip
+    full = [s * (n - 1) + m + r for n, s, m, r in zip(shape[2:], stride, more, spans, strict=True)]
+    pads = [draft.number(0, 2) for _ in (*axes, *axes)]
+    extents = [each - pads[i] - pads[len(kernel) + i] for i, each in enumerate(full)]
+    settings: dict[str, Attribute] = {"auto_pad": automatic} if automatic else {}
+    if same:
+        extents = [n * s for n, s in zip(shape[2:], stride, strict=True)]
+    elif automatic == "VALID":
+        extents = full
+    elif draft.number(0, 3) == 0:
+        extents = [max(1, each - draft.number(0, 2)) for each in full]
+        settings["output_shape"] = extents
+    else:
+        settings["pads"] = pads
+    if min(extents) < 1:
+        return False
+    groups = draft.one_of(1, 1, *(g for g in (2, 3, shape[1]) if shape[1] % g == 0))
+    outputs = draft.number(1, max(1, 8 // groups))
+    w = draft.weights(shape[1], outputs, *kernel, length=max(1, shape[1] // groups * prod(kernel) // prod(stride)))
+    bias = [draft.weights(outputs * groups)] if draft.flip() else []
+    if max(stride) > 1 or draft.flip():
+        settings["strides"] = stride
+    if max(dilation) > 1 or draft.flip():
+        settings["dilations"] = dilation
+    if any(more) or draft.flip():
+        settings["output_padding"] = more
+    if groups > 1 or draft.flip():
+        settings["group"] = groups
+    if draft.flip():
+        settings["kernel_shape"] = kernel
+    draft.add(op_type, [x, w, *bias], (shape[0], outputs * groups, *extents), **settings)
+    return True
+
+
 def _max_pool(draft: Draft, op_type: str, x: str) -> bool:
     shape = draft.shapes[x]
-    if len(shape) != 4:
+    if len(shape) not in SPATIAL:
         return False
     window = _window(draft, shape, dilated=draft.opset >= 10, ceils=draft.opset >= 10)
     settings = dict(window.attributes)
@@ -102,11 +160,11 @@ def _max_pool(draft: Draft, op_type: str, x: str) -> bool:
 def _average_pool(draft: Draft, op_type: str, x: str) -> bool:
     """Dilated windows without padding: onnxruntime divides by another count where padding is not counted."""
     shape = draft.shapes[x]
-    if len(shape) != 4:
+    if len(shape) not in SPATIAL:
         return False
     window = _window(draft, shape, dilated=draft.opset >= 19, ceils=draft.opset >= 10)
     settings = dict(window.attributes)
-    if settings.get("dilations") == [2, 2] and window.padded:
+    if window.dilated and window.padded:
         return False
     if not window.overhangs and draft.flip():
         settings["count_include_pad"] = draft.number(0, 1)
@@ -116,9 +174,9 @@ def _average_pool(draft: Draft, op_type: str, x: str) -> bool:
 
 def _global_pool(draft: Draft, op_type: str, x: str) -> bool:
     shape = draft.shapes[x]
-    if len(shape) != 4:
+    if len(shape) not in SPATIAL:
         return False
-    draft.add(op_type, [x], (*shape[:2], 1, 1))
+    draft.add(op_type, [x], (*shape[:2], *(1,) * len(shape[2:])))
     return True
 
 
@@ -223,6 +281,7 @@ def _to_depth(draft: Draft, op_type: str, x: str) -> bool:
 
 WINDOWS: Mapping[str, Maker] = {
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),

@@ -20,6 +20,7 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import from_device
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.refusals import Judge
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
 from dsa_sched.verification.evidence import stored_values
@@ -102,7 +103,7 @@ def load(model: onnx.ModelProto) -> Model:
     """The frontend's part, once for all levels. Raises ModelError where an operator is refused."""
     taken = onnx.ModelProto()
     taken.CopyFrom(model)
-    return load_model(taken)
+    return load_model(taken, judge=Judge(TARGET.wants))
 
 
 def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:

@@ -22,6 +22,7 @@ from onnx import TensorProto
 from tests.fuzz.draft import Draft, Maker, Shape
 from tests.fuzz.draw_axes import AXES
 from tests.fuzz.draw_elementwise import ELEMENTWISE, add_binary
+from tests.fuzz.draw_masks import MASKS
 from tests.fuzz.draw_movement import MOVEMENT, add_view
 from tests.fuzz.draw_windows import WINDOWS
 from tests.partition_graphs import Choices, Drawn, Seeded
@@ -31,16 +32,14 @@ __all__ = ["MAKERS", "NOT_DRAWN", "OPSETS", "featured_by", "model_of", "models",
 OPSETS = (24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8)
 """Versions of the operator set that models are written in. Before 8 operands were not broadcast."""
 
-MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT}
+MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS}
 
 NOT_DRAWN: Mapping[str, str] = {
-    "Erf": "read, but the target has no rule for it",
     "Log": "read, but the target has no rule for it",
-    "Softplus": "read, but the target has no rule for it",
 }
 
-FAMILIES = (WINDOWS, WINDOWS, AXES, ELEMENTWISE, MOVEMENT)
-"""Windows twice: they make the halos that cutting is about."""
+FAMILIES = (*[WINDOWS] * 3, *[AXES] * 2, *[ELEMENTWISE] * 2, *[MOVEMENT] * 2, MASKS)
+"""Windows more often: they make the halos that cutting is about."""
 OFTEN = (*["Conv"] * 3, "MaxPool", "AveragePool", *["LRN"] * 2, *["Softmax"] * 6, *["LayerNormalization"] * 2)
 """Drawn more often than others of their family: what reads around an element, and what reads whole axes."""
 LARGEST_ELEMENTS = 3_000

@@ -13,6 +13,7 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network import OURS
 from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
+from dsa_sched.frontend.refusals import Judge
 from hw_models.errors import ModelError
 from partitioner.context.plan_context import PlanContext
 from partitioner.planners.registry import make_plan
@@ -58,7 +59,7 @@ def test_every_operator_that_can_be_compiled_has_a_maker() -> None:
 @pytest.mark.parametrize("op_type", NOT_DRAWN)
 def test_operators_without_a_maker_are_refused(op_type: str) -> None:
     builder = ModelBuilder()
-    loaded = load_model(builder.model(builder.node(op_type, builder.input(2, 8))))
+    loaded = load_model(builder.model(builder.node(op_type, builder.input(2, 8))), judge=Judge(TARGET.wants))
     with pytest.raises(ModelError, match="cannot"):
         make_plan(PlanContext(loaded.graph, loaded.constants, stcp920(), TARGET))
 

@@ -50,9 +50,8 @@ def test_other_powers_are_refused_by_their_name(tmp_path: Path) -> None:
         kinds(tmp_path, "Pow", {"e": np.float32(1.7)}, SHAPE)
 
 
-def test_exact_gelu_is_refused_and_its_approximation_is_not(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Gelu the_node"):
-        kinds(tmp_path, "Gelu", {}, SHAPE)
+def test_gelu_by_the_error_function_and_by_its_approximation(tmp_path: Path) -> None:
+    assert kinds(tmp_path, "Gelu", {}, SHAPE) == ["mul", "erf", "add", "mul", "mul"]
     assert "tanh" in kinds(tmp_path, "Gelu", {}, SHAPE, approximate="tanh")
 
 

@@ -97,6 +97,7 @@ PADDED: dict[str, Build] = {
         for shape, pads in (((2, 3, 5, 4), (0, 1, 2, 3, 1, 0, 4, 1)), ((2, 5), (0, 4, 0, 4)))
     },
     "edge, far": padded("edge", (1, 3), 0, 5, 0, 7),
+    "nothing": lambda b: b.node("Pad", b.node("Relu", b.input(2, 3)), b.integers(0, 0, 0, 0), mode="edge"),
     "one element": padded("edge", (2, 1), 0, 2, 0, 3),
 }
 

@@ -312,9 +312,9 @@ REFUSED: dict[str, tuple[Build, str]] = {
         lambda b: b.node("BatchNormalization", b.input(1, 2, 3), *(b.input(2) for _ in range(4))),
         "BatchNormalization batchnormalization0 (1x2x3, 2, 2, 2, 2): batch normalisation in training mode",
     ),
-    "reflected padding": (
-        lambda b: b.node("Pad", b.input(4, 4), b.integers(1, 1, 1, 1), mode="reflect"),
-        "padding mode reflect",
+    "reflected padding that cuts off": (
+        lambda b: b.node("Pad", b.input(4, 4), b.integers(-1, 1, 1, 1), mode="reflect"),
+        "negative pads [-1, 1, 1, 1] with mode reflect",
     ),
     "padding that cuts everything off": (
         lambda b: b.node("Pad", b.input(2, 3), b.integers(1, 0, -2, 1)),
@@ -351,7 +351,7 @@ def test_all_refusals_come_together(tmp_path: Path) -> None:
     builder = ModelBuilder()
     x = builder.input(1, 3, 4, 4)
     y = builder.node("Conv", x, builder.input(2, 3, 1, 1), name="first")
-    y = builder.node("Pad", y, builder.integers(0, 0, 1, 1, 0, 0, 1, 1), mode="edge", name="second")
+    y = builder.node("Pad", y, builder.integers(0, 0, -1, 1, 0, 0, 1, 1), mode="edge", name="second")
     with pytest.raises(ModelError) as error:
         load_model(builder.save(tmp_path, y))
     lines = str(error.value).splitlines()

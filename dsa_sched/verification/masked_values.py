@@ -1,0 +1,52 @@
+"""Values that a mask has been added to, or chosen by: what they hold beyond the device's type is compared as its end.
+
+    scores + mask, masks of -3.4e38 in the file, -65504 on the device  -->  "scores" and what only moves them
+
+A file masks by numbers that no narrower type has, so that a Softmax makes zeros of them; on the device they are the
+largest half or an infinity. Which of these says nothing about the network. Other values are not touched: where these
+leave the range, that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from partitioner.ir.graph import Graph
+
+__all__ = ["held_in_range", "masked_values"]
+
+Array = npt.NDArray[np.generic]
+
+MASKING = frozenset(["add", "sub", "max", "min"])
+"""Kinds that put a mask on a value."""
+CARRYING = MASKING | frozenset(["view", "transpose", "slice", "concat", "take", "pad"])
+"""Kinds behind which a masked value still is one."""
+
+
+def masked_values(graph: Graph, constants: Mapping[str, Array]) -> frozenset[str]:
+    """Names of the values, by constants that hold the largest number of their type or an infinity."""
+    masks = {
+        tensor.name
+        for tensor in graph.tensors
+        if tensor.constant and constants[tensor.constant].dtype.kind == "f" and _masks(constants[tensor.constant])
+    }
+    found: set[str] = set()
+    for op in graph.ops:
+        put_on = op.kind in MASKING and masks.intersection(op.inputs)
+        if put_on or (op.kind in CARRYING and found.intersection(op.inputs)):
+            found.update(op.outputs)
+    return frozenset(found)
+
+
+def _masks(array: Array) -> bool:
+    numbers = np.abs(array.astype(np.float64))
+    return bool((numbers[~np.isnan(numbers)] >= float(np.finfo(str(array.dtype)).max)).any())
+
+
+def held_in_range(array: Array, dtype: str) -> Array:
+    """The numbers with those beyond a type's range, and infinities, at its ends."""
+    largest = float(np.finfo(dtype).max)
+    return np.clip(array.astype(np.float64), -largest, largest)
