@@ -182,7 +182,7 @@ def heard(options: CompileOptions, until: str = "", times: int = 1) -> tuple[Com
 
 
 def tried(words: list[str]) -> list[str]:
-    return [word for word in words if re.fullmatch(r"level auto: .*, \d of \d", word)]
+    return [word for word in words if re.match(r"level auto: .*, \d of \d\b", word)]
 
 
 def test_effort_bounds_what_becomes_a_program() -> None:

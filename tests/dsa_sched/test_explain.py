@@ -256,7 +256,7 @@ def test_explain_takes_the_schedule(model: Path) -> None:
 
 
 def test_an_operator_says_why_its_neighbours_are_not_with_it(model: Path) -> None:
-    done = invoke(model, "--chip", "stcp920", "--group", "relu1")
+    done = invoke(model, "--chip", "stcp920", "--level", "O0", "--group", "relu1")
     assert done.exit_code == 0, done.stderr
     assert "group conv1 (a in the order of instances): 1 layer, 1 instance" in done.stdout
     assert "  relu1: fused: reads c1 of conv1, which nothing else reads" in done.stdout
