@@ -187,7 +187,7 @@ def test_verify_exits_3_on_a_mismatch(model: Path, tmp_path: Path) -> None:
         "    path.write_bytes(path.read_bytes()[:-2] + bytes(2))\n"
     )
     command = f"{sys.executable} {runner} {{elf}} {{cores}} {{loads}} {{dumps}} {{out}}"
-    result = invoke("verify", model, "--chip", "stcp920", "--runner", command)
+    result = invoke("verify", model, "--chip", "stcp920", "--level", "O0", "--runner", command)
     assert result.exit_code == 3
     assert result.stdout.splitlines()[-1] == "FAILED"
     assert "failed: constant " in result.stdout
