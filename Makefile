@@ -11,7 +11,7 @@ GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
 .PHONY: setup demo test lint clean help gpu-pack gpu gpu-rehearsal
 
 help:
-	@echo "make demo   ResNet-50 on the stcp920 by O3 beside O0: compile, run on the simulator, compare with onnxruntime"
+	@echo "make demo   ResNet-50 on the stcp920 beside O0: compile, run on the simulator, compare with onnxruntime"
 	@echo "make test   ruff, strict mypy and all tests"
 	@echo "make gpu-pack  build what a GPU machine is given: kernels, plans, seeds of weights"
 	@echo "make gpu       on that machine, with Python and NumPy: is it right, how long does it take"
@@ -28,7 +28,7 @@ $(VENV)/.installed: setup.py pyproject.toml requirements.lock
 	touch $@
 
 demo: setup
-	$(RUN)/dsa-sched verify resnet50 --chip stcp920 --level O3 --schedule --batch 4
+	$(RUN)/dsa-sched verify resnet50 --chip stcp920 --batch 4
 
 lint: setup
 	$(RUN)/ruff check .

@@ -146,10 +146,16 @@ class Chip(Part):
 
     def memory(self, name: str) -> Memory:
         """The memory of that name; ChipError when there is none."""
+        for memory in self.memories:
+            if memory.name == name:
+                return memory
         return named(self.memories, name, f"chip {self.name}", "memory")
 
     def engine(self, name: str) -> Engine:
         """The engine of that name; ChipError when there is none."""
+        for engine in self.engines:
+            if engine.name == name:
+                return engine
         return named(self.engines, name, f"chip {self.name}", "engine")
 
     @property

@@ -21,7 +21,7 @@ from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Placement, Program, Region, Stream
 from isched.program.target import Copy, Timeable
 from isched.program.timed_ops import CoreIssue, Issue, TimedOp
-from isched.timing.engines import Job, conflict
+from isched.timing.engines import conflict, touched_by
 from tests.chip_runs import small_chip
 
 __all__ = ["FIXED_COSTS", "PROMPT_COSTS", "changed", "duo", "neighbours", "orders_of", "random_program"]
@@ -240,11 +240,11 @@ def orders_of(program: Program, core: int) -> Iterator[tuple[int, ...]]:
     """All orders of one core's instructions that keep conflicting accesses in theirs, a transfer under way until it is
     awaited; barriers may be left out. Whether cores and DMA then race is for `verify_program` to say."""
     instrs = program.streams[core].instrs
-    jobs = [Job(0, n, TimedOp("", "", Issue(1), reads=i.reads, writes=i.writes), 0.0) for n, i in enumerate(instrs)]
+    touched = [touched_by(TimedOp("", "", Issue(1), reads=i.reads, writes=i.writes)) for i in instrs]
     done = [_done(instrs, n) for n in range(len(instrs))]
-    pairs = [(done[a], b) for b in range(len(jobs)) for a in range(b) if conflict(jobs[b], jobs[a])]
+    pairs = [(done[a], b) for b in range(len(instrs)) for a in range(b) if conflict(touched[b], touched[a])]
     pairs += [(a, b) for a, b in enumerate(done) if a != b]
-    pairs += [(done[a], b) for b in range(len(jobs)) for a in range(b) if instrs[a].starts == instrs[b].starts != ""]
+    pairs += [(done[a], b) for b in range(len(instrs)) for a in range(b) if instrs[a].starts == instrs[b].starts != ""]
     work = [n for n, instr in enumerate(instrs) if instr.opcode != program.barrier]
     barriers = [n for n in range(len(instrs)) if n not in work]
     for kept in range(len(barriers) + 1):
@@ -271,7 +271,7 @@ def neighbours(program: Program, chip: Chip, random: Random) -> Iterator[Program
         at = random.randrange(len(instrs) - 1)
         a, b = instrs[at : at + 2]
         free = not (a.starts and b.awaits) and not conflict(
-            *(Job(0, 0, TimedOp("", "", Issue(1), reads=i.reads, writes=i.writes), 0.0) for i in (a, b))
+            *(touched_by(TimedOp("", "", Issue(1), reads=i.reads, writes=i.writes)) for i in (a, b))
         )
         if not free or all(instr.meets or instr.opcode == program.barrier for instr in (a, b)):
             continue

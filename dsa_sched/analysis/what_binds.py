@@ -7,13 +7,13 @@ What the others do not have work for, they wait: a group takes at least as long 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from partitioner.cost.roofline import Floor, binding_floor
 
-__all__ = ["Bound", "what_binds"]
+__all__ = ["Bound", "Work", "what_binds"]
 
 
 class Floored(Protocol):
@@ -27,14 +27,22 @@ class Floored(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine or memory has to do."""
+
+    name: str
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """`name` is an engine or memory that binds `groups` for `cycles` together, the group that takes longest first;
-    `others` are the cycles for which each other one has work there, the most first."""
+    `others` is the work of each other one there, the most first."""
 
     name: str
     groups: tuple[str, ...]
     cycles: float
-    others: Mapping[str, float]
+    others: tuple[Work, ...]
 
 
 def what_binds(groups: Sequence[Floored]) -> tuple[Bound, ...]:
@@ -55,5 +63,5 @@ def _bound(name: str, groups: Sequence[Floored]) -> Bound:
     others: dict[str, float] = {}
     for floor in (floor for group in groups for floor in group.floors if floor.name != name and floor.cycles):
         others[floor.name] = others.get(floor.name, 0.0) + floor.cycles
-    ordered = dict(sorted(others.items(), key=lambda item: (-item[1], item[0])))
+    ordered = tuple(Work(*item) for item in sorted(others.items(), key=lambda item: (-item[1], item[0])))
     return Bound(name, tuple(group.name for group in groups), sum(map(_cycles, groups)), ordered)

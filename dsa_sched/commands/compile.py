@@ -61,14 +61,22 @@ def compile_command(
 
     \b
     dsa-sched compile resnet50 --chip stcp920 -o resnet50.out
+    dsa-sched compile resnet50 --chip stcp920 --batch 64 --clusters 4 -o resnet50.out
+    dsa-sched compile resnet50 --chip stcp920 --batch 16 --effort fast -o resnet50.out
+    dsa-sched compile mine.onnx --chip stcp920 --level O0 -o plain.out
     dsa-sched compile mine.onnx --chip ./mine.yaml --shape x=1,3,64,64 --print plan
-    dsa-sched compile resnet50 --chip stcp920 --batch 64 --clusters 4 --per-pass auto -o resnet50.out
+
+    Without --level, plans are made by every level, become scheduled programs and are timed by the cycle model; the
+    fastest is kept, and among the decisions of its plan stands what it was chosen against (dsa-sched explain shows
+    them). With --batch, that also says how many items are one pass. --effort fast tries one plan, in about half the
+    time; Ctrl-C keeps the best so far. A level by its name (--level O3) makes that plan and no other, in the plan's
+    own order unless --schedule is given.
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
 
     --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests
-    on the costs in the chip file.
+    on the costs in the chip file, and is the one for which they are least.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
@@ -93,7 +101,7 @@ def compile_command(
         force_groups=force_groups,
         tune=tune,
     )
-    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and (schedule or level == AUTO)):
+    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(chip, options)):
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
     with Steps() as steps:
@@ -108,6 +116,15 @@ def compile_command(
             steps.say("writing the artifact")
             gather_artifact(parts).save(folder)
         click.echo(_summary(parts, folder), err=stage is not None)
+
+
+def _asks_programs(chip: str, options: CompileOptions) -> bool:
+    """Whether the layout depends on how fast programs are: of a schedule, and at level auto where the chip has a code
+    generator. Raises ChipError."""
+    from codegen.target_registry import find_target
+    from hw_models.loading import load_chip
+
+    return bool(options.schedule) or (options.level == AUTO and find_target(load_chip(chip).isa) is not None)
 
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:

@@ -46,12 +46,15 @@ def explain(
     \b
     dsa-sched explain resnet50 --chip stcp920 --batch 16
     dsa-sched explain mine.onnx --chip ./mine.yaml --group conv1 --json plan.json
+    dsa-sched explain mine.onnx --chip stcp920 --level O0
     dsa-sched explain resnet50 --chip stcp920 --level O3 --batch 64 --clusters 4 --per-pass auto
 
     \b
     What is printed
       a summary: groups, instances, room in the memories, bytes moved, what binds, which groups take longest
       a row a group: layers, cut, cores, where outputs lie, bytes by way, share computed again, what binds it
+      a row for each engine or memory that binds a group: how many and for how long, and for what part of that time
+        the others have work
       the order of instances, each as the group's letter and the instance's number
       the decisions, under the operator, layer, group or value that they are about; of many that differ only in names
         and numbers, one (with --full, each)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import Shape, compile_options, runner_option, schedule_option
+from partitioner.planners.levels import NO_SPILLS
 
 if TYPE_CHECKING:
     from dsa_sched.pipeline.compilation import CompileOptions
@@ -76,7 +77,7 @@ def verify(
     \b
     dsa-sched verify resnet50 --chip stcp920
     dsa-sched verify mine.onnx --chip stcp920 --batch 2 --json report.json
-    dsa-sched verify mine.onnx --chip stcp920 --bisect -o failing
+    dsa-sched verify mine.onnx --chip stcp920 --level O0 --bisect -o failing
 
     \b
     What must hold
@@ -140,15 +141,21 @@ def _bisect(
 ) -> None:
     """Find the smallest failing part, write it, and say how to run it again."""
     from dsa_sched.report.progress import Steps
-    from dsa_sched.verification.bisect import bisect, save
+    from dsa_sched.verification.bisect import as_judged, bisect, save
+    from hw_models.loading import load_chip
 
+    if report is not None:
+        compile_options = as_judged(compile_options, report, load_chip(chip))
     with Steps() as steps:
         found = bisect(model, chip, compile_options, options, runner, report, steps.say)
     if found is None:
         click.echo("bisect: no part of the model, cut out by itself, fails again", err=report is None)
         return
     file, *feeds, _ = save(found, folder)
-    words = ["dsa-sched", "verify", str(file), "--chip", chip]
+    words = ["dsa-sched", "verify", str(file), "--chip", chip, "--level", compile_options.level]
+    words += ["--spill", compile_options.spill] if compile_options.spill != NO_SPILLS else []
+    if compile_options.schedule is not None:
+        words.append("--schedule" if compile_options.schedule else "--no-schedule")
     words += [word for path in feeds for word in ("--feed", str(path))]
     words += ["--runner", runner] if runner else []
     click.echo(f"bisect: {found.line}", err=report is None)

@@ -27,6 +27,7 @@ from dsa_sched.placement.model.from_onnx import Part
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import DEFAULT_LEVEL
 
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
@@ -52,7 +53,7 @@ class ChipCluster:
 
     name: str
     chip_path: str
-    level: str = "O3"
+    level: str = DEFAULT_LEVEL
     launch_us: float = 0.0
     simulated: bool = True
     own_thread: bool = False

@@ -88,7 +88,7 @@ def compile_fastest_batch(
                 decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
                 continue
             progress(f"level auto: {batch} a pass")
-            found = _tried(partial(load, batch), chip, target, options, progress, best, passes)
+            found = _tried(partial(load, batch), chip, target, options, _with(progress, best), best, passes)
             if isinstance(found, str):
                 decisions.append(Decision(SUBJECT, name, found))
                 continue
@@ -134,6 +134,11 @@ def _tried(
     except UserError:
         return "cannot be had: for this batch there is no model, plan or program"
     return found or f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
+
+
+def _with(progress: Progress, best: _Best) -> Progress:
+    """Steps with what Ctrl-C would keep."""
+    return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
 
 
 def _told(best: _Best, decisions: list[Decision], share: int, interrupted: bool) -> Compilation:

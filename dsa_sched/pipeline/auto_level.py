@@ -28,7 +28,7 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import FOR_SCHEDULING, Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O2, O3
 from partitioner.planners.registry import make_plan
@@ -65,10 +65,11 @@ FAST_WAYS = (Way(O2.name), Way(O3.name))
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan, and the cycles that the cost model expects."""
+    """A plan, its layout where nothing runs ahead, and the cycles that the cost model expects."""
 
     way: Way
     plan: Plan
+    plain: Layout
     expected_cycles: float
 
 
@@ -174,12 +175,12 @@ class _Search:
     def run(self) -> None:
         tried = 0
         for number, candidate in enumerate(self.plans.candidates, 1):
-            if reason := self._skipped(candidate, tried):
-                self._against(candidate, reason)
-                continue
-            tried += 1
-            self.progress(f"level auto: {candidate.way}, {number} of {len(self.plans.candidates)}")
             try:
+                if reason := self._skipped(candidate, tried):
+                    self._against(candidate, reason)
+                    continue
+                tried += 1
+                self._say(f"level auto: {candidate.way}, {number} of {len(self.plans.candidates)}")
                 self._try(candidate)
             except PlanError as error:
                 self.errors.append(error)
@@ -198,14 +199,15 @@ class _Search:
             return _expects(candidate)
         if tried >= EFFORTS[self.options.effort]:
             return f"not tried at effort {self.options.effort}; {_expects(candidate)}"
-        floor = memory_floor_cycles(candidate.plan, self.plans.context, self.options, self.limit_cycles)
+        ctx, limit_cycles = self.plans.context, self.limit_cycles
+        floor = memory_floor_cycles(candidate.plan, ctx, self.options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
         return ""
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        lowered = lower_below(planned, candidate.way.of(self.options), self.progress, self.limit_cycles)
+        lowered = lower_below(planned, candidate.way.of(self.options), self._say, self.limit_cycles)
         if lowered is None or lowered.cycles is None:
             self._against(candidate, f"no faster than {self.limit_cycles:,.0f} cycles; {_expects(candidate)}")
             return
@@ -214,22 +216,29 @@ class _Search:
         self.best, self.limit_cycles = (candidate, lowered, lowered.cycles), lowered.cycles
         self.progress(f"level auto: best so far {candidate.way}, {lowered.cycles:,.0f} cycles")
 
+    def _say(self, step: str) -> None:
+        """A step, with what Ctrl-C would keep."""
+        found = "" if self.best is None else f" (best so far {self.best[0].way}, {self.best[2]:,.0f} cycles)"
+        self.progress(step + found)
+
     def _against(self, candidate: Candidate, reason: str) -> None:
         self.decisions.append(Decision(SUBJECT, f"not {candidate.way}", reason))
 
 
-def memory_floor_cycles(plan: Plan, ctx: PlanContext, options: CompileOptions, enough_cycles: float = inf) -> float:
+def memory_floor_cycles(
+    plan: Plan, ctx: PlanContext, options: CompileOptions, enough_cycles: float = inf, plain: Layout | None = None
+) -> float:
     """Cycles that no program of the plan is faster than: what it moves from and to the memory that binds, over that
     memory's bandwidth. Of both layouts that a scheduled program can have the smaller, found only where the first one
-    alone is not below `enough_cycles`."""
-    first = _floor(plan, ctx, PLAIN)
+    alone is not below `enough_cycles`; who has the plain one already says it."""
+    first = _floor(plan, ctx, plain or lay_out(plan, ctx))
     if not options.schedule or first < enough_cycles:
         return first
-    return min(first, _floor(plan, ctx, FOR_SCHEDULING))
+    return min(first, _floor(plan, ctx, lay_out(plan, ctx, FOR_SCHEDULING)))
 
 
-def _floor(plan: Plan, ctx: PlanContext, options: LayoutOptions) -> float:
-    traffic = plan_traffic(plan, lay_out(plan, ctx, options), ctx, tiles=False)
+def _floor(plan: Plan, ctx: PlanContext, layout: Layout) -> float:
+    traffic = plan_traffic(plan, layout, ctx, tiles=False)
     memories = {memory.name for memory in ctx.chip.memories}
     return max((floor.cycles for floor in plan_floors(traffic, ctx.chip) if floor.name in memories), default=0.0)
 
@@ -255,13 +264,14 @@ def _plans(
         progress(f"level auto: planning {way}")
         try:
             plan = make_plan(ctx, way.level, way.spill)
-            cost = cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
+            layout = lay_out(plan, ctx)
+            cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
         except PlanError as error:
             errors.append(error)
             decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {_one_line(error)}"))
             continue
         if way.spill == NO_SPILLS or any(group.spills for group in plan.groups):
-            candidates.append(Candidate(way, plan, _expected(cost, options)))
+            candidates.append(Candidate(way, plan, layout, _expected(cost, options)))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return _Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
 

@@ -176,7 +176,7 @@ def _bound_row(bound: Bound, total_cycles: float) -> tuple[Text | str, ...]:
         f"{bound.cycles:,.0f}",
         f"{bound.cycles / total_cycles:.1%}",
         Text(bound.groups[0]),
-        ", ".join(f"{name} {cycles / bound.cycles:.1%}" for name, cycles in bound.others.items()) or "nothing",
+        ", ".join(f"{work.name} {work.cycles / bound.cycles:.1%}" for work in bound.others) or "nothing",
     )
 
 

@@ -25,6 +25,7 @@ from dsa_sched.io.atomic_write import require_folder, write_whole
 from dsa_sched.io.npz import write_arrays
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.pipeline.targets import settled, target_of
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
@@ -34,8 +35,9 @@ from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_co
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.scratch import scratch_folder
+from partitioner.planners.levels import AUTO
 
-__all__ = ["Bisection", "bisect", "failing_check", "narrow", "require_place", "save"]
+__all__ = ["Bisection", "as_judged", "bisect", "failing_check", "narrow", "require_place", "save"]
 
 MODEL = "failing.onnx"
 REASON = "failure.txt"
@@ -61,6 +63,14 @@ class Bisection:
         listed = ", ".join(shown) if len(nodes) <= 3 else " to ".join(shown)
         said = " ".join(f"{len(nodes)} of {self.total} nodes ({listed}): {self.failure}".split())
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+
+
+def as_judged(options: CompileOptions, report: VerifyReport, chip: Chip) -> CompileOptions:
+    """The options by which the whole model was judged: those of the level that auto chose for it, since auto may choose
+    another one for a part."""
+    if options.level != AUTO:
+        return options
+    return replace(settled(options, target_of(chip)), level=report.level)
 
 
 def failing_check(report: VerifyReport) -> tuple[str, str]:

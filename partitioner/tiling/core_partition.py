@@ -34,7 +34,9 @@ __all__ = [
 
 def cut_axis(low: int, high: int, parts: int, granule: int) -> tuple[tuple[int, int], ...]:
     """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `granule`."""
-    units = -(-(high - low) // granule) if granule else 1
+    if parts <= 1 or not granule:  # most axes, of most boxes
+        return ((low, high),) if high > low else ()
+    units = -(-(high - low) // granule)
     parts = max(1, min(parts, units))
     points = [low + min(high - low, granule * (units * i // parts)) for i in range(parts)] + [high]
     return tuple((a, b) for a, b in pairwise(points) if b > a)

@@ -51,7 +51,7 @@ def test_graph_and_plan_are_printed_without_a_target(folder: Path) -> None:
     code, graph, said = invoke(folder, "--print", "graph")
     assert code == 0, said
     assert str(parse_graph(graph)) == graph
-    code, plan, said = invoke(folder, "--print", "plan")
+    code, plan, said = invoke(folder, "--level", "O0", "--print", "plan")
     assert code == 0, said
     assert str(parse_plan(plan)) == plan
     assert [step.group for step in parse_plan(plan).steps if step.kind == "run"] == [

@@ -49,7 +49,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(model: Path) -> Path:
     path = model.parent / "out"
-    result = invoke("compile", model, "--chip", "stcp920", "-o", path)
+    result = invoke("compile", model, "--chip", "stcp920", "--level", "O0", "-o", path)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("classifier for stcp920, O0, batch 1: ")
     return path
@@ -124,7 +124,7 @@ STAGES: tuple[tuple[str, Callable[[str], object]], ...] = (
 
 @pytest.mark.parametrize(("stage", "parse"), STAGES)
 def test_print_shows_the_text_form_of_a_stage(model: Path, stage: str, parse: Callable[[str], object]) -> None:
-    result = invoke("compile", model, "--chip", "stcp920", "--print", stage)
+    result = invoke("compile", model, "--chip", "stcp920", "--level", "O0", "--print", stage)
     assert result.exit_code == 0
     assert str(parse(result.stdout)) == result.stdout
 
@@ -159,13 +159,13 @@ def test_a_layout_needs_no_code_generator(model: Path, tmp_path: Path) -> None:
 
 
 def test_print_asm_shows_the_assembly_of_the_artifact(model: Path, folder: Path) -> None:
-    result = invoke("compile", model, "--chip", "stcp920", "--print", "asm")
+    result = invoke("compile", model, "--chip", "stcp920", "--level", "O0", "--print", "asm")
     assert result.stdout == (folder / "cluster0" / "program.s").read_text(encoding="utf-8")
 
 
 def test_verify_passes_prints_a_table_and_writes_json(model: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    result = invoke("verify", model, "--chip", "stcp920", "--batch", 2, "--json", report)
+    result = invoke("verify", model, "--chip", "stcp920", "--level", "O0", "--batch", 2, "--json", report)
     assert result.exit_code == 0, result.stdout
     lines = result.stdout.splitlines()
     assert lines[0] == "classifier on stcp920, O0, batch 2, 2 inputs"
@@ -187,7 +187,7 @@ def test_verify_exits_3_on_a_mismatch(model: Path, tmp_path: Path) -> None:
         "    path.write_bytes(path.read_bytes()[:-2] + bytes(2))\n"
     )
     command = f"{sys.executable} {runner} {{elf}} {{cores}} {{loads}} {{dumps}} {{out}}"
-    result = invoke("verify", model, "--chip", "stcp920", "--runner", command)
+    result = invoke("verify", model, "--chip", "stcp920", "--level", "O0", "--runner", command)
     assert result.exit_code == 3
     assert result.stdout.splitlines()[-1] == "FAILED"
     assert "failed: constant " in result.stdout
@@ -268,7 +268,9 @@ def digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-def test_compiling_twice_elsewhere_under_other_hash_seeds_gives_the_same_bytes(model: Path, folder: Path) -> None:
+def test_compiling_twice_elsewhere_under_other_hash_seeds_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    """At the level that is taken when none is said, which searches."""
+    assert invoke("compile", model, "--chip", "stcp920", "-o", tmp_path / "here").exit_code == 0
     for seed in ("1", "271828"):
         away = model.parent / f"elsewhere{seed}"
         away.mkdir()
@@ -276,7 +278,7 @@ def test_compiling_twice_elsewhere_under_other_hash_seeds_gives_the_same_bytes(m
         copy.write_bytes(model.read_bytes())
         command = [sys.executable, "-m", "dsa_sched", "compile", str(copy), "--chip", "stcp920", "-o", "out"]
         subprocess.run(command, cwd=away, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
-        assert digest(away / "out") == digest(folder)
+        assert digest(away / "out") == digest(tmp_path / "here")
 
 
 def test_a_model_without_weights_works_too(tmp_path: Path) -> None:

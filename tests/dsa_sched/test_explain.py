@@ -16,6 +16,7 @@ from rich.console import Console
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.explanation import Explained, explain_plan
 from dsa_sched.analysis.group_detail import detail_of
+from dsa_sched.analysis.what_binds import what_binds
 from dsa_sched.cli import cli
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.explain import explanation_json, print_detail, print_explanation
@@ -217,6 +218,27 @@ def keys(value: Any) -> set[str]:
     return found | set(value["order"][0]) | set(value["decisions"][0])
 
 
+def test_what_binds_is_shown_with_the_work_of_the_rest(
+    explained: Explained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = explained.explanation.groups
+    bounds = what_binds(groups)
+    assert sorted(name for bound in bounds for name in bound.groups) == sorted(group.name for group in groups)
+    assert sum(bound.cycles for bound in bounds) == pytest.approx(explained.explanation.phase_cycles)
+    for bound in bounds:
+        members = [group for group in groups if group.name in bound.groups]
+        assert all(group.binding.name == bound.name for group in members)
+        for work in bound.others:
+            assert work.name != bound.name
+            of = (floor.cycles for group in members for floor in group.floors if floor.name == work.name)
+            assert work.cycles == pytest.approx(sum(of))
+            assert 0 < work.cycles <= bound.cycles
+    print_explanation(explained.explanation, explained.chip)
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("binds "))
+    assert [line.split()[0] for line in lines[begin + 1 : begin + 1 + len(bounds)]] == [bound.name for bound in bounds]
+
+
 def test_json_says_the_same_and_is_documented(explained: Explained) -> None:
     data = json.loads(explanation_json(explained.explanation, explained.chip, detail_of(explained, "tail")))
     assert [group["name"] for group in data["groups"]] == ["head", "tail"]
@@ -256,7 +278,7 @@ def test_explain_takes_the_schedule(model: Path) -> None:
 
 
 def test_an_operator_says_why_its_neighbours_are_not_with_it(model: Path) -> None:
-    done = invoke(model, "--chip", "stcp920", "--group", "relu1")
+    done = invoke(model, "--chip", "stcp920", "--level", "O0", "--group", "relu1")
     assert done.exit_code == 0, done.stderr
     assert "group conv1 (a in the order of instances): 1 layer, 1 instance" in done.stdout
     assert "  relu1: fused: reads c1 of conv1, which nothing else reads" in done.stdout

@@ -102,8 +102,28 @@ def test_what_is_printed(folder: Path) -> None:
     assert sum(line.startswith("cluster0/program.elf: cluster 0, 8 cores, ") for line in rest) == 1
     assert sum(line.startswith("at work together, ") and "vector/matrix" in line for line in rest) == 2
     assert sum(line.startswith("the critical path from the launch to the end: ") for line in rest) == 2
+    assert sum(line.startswith("stage ") and line.endswith("cores wait for (of all their time)") for line in rest) == 2
     engines = {line.split()[0] for line in rest if line}
     assert {"scalar", "matrix", "vector", "transfer", "dma0.0", "other"} <= engines
+
+
+def test_what_binds_is_said_by_part_of_the_network(folder: Path) -> None:
+    """Cycles of the parts add up to the run without its launch, and the same run has the same text."""
+    for by, some in (("stage", "12x12"), ("group", "conv1"), ("operator", "conv2")):
+        done = invoke("time", folder, "--chip", "stcp920", "--by", by)
+        assert done.exit_code == 0, done.output
+        assert done.stdout == invoke("time", folder, "--chip", "stcp920", "--by", by).stdout
+        lines = done.stdout.splitlines()
+        begins = [number for number, line in enumerate(lines) if line.startswith(f"{by} ")]
+        assert len(begins) == 2
+        ends = [*(n for n, line in enumerate(lines) if not line and n > begins[0]), len(lines)]
+        cycles = {row.split()[0]: float(row.split()[1].replace(",", "")) for row in lines[begins[0] + 1 : ends[0]]}
+        assert some in cycles
+        timeline = time_path(folder, "stcp920").programs[0].timeline
+        assert sum(cycles.values()) == pytest.approx(timeline.cycles - timeline.launch_cycles, abs=len(cycles))
+    alone = invoke("time", folder / "cluster0" / "program.elf", "--chip", "stcp920", "--by", "group")
+    assert alone.exit_code == 1
+    assert "needs an artifact folder, to know the group of an operator; has a program" in alone.stderr
 
 
 def test_what_is_written(folder: Path, tmp_path: Path) -> None:

@@ -35,12 +35,15 @@ __all__ = [
     "Difference",
     "Found",
     "Way",
+    "at_o0",
     "chip_of",
     "compare",
+    "compiled",
     "differences",
     "feed_of",
     "load",
     "outputs_at_o0",
+    "run",
 ]
 
 Array = npt.NDArray[np.generic]
@@ -113,7 +116,7 @@ def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
     return {name: random.normal(0, 1, shape).astype(np.float16).astype(np.float32) for name, shape in shapes.items()}
 
 
-def _compiled(model: Model, chip: Chip, way: Way) -> Compilation:
+def compiled(model: Model, chip: Chip, way: Way) -> Compilation:
     options = CompileOptions(level=way.level, schedule=way.schedule, keep_values=True)
     return compile_graph(model, chip, TARGET, options)
 
@@ -142,16 +145,16 @@ def differences(way: Way, outputs: tuple[str, ...], ours: Bits, plain: Bits) -> 
 def at_o0(model: Model, chip: Chip, feed: Mapping[str, Array], seed: int) -> tuple[Chip, Compilation, Bits]:
     """The plain program, on the stcp920 where the chip's memories are too small for it."""
     try:
-        compilation = _compiled(model, chip, PLAIN)
+        compilation = compiled(model, chip, PLAIN)
     except DoesNotFit:
         chip = stcp920()
-        compilation = _compiled(model, chip, PLAIN)
+        compilation = compiled(model, chip, PLAIN)
     return chip, compilation, run(compilation, feed, seed)
 
 
 def outputs_at_o0(model: Model, feed: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """The values of the model's outputs, in the file's axes, as the plain program for the stcp920 computes them."""
-    compilation = _compiled(model, stcp920(), PLAIN)
+    compilation = compiled(model, stcp920(), PLAIN)
     bits = run(compilation, feed, seed)
     return {name: from_device(compilation.artifact.tensor(name), bits[name]) for name in model.graph.outputs}
 
@@ -162,7 +165,7 @@ def compare(model: Model, chip: Chip, feed: Mapping[str, Array], seed: int, ways
     ran, refused, found = [], [], []
     for position, way in enumerate(ways):
         try:
-            bits = run(_compiled(model, chip, way), feed, seed + 1 + position)
+            bits = run(compiled(model, chip, way), feed, seed + 1 + position)
         except DoesNotFit as error:
             refused.append(f"{way}: {error}")
             continue

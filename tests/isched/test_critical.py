@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from isched.program.timed_ops import TimedOp, TimedStream
 from isched.timing.critical_path import critical_cycles, critical_path
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
+from isched.timing.waiting_by_part import waiting_by
 from tests.isched.test_timing import assumed, barrier, load, matrix, run, start, together, vector, wait, work
 from tests.isched.test_timing_properties import chips, streams
 
@@ -55,6 +57,35 @@ def test_loads_that_wait_for_other_cores_lead_to_the_one_that_came_last() -> Non
     assert [timeline.spans[stretch.span].core for stretch in critical_path(timeline)] == [1, 1]
     assert critical_cycles(timeline)["transfer"] == 65 + 100
     assert timeline.cycles - timeline.launch_cycles == 41 + 165
+
+
+def test_what_binds_and_what_waits_by_part() -> None:
+    first, second = replace(matrix(100), source="a"), replace(vector(20), source="b")
+    timeline = run((first, replace(barrier(), source="b"), second), (replace(barrier(), source="b"),))
+    a, b = waiting_by(timeline, {"a": "one", "b": "two"})
+    assert (a.part, a.bound_by, dict(a.critical_cycles)) == ("one", "matrix", {"matrix": 100, "scalar": 1})
+    assert (b.part, b.bound_by) == ("two", "vector")
+    assert b.critical_cycles["vector"] == 20
+    assert a.stall_cycles == {}
+    assert b.stall_cycles["drain"] == 99, "the first core waits for its own matrix engine"
+    assert b.stall_cycles["barrier"] >= 100, "the second for the first"
+    assert [part.part for part in waiting_by(timeline, {"a": "one"}, "rest")] == ["one", "rest"]
+
+
+@settings(max_examples=40)
+@given(streams(), chips())
+def test_parts_share_the_whole_path_and_all_waiting(made: tuple[TimedStream, ...], chip: Chip) -> None:
+    named = [[replace(op, source=f"op{number % 4}") for number, op in enumerate(stream.ops)] for stream in made]
+    streams_of = tuple(replace(stream, ops=tuple(ops)) for stream, ops in zip(made, named, strict=True))
+    timeline = time_streams(streams_of, chip)
+    parts = waiting_by(timeline, {"op0": "even", "op1": "odd", "op2": "even"}, "?")
+    assert {part.part for part in parts} <= {"even", "odd", "?"}
+    assert sum(part.cycles for part in parts) == pytest.approx(timeline.cycles - timeline.launch_cycles)
+    stalls: dict[str, float] = {}
+    for part in parts:
+        for reason, cycles in part.stall_cycles.items():
+            stalls[reason] = stalls.get(reason, 0.0) + cycles
+    assert stalls == pytest.approx(timeline.stall_cycles)
 
 
 @settings(max_examples=80)

@@ -27,7 +27,7 @@ from tests.placement_models import two_towers
 HEAD = "schema_version: 1\nname: s\ndescription: d\ndevices:\n"
 LINKS = "links:\n  - {between: [a, b], latency_us: 1, gigabytes_per_second: 1, measured: true}\n"
 CPU = "  - {kind: onnxruntime, name: %s}\n"
-CHIP = "  - {kind: chip, name: %s, chip: stcp920}\n"
+CHIP = "  - {kind: chip, name: %s, chip: stcp920, level: O3}\n"
 HOST = "  - {kind: host, name: %s}\n"
 TVM = "  - {kind: tvm, name: %s}\n"
 NUMBERS = "  - {kind: roofline, name: %s, roofline: {flops_per_second: 1e9, bytes_per_second: 1e9}}\n"
