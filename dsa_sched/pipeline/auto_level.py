@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
-from dsa_sched.pipeline.tile_stages import Planned, lower_below
+from dsa_sched.pipeline.tile_stages import Planned, lower_ahead, lower_below
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context, PlanContext
@@ -28,9 +28,9 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, LayoutOptions, MoveLayout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, O3
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, O1, O2, O3
 from partitioner.planners.registry import make_plan
 
 __all__ = ["WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
@@ -44,20 +44,24 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options."""
+    """A level with its options; with `ahead`, its constants arrive as early as the staging memory has room for them."""
 
     level: str
     spill: str = NO_SPILLS
+    ahead: bool = False
 
     def __str__(self) -> str:
-        return self.level if self.spill == NO_SPILLS else f"{self.level} with spills"
+        spills = "" if self.spill == NO_SPILLS else " with spills"
+        return f"{self.level}{spills}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
-        """The options that make this plan without a search."""
+        """The options that make this plan without a search; programs with constants ahead come from a search alone."""
         return replace(options, level=self.level, spill=self.spill)
 
 
-WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name)))
+"""What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,10 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[TargetT]):
     """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
-    a search; the program, where it could be timed. `cycles` are the program's, else the cost model's, whose own are
-    `expected_cycles`."""
+    a search, and its way; the program, where it could be timed. `cycles` are the program's, else the cost model's,
+    whose own are `expected_cycles`."""
 
+    way: Way
     planned: Planned[TargetT]
     options: CompileOptions
     cycles: float
@@ -107,7 +112,8 @@ def cheapest_level(
     verdict = Decision(SUBJECT, f"{best.way}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
     losers = (Decision(SUBJECT, f"not {c.way}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others)
     plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
-    return Chosen(Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles)
+    return Chosen(
+        best.way, Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles)
 
 
 def fastest_level(
@@ -139,9 +145,8 @@ def fastest_level(
     candidate, lowered, cycles = search.best
     verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
     plan = _decided(candidate.plan, (verdict, *search.decisions, *plans.decisions))
-    found = Chosen(
-        Planned(model, plans.context, plan), candidate.way.of(options), cycles, candidate.expected_cycles, lowered
-    )
+    planned, plain = Planned(model, plans.context, plan), candidate.way.of(options)
+    found = Chosen(candidate.way, planned, plain, cycles, candidate.expected_cycles, lowered)
     if not search.interrupted:
         return found
     # What was interrupted may have left the context's tables half written.
@@ -193,7 +198,9 @@ class _Search:
             return f"the search was interrupted; {_expects(candidate)}"
         if candidate.expected_cycles >= self.promising_cycles:
             return _expects(candidate)
-        floor = memory_floor_cycles(candidate.plan, self.plans.context, self.options, self.limit_cycles)
+        if candidate.way.ahead and not _has_region(candidate.plan, self.plans.context):
+            return f"values leave no region of {self.plans.context.staging} free from first to last"
+        floor = _least_cycles(candidate, self.plans.context, self.options, self.limit_cycles)
         if floor >= self.limit_cycles:
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
         if tried >= EFFORTS[self.options.effort]:
@@ -202,7 +209,8 @@ class _Search:
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        lowered = lower_below(planned, candidate.way.of(self.options), self.progress, self.limit_cycles)
+        lowering = lower_ahead if candidate.way.ahead else lower_below
+        lowered = lowering(planned, candidate.way.of(self.options), self.progress, self.limit_cycles)
         if lowered is None or lowered.cycles is None:
             self._against(candidate, f"no faster than {self.limit_cycles:,.0f} cycles; {_expects(candidate)}")
             return
@@ -225,6 +233,19 @@ def memory_floor_cycles(plan: Plan, ctx: PlanContext, options: CompileOptions, e
     return min(first, _floor(plan, ctx, FOR_SCHEDULING))
 
 
+def _least_cycles(candidate: Candidate, ctx: PlanContext, options: CompileOptions, enough_cycles: float) -> float:
+    if candidate.way.ahead:
+        return _floor(candidate.plan, ctx, FOR_CONSTANTS_AHEAD)
+    return memory_floor_cycles(candidate.plan, ctx, options, enough_cycles)
+
+
+def _has_region(plan: Plan, ctx: PlanContext) -> bool:
+    """Whether rounds of all layers can be staged in one region."""
+    layout = lay_out(plan, ctx, FOR_CONSTANTS_AHEAD)
+    entries = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
+    return len({entry.staging for entry in entries}) == 1
+
+
 def _floor(plan: Plan, ctx: PlanContext, options: LayoutOptions) -> float:
     traffic = plan_traffic(plan, lay_out(plan, ctx, options), ctx, tiles=False)
     memories = {memory.name for memory in ctx.chip.memories}
@@ -243,10 +264,16 @@ def _plans(
     candidates: list[Candidate] = []
     decisions: list[Decision] = []
     errors: list[PlanError] = []
-    for way in (way for way in WAYS if way not in without):
-        progress(f"level auto: planning {way}")
+    made: dict[Way, Plan] = {}
+    for way in (way for way in WAYS if way not in without and (options.schedule or not way.ahead)):
+        plain = replace(way, ahead=False)
+        if way.ahead and not _may_run_ahead(ctx):
+            continue
         try:
-            plan = make_plan(ctx, way.level, way.spill)
+            if plain not in made:
+                progress(f"level auto: planning {plain}")
+                made[plain] = make_plan(ctx, way.level, way.spill)
+            plan = made[plain]
             cost = cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
         except PlanError as error:
             errors.append(error)
@@ -256,6 +283,10 @@ def _plans(
             candidates.append(Candidate(way, plan, _expected(cost, options)))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return _Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def _may_run_ahead(ctx: PlanContext) -> bool:
+    return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
 
 
 def _expected(cost: PlanCost, options: CompileOptions) -> float:
