@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
-from dsa_sched.pipeline.tile_stages import Planned, lower_ahead, lower_below
+from dsa_sched.pipeline.tile_stages import Planned, lower_below
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context, PlanContext
@@ -28,12 +28,19 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, LayoutOptions, MoveLayout, lay_out
+from partitioner.memory.memory_plan import (
+    FOR_CONSTANTS_AHEAD,
+    FOR_SCHEDULING,
+    PLAIN,
+    LayoutOptions,
+    MoveLayout,
+    lay_out,
+)
 from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, O1, O2, O3
 from partitioner.planners.registry import make_plan
 
-__all__ = ["WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
+__all__ = ["PLAIN_WAYS", "WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
 
 SUBJECT = "level"
 """Of all decisions of the search."""
@@ -55,8 +62,8 @@ class Way:
         return f"{self.level}{spills}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
-        """The options that make this plan without a search; programs with constants ahead come from a search alone."""
-        return replace(options, level=self.level, spill=self.spill)
+        """The options that make this program without a search."""
+        return replace(options, level=self.level, spill=self.spill, constants_ahead=self.ahead)
 
 
 PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
@@ -105,7 +112,7 @@ def cheapest_level(
     """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed; `options`
     are settled. Raises ModelError for operators that cannot be computed, and what the first level raises where none has
     a plan."""
-    plans = _plans(model, chip, target, options, progress, frozenset())
+    plans = _plans(model, chip, target, options, progress, frozenset(WAYS) - frozenset(PLAIN_WAYS))
     if not plans.candidates:
         raise plans.errors[0]
     best, *others = plans.candidates
@@ -113,7 +120,8 @@ def cheapest_level(
     losers = (Decision(SUBJECT, f"not {c.way}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others)
     plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
     return Chosen(
-        best.way, Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles)
+        best.way, Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles
+    )
 
 
 def fastest_level(
@@ -199,8 +207,9 @@ class _Search:
         if candidate.expected_cycles >= self.promising_cycles:
             return _expects(candidate)
         if candidate.way.ahead and not _has_region(candidate.plan, self.plans.context):
-            return f"values leave no region of {self.plans.context.staging} free from first to last"
-        floor = _least_cycles(candidate, self.plans.context, self.options, self.limit_cycles)
+            return f"values leave no region of {self.plans.context.staging} free throughout; {_expects(candidate)}"
+        options = candidate.way.of(self.options)
+        floor = memory_floor_cycles(candidate.plan, self.plans.context, options, self.limit_cycles)
         if floor >= self.limit_cycles:
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
         if tried >= EFFORTS[self.options.effort]:
@@ -209,8 +218,7 @@ class _Search:
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        lowering = lower_ahead if candidate.way.ahead else lower_below
-        lowered = lowering(planned, candidate.way.of(self.options), self.progress, self.limit_cycles)
+        lowered = lower_below(planned, candidate.way.of(self.options), self.progress, self.limit_cycles)
         if lowered is None or lowered.cycles is None:
             self._against(candidate, f"no faster than {self.limit_cycles:,.0f} cycles; {_expects(candidate)}")
             return
@@ -227,16 +235,12 @@ def memory_floor_cycles(plan: Plan, ctx: PlanContext, options: CompileOptions, e
     """Cycles that no program of the plan is faster than: what it moves from and to the memory that binds, over that
     memory's bandwidth. Of both layouts that a scheduled program can have the smaller, found only where the first one
     alone is not below `enough_cycles`."""
+    if options.schedule and options.constants_ahead:
+        return _floor(plan, ctx, FOR_CONSTANTS_AHEAD)
     first = _floor(plan, ctx, PLAIN)
     if not options.schedule or first < enough_cycles:
         return first
     return min(first, _floor(plan, ctx, FOR_SCHEDULING))
-
-
-def _least_cycles(candidate: Candidate, ctx: PlanContext, options: CompileOptions, enough_cycles: float) -> float:
-    if candidate.way.ahead:
-        return _floor(candidate.plan, ctx, FOR_CONSTANTS_AHEAD)
-    return memory_floor_cycles(candidate.plan, ctx, options, enough_cycles)
 
 
 def _has_region(plan: Plan, ctx: PlanContext) -> bool:
@@ -265,10 +269,9 @@ def _plans(
     decisions: list[Decision] = []
     errors: list[PlanError] = []
     made: dict[Way, Plan] = {}
-    for way in (way for way in WAYS if way not in without and (options.schedule or not way.ahead)):
+    ahead = options.schedule and _may_run_ahead(ctx)
+    for way in (way for way in WAYS if way not in without and (ahead or not way.ahead)):
         plain = replace(way, ahead=False)
-        if way.ahead and not _may_run_ahead(ctx):
-            continue
         try:
             if plain not in made:
                 progress(f"level auto: planning {plain}")
@@ -295,7 +298,7 @@ def _expected(cost: PlanCost, options: CompileOptions) -> float:
 
 
 def _expects(candidate: Candidate) -> str:
-    return f"the cost model expects {candidate.expected_cycles:,.0f}"
+    return f"the cost model expects {candidate.expected_cycles:,.0f} cycles"
 
 
 def _decided(plan: Plan, decisions: Sequence[Decision]) -> Plan:

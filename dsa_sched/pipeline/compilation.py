@@ -51,7 +51,8 @@ class CompileOptions:
     own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
     the same time (see `isched.scheduling.schedule`), None does so at level auto alone, where the target can; with
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
-    of a group that find no room on the cores leave them; `effort` bounds what level auto tries."""
+    of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
+    a program that is scheduled has its constants as early as the staging memory has room for them."""
 
     level: str = "O0"
     batch: int | None = None
@@ -61,6 +62,7 @@ class CompileOptions:
     keep_values: bool = False
     spill: str = NO_SPILLS
     effort: str = NORMAL_EFFORT
+    constants_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

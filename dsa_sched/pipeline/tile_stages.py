@@ -29,7 +29,7 @@ from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, 
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
 
-__all__ = ["Planned", "laid_out", "lower", "lower_ahead", "lower_below", "plan_tiles"]
+__all__ = ["Planned", "laid_out", "lower", "lower_below", "plan_tiles"]
 
 Progress = Callable[[str], None]
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
@@ -91,6 +91,8 @@ def lower_below(
             progress("scheduling")
         return found
 
+    if options.schedule and options.constants_ahead:
+        return _lowered_ahead(planned, options, progress, limit_cycles)
     if options.schedule:
         best = scheduled_lowering(lowered, chip, target, limit_cycles)
         if best is None:
@@ -101,11 +103,10 @@ def lower_below(
     return None if cycles is None else _verified(planned, layouts[False], program, cycles, progress)
 
 
-def lower_ahead(
-    planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
+def _lowered_ahead(
+    planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float
 ) -> Lowered | None:
-    """As `lower_below`, of a program whose constants arrive as early as the staging memory has room for them; the
-    options must schedule. Raises likewise."""
+    """The same for a program whose constants arrive early: it has one layout, and one order."""
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
     progress("lowering")
