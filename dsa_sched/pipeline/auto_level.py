@@ -21,6 +21,7 @@ from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.tile_stages import Planned, lower_below
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, cost_of
 from partitioner.cost.roofline import plan_floors
@@ -34,6 +35,7 @@ from partitioner.memory.memory_plan import (
     PLAIN,
     LayoutOptions,
     MoveLayout,
+    fit_layout,
     lay_out,
 )
 from partitioner.planners.auto_spill import BEST_POLICY
@@ -245,7 +247,9 @@ def memory_floor_cycles(plan: Plan, ctx: PlanContext, options: CompileOptions, e
 
 def _has_region(plan: Plan, ctx: PlanContext) -> bool:
     """Whether rounds of all layers can be staged in one region."""
-    layout = lay_out(plan, ctx, FOR_CONSTANTS_AHEAD)
+    layout = fit_layout(plan, ctx, FOR_CONSTANTS_AHEAD)
+    if isinstance(layout, Infeasible):
+        return False
     entries = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
     return len({entry.staging for entry in entries}) == 1
 
