@@ -126,8 +126,7 @@ def _tried(
 ) -> FastestLevel | str:
     """A faster program for the share, or why there is none: of the level that is best so far, and of O3, whose plans
     depend most on the batch."""
-    kept = best.found.chosen.options
-    without = frozenset(WAYS) - {Way(kept.level, kept.spill), Way(O3.name)}
+    without = frozenset(WAYS) - {best.found.chosen.way, Way(O3.name)}
     limit, promising = best.cycles / passes, best.expected_cycles / passes
     try:
         found = compile_fastest(load(), chip, target, options, progress, limit, without, promising)

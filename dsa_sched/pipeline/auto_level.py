@@ -21,6 +21,7 @@ from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.tile_stages import Planned, lower_below
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, cost_of
 from partitioner.cost.roofline import plan_floors
@@ -28,12 +29,19 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_SCHEDULING, Layout, lay_out
+from partitioner.memory.memory_plan import (
+    FOR_CONSTANTS_AHEAD,
+    FOR_SCHEDULING,
+    Layout,
+    MoveLayout,
+    fit_layout,
+    lay_out,
+)
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O2, O3
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3
 from partitioner.planners.registry import make_plan
 
-__all__ = ["WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
+__all__ = ["PLAIN_WAYS", "WAYS", "Chosen", "Way", "cheapest_level", "fastest_level", "memory_floor_cycles"]
 
 SUBJECT = "level"
 """Of all decisions of the search."""
@@ -44,20 +52,24 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options."""
+    """A level with its options; with `ahead`, its constants arrive as early as the staging memory has room for them."""
 
     level: str
     spill: str = NO_SPILLS
+    ahead: bool = False
 
     def __str__(self) -> str:
-        return self.level if self.spill == NO_SPILLS else f"{self.level} with spills"
+        spills = "" if self.spill == NO_SPILLS else " with spills"
+        return f"{self.level}{spills}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
-        """The options that make this plan without a search."""
-        return replace(options, level=self.level, spill=self.spill)
+        """The options that make this program without a search."""
+        return replace(options, level=self.level, spill=self.spill, constants_ahead=self.ahead)
 
 
-WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name)))
+"""What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
 FAST_WAYS = (Way(O2.name), Way(O3.name))
 """All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core."""
@@ -76,9 +88,10 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[TargetT]):
     """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
-    a search; the program, where it could be timed. `cycles` are the program's, else the cost model's, whose own are
-    `expected_cycles`."""
+    a search, and its way; the program, where it could be timed. `cycles` are the program's, else the cost model's,
+    whose own are `expected_cycles`."""
 
+    way: Way
     planned: Planned[TargetT]
     options: CompileOptions
     cycles: float
@@ -104,14 +117,16 @@ def cheapest_level(
     """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed; `options`
     are settled. Raises ModelError for operators that cannot be computed, and what the first level raises where none has
     a plan."""
-    plans = _plans(model, chip, target, options, progress, frozenset())
+    plans = _plans(model, chip, target, options, progress, frozenset(WAYS) - frozenset(PLAIN_WAYS))
     if not plans.candidates:
         raise plans.errors[0]
     best, *others = plans.candidates
     verdict = Decision(SUBJECT, f"{best.way}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
     losers = (Decision(SUBJECT, f"not {c.way}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others)
     plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
-    return Chosen(Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles)
+    return Chosen(
+        best.way, Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles
+    )
 
 
 def fastest_level(
@@ -143,9 +158,8 @@ def fastest_level(
     candidate, lowered, cycles = search.best
     verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
     plan = _decided(candidate.plan, (verdict, *search.decisions, *plans.decisions))
-    found = Chosen(
-        Planned(model, plans.context, plan), candidate.way.of(options), cycles, candidate.expected_cycles, lowered
-    )
+    planned, plain = Planned(model, plans.context, plan), candidate.way.of(options)
+    found = Chosen(candidate.way, planned, plain, cycles, candidate.expected_cycles, lowered)
     if not search.interrupted:
         return found
     # What was interrupted may have left the context's tables half written.
@@ -197,10 +211,13 @@ class _Search:
             return f"the search was interrupted; {_expects(candidate)}"
         if candidate.expected_cycles >= self.promising_cycles:
             return _expects(candidate)
+        if candidate.way.ahead and not _has_region(candidate.plan, self.plans.context):
+            return f"values leave no region of {self.plans.context.staging} free throughout; {_expects(candidate)}"
         if tried >= EFFORTS[self.options.effort]:
             return f"not tried at effort {self.options.effort}; {_expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
-        floor = memory_floor_cycles(candidate.plan, ctx, self.options, limit_cycles, candidate.plain)
+        options = candidate.way.of(self.options)
+        floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
         return ""
@@ -231,10 +248,21 @@ def memory_floor_cycles(
     """Cycles that no program of the plan is faster than: what it moves from and to the memory that binds, over that
     memory's bandwidth. Of both layouts that a scheduled program can have the smaller, found only where the first one
     alone is not below `enough_cycles`; who has the plain one already says it."""
+    if options.schedule and options.constants_ahead:
+        return _floor(plan, ctx, lay_out(plan, ctx, FOR_CONSTANTS_AHEAD))
     first = _floor(plan, ctx, plain or lay_out(plan, ctx))
     if not options.schedule or first < enough_cycles:
         return first
     return min(first, _floor(plan, ctx, lay_out(plan, ctx, FOR_SCHEDULING)))
+
+
+def _has_region(plan: Plan, ctx: PlanContext) -> bool:
+    """Whether rounds of all layers can be staged in one region."""
+    layout = fit_layout(plan, ctx, FOR_CONSTANTS_AHEAD)
+    if isinstance(layout, Infeasible):
+        return False
+    entries = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
+    return len({entry.staging for entry in entries}) == 1
 
 
 def _floor(plan: Plan, ctx: PlanContext, layout: Layout) -> float:
@@ -255,17 +283,22 @@ def _plans(
     candidates: list[Candidate] = []
     decisions: list[Decision] = []
     errors: list[PlanError] = []
+    made: dict[Way, tuple[Plan, Layout, PlanCost]] = {}
     little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
+    ahead = options.schedule and _may_run_ahead(ctx)
     ways = dict.fromkeys((*FAST_WAYS, *WAYS) if little else WAYS)
-    for way in (way for way in ways if way not in without):
+    for way in (way for way in ways if way not in without and (ahead or not way.ahead)):
         if little and candidates and way not in FAST_WAYS:
             decisions.append(Decision(SUBJECT, f"not {way}", f"not planned at effort {options.effort}"))
             continue
-        progress(f"level auto: planning {way}")
+        plain = replace(way, ahead=False)
         try:
-            plan = make_plan(ctx, way.level, way.spill)
-            layout = lay_out(plan, ctx)
-            cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+            if plain not in made:
+                progress(f"level auto: planning {plain}")
+                plan = make_plan(ctx, way.level, way.spill)
+                layout = lay_out(plan, ctx)
+                made[plain] = plan, layout, cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+            plan, layout, cost = made[plain]
         except PlanError as error:
             errors.append(error)
             decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {_one_line(error)}"))
@@ -276,13 +309,17 @@ def _plans(
     return _Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
 
 
+def _may_run_ahead(ctx: PlanContext) -> bool:
+    return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
+
+
 def _expected(cost: PlanCost, options: CompileOptions) -> float:
     """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
     return cost.overlapped_cycles if options.schedule else cost.cycles
 
 
 def _expects(candidate: Candidate) -> str:
-    return f"the cost model expects {candidate.expected_cycles:,.0f}"
+    return f"the cost model expects {candidate.expected_cycles:,.0f} cycles"
 
 
 def _decided(plan: Plan, decisions: Sequence[Decision]) -> Plan:

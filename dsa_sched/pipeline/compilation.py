@@ -51,9 +51,10 @@ class CompileOptions:
     own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
     the same time (see `isched.scheduling.schedule`), None does so at level auto alone, where the target can; with
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
-    of a group that find no room on the cores leave them; `effort` bounds what level auto tries;
-    `force_groups` are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`;
-    with `tune`, candidates of each group are timed on the device."""
+    of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
+    a program that is scheduled has its constants as early as the staging memory has room for them; `force_groups` are
+    groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates
+    of each group are timed on the device."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None
@@ -63,6 +64,7 @@ class CompileOptions:
     keep_values: bool = False
     spill: str = NO_SPILLS
     effort: str = NORMAL_EFFORT
+    constants_ahead: bool = False
     force_groups: tuple[str, ...] = ()
     tune: bool = False
 

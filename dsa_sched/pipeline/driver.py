@@ -201,7 +201,7 @@ def compile_fastest(
         try:
             _ = made.files
         except PlanError as error:
-            without |= {Way(found.options.level, found.options.spill)}
+            without |= {found.way}
             refused = error
             continue
         return FastestLevel(made, found)

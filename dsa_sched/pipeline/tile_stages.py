@@ -20,12 +20,12 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_layout
 from isched.program.program import Program
 from isched.program.target import Timeable
-from isched.scheduling.schedule import scheduled_lowering
+from isched.scheduling.schedule import list_scheduled, scheduled_lowering
 from isched.timing.cycle_model import cycles_below
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, lay_out
+from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
 
@@ -54,7 +54,11 @@ def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions
 def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
     """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
     PlanError."""
-    layout = lay_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+    return _laid_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
+
+
+def _laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions) -> Layout:
+    layout = lay_out(plan, ctx, options)
     verify_layout(layout, plan, ctx)
     return layout
 
@@ -87,6 +91,8 @@ def lower_below(
             progress("scheduling")
         return found
 
+    if options.schedule and options.constants_ahead:
+        return _lowered_ahead(planned, options, progress, limit_cycles)
     if options.schedule:
         best = scheduled_lowering(lowered, chip, target, limit_cycles)
         if best is None:
@@ -95,6 +101,21 @@ def lower_below(
     program = lowered(ahead=False)
     cycles = cycles_below(program, chip, target, limit_cycles)
     return None if cycles is None else _verified(planned, layouts[False], program, cycles, progress)
+
+
+def _lowered_ahead(
+    planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float
+) -> Lowered | None:
+    """The same for a program whose constants arrive early: it has one layout, and one order."""
+    chip, target = planned.context.chip, planned.context.target
+    assert isinstance(target, Timeable)  # asked before any work
+    progress("lowering")
+    layout = _laid_out(planned.plan, planned.context, FOR_CONSTANTS_AHEAD)
+    program = _program(planned, layout, options)
+    progress("scheduling")
+    program = list_scheduled(program, chip, target)
+    cycles = cycles_below(program, chip, target, limit_cycles)
+    return None if cycles is None else _verified(planned, layout, program, cycles, progress)
 
 
 def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptions) -> Program:

@@ -30,7 +30,7 @@ from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
 from isched.timing.cycle_model import cycles_below
 
-__all__ = ["Scheduled", "schedule_program", "scheduled_lowering"]
+__all__ = ["Scheduled", "list_scheduled", "schedule_program", "scheduled_lowering"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
     """The same work in the order that list scheduling finds, or as it was where the cycle model says that is faster.
 
     `program` must be one that `verify_program` accepts; it accepts the result too."""
-    scheduled = _scheduled(program, chip, target)
+    scheduled = list_scheduled(program, chip, target)
     cycles = cycles_below(scheduled, chip, target)
     assert cycles is not None  # nothing reaches an endless limit
     return scheduled if cycles_below(program, chip, target, cycles) is None else program
@@ -71,13 +71,14 @@ def scheduled_lowering(
 
 
 def _candidates(lower: Callable[[bool], Program], chip: Chip, target: Timeable) -> Iterator[tuple[Program, bool]]:
-    yield _scheduled(lower(True), chip, target), True
+    yield list_scheduled(lower(True), chip, target), True
     plain = lower(False)
     yield plain, False
-    yield _scheduled(plain, chip, target), False
+    yield list_scheduled(plain, chip, target), False
 
 
-def _scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
+def list_scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
+    """The same work in the order that list scheduling finds, faster or not. As for `schedule_program` otherwise."""
     orders = dependences(program, chip)
     cores = [_Core(stream, order) for stream, order in zip(program.streams, orders, strict=True)]
     groups = _alike(cores)

@@ -170,11 +170,8 @@ class _Expansion:
         if staged_round.number == 0:
             yield self._together(DMA_CORE, self._pinned(entry, pins))
         shared = bool(stage.inputs or stage.outputs or entry.sources or entry.destination or pins)
-        yield self._together(DMA_CORE, (
-            Transfer(staged.tensor, InMain(staged.tensor), staged_round.place(staged), staged.box)
-            for staged in stage.inputs
-            if staged not in staged_round.kept
-        ))  # fmt: skip
+        for fetch in staged_round.fetches:
+            yield self._together(DMA_CORE, (Transfer(name, InMain(name), place, place.box) for name, place in fetch))
         if shared:
             yield self._barrier()
         yield Compute(staged_round, tuple(self._pieces(staged_round)) if self.tiles else ())

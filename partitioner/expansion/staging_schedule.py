@@ -3,7 +3,8 @@
     layout: layers with rounds --flatten--> staged rounds --one behind the other in the staging memory--> places
 
 A round is staged behind the one before it as long as it fits, then from the start of what is free again: so what
-later rounds need can arrive while earlier ones are still read.
+later rounds need can arrive while earlier ones are still read. Where a layout wants constants ahead, those of several
+rounds come together: fewer and longer transfers, so that the core which starts them is seldom late for the next.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
-from partitioner.memory.memory_plan import LayerLayout, Layout, MoveLayout, Place
+from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.staging_rounds import Round, Stage, Staged
 
 __all__ = ["StagedRound", "staged_rounds"]
+
+FETCH_SHARE = 64
+"""Constants of several rounds come together until they are one part in so many of the staging memory."""
+
+Fetch = tuple[tuple[str, Place], ...]
+"""Tensors and their places."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRound:
     """One round of a layer (`number` of those that it has), staged from `base_bytes` on in `staging`. What is `kept`
-    lies there from the round before."""
+    lies there from the round before. Before the round, the `fetches` come from the main memory, one after the other:
+    in each, tensors with their places, some of which may be for later rounds."""
 
     entry: LayerLayout
     number: int
@@ -30,6 +38,7 @@ class StagedRound:
     staging: str
     base_bytes: int
     kept: tuple[Staged, ...] = ()
+    fetches: tuple[Fetch, ...] = ()
 
     @property
     def last(self) -> bool:
@@ -63,7 +72,73 @@ def staged_rounds(layout: Layout, chip: Chip, apart: bool) -> tuple[tuple[int, S
             following = item.end_bytes
             before = item
         result.append((position, item))
+    return _fetched(result, layout, chip)
+
+
+def _fetched(
+    items: list[tuple[int, StagedRound | MoveLayout]], layout: Layout, chip: Chip
+) -> tuple[tuple[int, StagedRound | MoveLayout], ...]:
+    """The rounds with what is brought before each: what it lacks; with `constants_ahead` values and constants apart,
+    these together with those of the rounds behind it as far as they come in one fetch."""
+    if not layout.options.constants_ahead:
+        return tuple(
+            (position, replace(item, fetches=(_lacked(item),)) if isinstance(item, StagedRound) else item)
+            for position, item in items
+        )
+    most = chip.memory(layout.staging).size_bytes // FETCH_SHARE
+    fetches: dict[int, Fetch] = {}
+    open_at, fetched = -1, 0
+    for number, (_, item) in enumerate(items):
+        if isinstance(item, MoveLayout):
+            continue
+        constants = tuple((name, place) for name, place in _lacked(item) if name not in item.entry.sources)
+        size = sum(layout.size_bytes(name, place) for name, place in constants)
+        if not size:
+            continue
+        between = [other for _, other in items[open_at:number]] if open_at >= 0 else []
+        if open_at < 0 or fetched + size > most or not _clear(item, between, layout):
+            open_at, fetched = number, 0
+        fetches[open_at] = fetches.get(open_at, ()) + constants
+        fetched += size
+    result: list[tuple[int, StagedRound | MoveLayout]] = []
+    for number, (position, item) in enumerate(items):
+        if isinstance(item, StagedRound):
+            values = tuple((name, place) for name, place in _lacked(item) if name in item.entry.sources)
+            item = replace(item, fetches=tuple(fetch for fetch in (values, fetches.get(number, ())) if fetch))
+        result.append((position, item))
     return tuple(result)
+
+
+def _lacked(staged_round: StagedRound) -> Fetch:
+    """What a round reads from the main memory and does not find where the round before it was."""
+    return tuple(
+        (staged.tensor, staged_round.place(staged))
+        for staged in staged_round.stage.inputs
+        if staged not in staged_round.kept
+    )
+
+
+def _clear(staged_round: StagedRound, between: list[StagedRound | MoveLayout], layout: Layout) -> bool:
+    """Whether the place of a round is free while earlier ones run: theirs lie in the same region, beside it, and what
+    is exchanged, stored or moved meanwhile lies outside that."""
+    low, size = staged_round.entry.staging
+    for item in between:
+        if isinstance(item, MoveLayout):
+            held = [(item.tensor, item.buffer)]
+        else:
+            entry = item.entry
+            if entry.staging != (low, size):
+                return False
+            if item.base_bytes < staged_round.end_bytes and staged_round.base_bytes < item.end_bytes:
+                return False
+            held = [(entry.layer.output, place) for place in (entry.exchange, entry.destination)]
+            held += [(store.tensor, place) for store in entry.stores for place in (store.destination, store.buffer)]
+        for name, place in held:
+            if place is not None and place.memory == layout.staging:
+                end = place.offset_bytes + layout.size_bytes(name, place)
+                if place.offset_bytes < low + size and low < end:
+                    return False
+    return True
 
 
 def _keeping(before: StagedRound, staged_round: StagedRound) -> StagedRound:

@@ -79,7 +79,10 @@ def parse_layout(text: str) -> Layout:
     with _Reading(1, "layout"):
         fields = header.fields
         options = LayoutOptions(
-            _flag(fields["rounds_ahead"]), _flag(fields["buffers_apart"]), as_names(fields["in_main"])
+            _flag(fields["rounds_ahead"]),
+            _flag(fields["buffers_apart"]),
+            as_names(fields["in_main"]),
+            _flag(fields.get("constants_ahead", False)),
         )
         local = Local(str(fields["local"]), str(fields["part"]))
         staging = str(fields["staging"])

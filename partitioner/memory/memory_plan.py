@@ -20,6 +20,7 @@ from partitioner.ir.steps import RunStep, Step
 from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
+    FOR_CONSTANTS_AHEAD,
     FOR_SCHEDULING,
     PLAIN,
     SHARED,
@@ -37,6 +38,7 @@ from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
 __all__ = [
+    "FOR_CONSTANTS_AHEAD",
     "FOR_SCHEDULING",
     "PLAIN",
     "SHARED",
@@ -63,6 +65,11 @@ can be begun while the layer before, and that before it, still read what they ne
 
 ROOM_APART = 1
 """Likewise tile buffers, of values that end or begin in the layer beside."""
+
+
+LEAST_APART = 4
+"""With `constants_ahead`, rounds are staged apart from all values where one part in so many of the staging memory is
+left: two of the largest rounds, and what comes ahead of them."""
 
 
 class _Known(dict[tuple[object, ...], Layout | Infeasible]):
@@ -155,6 +162,9 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
         peaks[memory] = peak_bytes(items[memory])[0]
         clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
+        if options.constants_ahead and memory == ctx.staging:
+            apart = _above(items[memory], packing, capacity, unit)
+            gaps[memory] = dict.fromkeys(range(walk.slot + 1), apart) if apart else gaps[memory]
     places = _Places(walk, offsets)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
     for step in walk.steps:
@@ -209,6 +219,13 @@ def _gaps(
         if apart[1] >= min(gaps[slot][1], 2 * wanted.get(slot, capacity)):
             gaps[slot] = apart
     return gaps
+
+
+def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> tuple[int, int] | None:
+    """The region above all items of a memory; None where that leaves too little to rounds."""
+    top = max((packing.offsets[item.name] + item.size_bytes for item in items), default=0)
+    start = -(-top // unit) * unit
+    return (start, capacity - start) if capacity - start >= capacity // LEAST_APART else None
 
 
 def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[tuple[int, int]]]:

@@ -17,6 +17,7 @@ from partitioner.tiling.buffer_aliasing import FreeRegions
 from partitioner.tiling.staging_rounds import Round, Stage
 
 __all__ = [
+    "FOR_CONSTANTS_AHEAD",
     "FOR_SCHEDULING",
     "PLAIN",
     "SHARED",
@@ -36,12 +37,15 @@ SHARED = -1
 class LayoutOptions:
     """How a plan is laid out. With `rounds_ahead`, rounds are small enough that the next one can be staged while one is
     worked on. With `buffers_apart`, what lives in layers that follow each other has places of its own where there is
-    room. Both are for a scheduler that lets work run ahead. `in_main` names values, beside the graph's inputs, that are
-    in the main memory before the first step: for plans of a part of a network."""
+    room. Both are for a scheduler that lets work run ahead. With `constants_ahead`, all rounds are staged in one region
+    where no value ever lies, if enough of the staging memory is left for that, and constants of several rounds come in
+    one transfer: then constants can arrive many layers early. `in_main` names values, beside the graph's inputs, that
+    are in the main memory before the first step: for plans of a part of a network."""
 
     rounds_ahead: bool = False
     buffers_apart: bool = False
     in_main: tuple[str, ...] = ()
+    constants_ahead: bool = False
 
 
 PLAIN = LayoutOptions()
@@ -49,6 +53,9 @@ PLAIN = LayoutOptions()
 
 FOR_SCHEDULING = LayoutOptions(rounds_ahead=True, buffers_apart=True)
 """How a program is laid out that a scheduler will put into another order."""
+
+FOR_CONSTANTS_AHEAD = LayoutOptions(rounds_ahead=True, buffers_apart=True, constants_ahead=True)
+"""The same where constants are to arrive as early as the staging memory has room for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dsa_sched.analysis.explanation import explain_model
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_level import WAYS, memory_floor_cycles
+from dsa_sched.pipeline.auto_level import PLAIN_WAYS, WAYS, Way, memory_floor_cycles
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
 from dsa_sched.report.progress import Steps
@@ -75,13 +75,13 @@ def compiled(model: Model, chip: Chip, options: CompileOptions) -> Compilation |
 
 
 @cache
-def made(case: str, level: str, schedule: bool | None = None, spill: str = "none") -> Compilation | None:
+def made(case: str, way: Way, schedule: bool | None = None) -> Compilation | None:
     model, chip = {**CASES, **SLOW}[case]()
-    return compiled(model, chip, CompileOptions(level, schedule=schedule, spill=spill))
+    return compiled(model, chip, way.of(CompileOptions(schedule=schedule)))
 
 
 def auto(case: str, schedule: bool | None = None) -> Compilation:
-    found = made(case, "auto", schedule)
+    found = made(case, Way("auto"), schedule)
     assert found is not None
     return found
 
@@ -89,8 +89,9 @@ def auto(case: str, schedule: bool | None = None) -> Compilation:
 def check_fastest(case: str, schedule: bool | None) -> None:
     found, scheduled = auto(case, schedule), schedule is None
     assert found.options.schedule is scheduled
-    others = [other for way in WAYS if (other := made(case, way.level, scheduled, way.spill))]
-    assert len(others) >= len(WAYS) - 1
+    ways = WAYS if scheduled else PLAIN_WAYS
+    others = [other for way in ways if (other := made(case, way, scheduled))]
+    assert len(others) >= len(ways) - 1
     assert cycles_of(found) == min(cycles_of(other) for other in others)
     assert isinstance(found.made, Lowered)
     assert found.made.cycles == cycles_of(found)
@@ -152,7 +153,7 @@ def test_random_networks_on_random_chips(seed: int) -> None:
     graph, constants = random_graph(choose)
     chip = random_chip(choose)
     model = Model(graph, dict(constants), network("squeezenet", 32, 1).source, (), "")
-    options = [CompileOptions(way.level, schedule=True, spill=way.spill) for way in WAYS]
+    options = [way.of(CompileOptions(schedule=True)) for way in WAYS]
     others = [other for each in options if (other := compiled(model, chip, each))]
     found = compiled(model, chip, CompileOptions("auto"))
     if not others:
@@ -166,9 +167,9 @@ def test_random_networks_on_random_chips(seed: int) -> None:
 def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
     plan = auto(case).plan
     said = {decision.verdict: decision.reason for decision in plan.decisions if decision.subject == "level"}
-    spilling = made(case, "O3", True, WAYS[-1].spill)
+    spilling = made(case, PLAIN_WAYS[-1], True)
     spills = spilling is None or any(group.spills for group in spilling.plan.groups)
-    ways = {str(way) for way in WAYS if spills or way != WAYS[-1]}
+    ways = {str(way) for way in WAYS if spills or way != PLAIN_WAYS[-1]}
     assert {verdict.removeprefix("not ").removesuffix(", by auto") for verdict in said} == ways
     assert all("cycles" in reason for reason in said.values())
 
@@ -177,9 +178,9 @@ def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
 @pytest.mark.parametrize("schedule", [True, False])
 def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: str, schedule: bool) -> None:
     model, chip = CASES[case]()
-    for way in WAYS:
-        options = CompileOptions(way.level, schedule=schedule, spill=way.spill)
-        found = made(case, way.level, schedule, way.spill)
+    for way in WAYS if schedule else PLAIN_WAYS:
+        options = way.of(CompileOptions(schedule=schedule))
+        found = made(case, way, schedule)
         if found is None:
             continue
         ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
@@ -272,7 +273,7 @@ def test_a_chip_without_a_code_generator_is_planned_by_its_costs(model: Path) ->
     chip = stcp920().model_copy(update={"isa": "not-there-yet"})
     plan = plan_model(model, chip, CompileOptions("auto")).plan
     reasons = [decision.reason for decision in plan.decisions if decision.subject == "level"]
-    assert len(reasons) >= len(WAYS) - 1
+    assert len(reasons) >= len(PLAIN_WAYS) - 1
     assert all(reason.endswith("cycles by the cost model") for reason in reasons)
     cycles = [float(reason.split()[0].replace(",", "")) for reason in reasons]
     assert cycles == sorted(cycles)

@@ -57,14 +57,19 @@ class Way:
 
     level: str
     schedule: bool
+    constants_ahead: bool = False
 
     def __str__(self) -> str:
-        return f"{self.level}{' --schedule' if self.schedule else ''}"
+        ahead = ", constants ahead" if self.constants_ahead else ""
+        return f"{self.level}{' --schedule' if self.schedule else ''}{ahead}"
 
 
 PLAIN = Way("O0", schedule=False)
-WAYS = tuple(Way(level, schedule) for level in LEVELS if level != "O0" for schedule in (False, True))
-"""All ways that are held against `PLAIN`."""
+WAYS = (
+    *(Way(level, schedule) for level in LEVELS if level != "O0" for schedule in (False, True)),
+    *(Way(level, schedule=True, constants_ahead=True) for level in ("O1", "O2", "O3")),
+)
+"""All ways that are held against `PLAIN`; what level auto makes is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,9 @@ def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
 
 
 def compiled(model: Model, chip: Chip, way: Way) -> Compilation:
-    options = CompileOptions(level=way.level, schedule=way.schedule, keep_values=True)
+    options = CompileOptions(
+        level=way.level, schedule=way.schedule, keep_values=True, constants_ahead=way.constants_ahead
+    )
     return compile_graph(model, chip, TARGET, options)
 
 

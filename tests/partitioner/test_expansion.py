@@ -13,7 +13,16 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.expansion.expansion import Barrier, Begin, Compute, Event, InMain, Transfers, expand
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Constants, Graph
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, MoveLayout, Place, lay_out
+from partitioner.memory.memory_plan import (
+    FOR_CONSTANTS_AHEAD,
+    FOR_SCHEDULING,
+    PLAIN,
+    Layout,
+    LayoutOptions,
+    MoveLayout,
+    Place,
+    lay_out,
+)
 from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import one_group
@@ -84,7 +93,9 @@ conv1
 """.splitlines()
 
 
-@pytest.mark.parametrize("options", [PLAIN, FOR_SCHEDULING], ids=["plain", "for a scheduler"])
+@pytest.mark.parametrize(
+    "options", [PLAIN, FOR_SCHEDULING, FOR_CONSTANTS_AHEAD], ids=["plain", "for a scheduler", "ahead"]
+)
 @pytest.mark.parametrize("level", LEVELS)
 def test_programs_have_the_barriers_of_the_expansion(level: str, options: LayoutOptions) -> None:
     graph, constants = chain()
@@ -106,3 +117,37 @@ def test_a_plan_is_laid_out_once_a_compilation() -> None:
     assert lay_out(plan, ctx, FOR_SCHEDULING) is not layout
     assert lay_out(replace(plan, pinned=("conv0.w",)), ctx) != layout
     assert lay_out(plan, PlanContext(graph, constants, small_chip(2), TARGET)) is not layout
+
+
+def ahead(llb_bytes: int) -> tuple[PlanContext, Layout]:
+    """Two convolutions on two cores, the value between them in the staging memory, constants ahead."""
+    graph, constants = chain()
+    ctx = PlanContext(graph, constants, small_chip(2, llb_bytes=llb_bytes), TARGET)
+    return ctx, lay_out(make_plan(ctx, "O1"), ctx, FOR_CONSTANTS_AHEAD)
+
+
+def test_constants_ahead_come_together_and_lie_clear_of_all_values() -> None:
+    ctx, layout = ahead(8 << 20)
+    fetches = [
+        [moved.tensor for moved in event.transfers]
+        for event in expand(layout, ctx)
+        if isinstance(event, Transfers) and any(isinstance(moved.source, InMain) for moved in event.transfers)
+    ]
+    assert fetches == [["x"], ["conv0.w", "conv0.b", "conv1.w", "conv1.b"]]
+    entries = [entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step]
+    between = entries[0].destination
+    assert between is not None
+    assert between.memory == layout.staging
+    assert {entry.staging for entry in entries} == {(2048, (8 << 20) - 2048)}
+    assert between.offset_bytes + layout.size_bytes("conv0.out", between) == 2048
+
+
+def test_constants_that_are_too_large_for_one_fetch_come_apart() -> None:
+    """A fetch for several rounds is at most a 64th of the staging memory."""
+    ctx, layout = ahead(64 << 10)
+    fetches = [
+        [moved.tensor for moved in event.transfers if isinstance(moved.source, InMain)]
+        for event in expand(layout, ctx)
+        if isinstance(event, Transfers)
+    ]
+    assert [names for names in fetches if names] == [["x"], ["conv0.w", "conv0.b"], ["conv1.w", "conv1.b"]]

@@ -16,7 +16,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.text import TextError
 from partitioner.memory.layout_parsing import parse_layout
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
 from partitioner.planners.registry import LEVELS, make_plan
 from partitioner.verification.verify_layout import verify_layout
 from tests.chip_runs import small_chip
@@ -68,15 +68,15 @@ def test_a_layout_reads_like_this() -> None:
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(graphs(3), chips(), st.sampled_from(LEVELS), st.booleans())
+@given(graphs(3), chips(), st.sampled_from(LEVELS), st.sampled_from((PLAIN, FOR_SCHEDULING, FOR_CONSTANTS_AHEAD)))
 def test_layouts_are_read_back_and_verified(
-    network: tuple[Graph, Constants], chip: Chip, level: str, scheduled: bool
+    network: tuple[Graph, Constants], chip: Chip, level: str, options: LayoutOptions
 ) -> None:
     graph, constants = network
     ctx = PlanContext(graph, constants, chip, TARGET)
     try:
         plan = make_plan(ctx, level)
-        layout = lay_out(plan, ctx, FOR_SCHEDULING if scheduled else PLAIN)
+        layout = lay_out(plan, ctx, options)
     except UserError:
         assume(False)
         raise
@@ -95,6 +95,8 @@ def test_names_may_hold_what_the_form_uses_itself() -> None:
 def test_options_are_part_of_the_text() -> None:
     layout = replace(chain(), options=LayoutOptions(True, False, ("x", "y")))
     assert parse_layout(str(layout)) == layout != chain()
+    ahead = replace(chain(), options=FOR_CONSTANTS_AHEAD)
+    assert parse_layout(str(ahead)) == ahead != replace(chain(), options=FOR_SCHEDULING)
 
 
 DAMAGED = {
