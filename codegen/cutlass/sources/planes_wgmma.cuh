@@ -54,8 +54,8 @@ MULTIPLY_GROUP(128, REGISTERS_128, "%64,%65,%66,%67", "%68")
   "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
 MULTIPLY_GROUP(256, REGISTERS_256, "%128,%129,%130,%131", "%132")
 
-// As multiply_planes: four warps that begin at a multiple of four take the same columns and the same number of sixteens,
-// `active`, each of which is 64 rows of them together.
+// As multiply_planes: four warps that begin at a multiple of four take the same columns, and each of their sixteens is a
+// part of 64 rows. All M are computed, `active` or not: products that only some groups issue would be kept apart.
 template <int M, int N, int DEPTH, int A_PITCH, int B_PITCH>
 __device__ __forceinline__ void multiply_planes_group(float (&c)[M][N][4], const half* a, const int (&rows)[M],
                                                       const half* b, int first, int active) {
@@ -63,8 +63,7 @@ __device__ __forceinline__ void multiply_planes_group(float (&c)[M][N][4], const
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
-    for (int k = 0; k < DEPTH / 16; ++k)
-      if (m < active) load_left<A_PITCH>(left[m][k], a + 2 * k * A_PITCH * 8, rows[m]);
+    for (int k = 0; k < DEPTH / 16; ++k) load_left<A_PITCH>(left[m][k], a + 2 * k * A_PITCH * 8, rows[m]);
 #pragma unroll
   for (int m = 0; m < M; ++m) hold(c[m]);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -72,7 +71,7 @@ __device__ __forceinline__ void multiply_planes_group(float (&c)[M][N][4], const
   for (int m = 0; m < M; ++m)
 #pragma unroll
     for (int k = 0; k < DEPTH / 16; ++k)
-      if (m < active) multiply_group(c[m], left[m][k], plane_descriptor<B_PITCH>(b + (2 * k * B_PITCH + first) * 8));
+      multiply_group(c[m], left[m][k], plane_descriptor<B_PITCH>(b + (2 * k * B_PITCH + first) * 8));
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll

@@ -112,9 +112,9 @@ class LayerTile:
         return self.blocks * self.chunks * self.taps
 
     @property
-    def groups(self) -> tuple[int, ...]:
-        """Tiles of 64 rows of each four warps that compute together."""
-        return tuple(len(range(first % self.down, self.sixteens, self.down)) for first in range(0, self.warps, 4))
+    def groups(self) -> int:
+        """Products of 64 rows that all groups of four warps issue for 16 of depth; each issues as many."""
+        return self.warps // 4 * self.warp_sixteens
 
     @property
     def macs(self) -> int:
@@ -124,7 +124,7 @@ class LayerTile:
     @property
     def _quartered_rows(self) -> int:
         if self.instruction == "wgmma":
-            return 64 * sum(self.groups)
+            return 64 * self.groups
         by_quarter = [0] * SUBCORES
         for warp in range(self.warps):
             by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
@@ -135,7 +135,7 @@ class LayerTile:
         """That its warps read from shared memory: one of wgmma reads its columns once for 64 rows, one of mma keeps
         those of 16 in registers for all its rows."""
         if self.instruction == "wgmma":
-            return 2 * sum(self.groups) * (64 + self.warp_columns) * self.depth * self.rounds
+            return 2 * self.groups * (64 + self.warp_columns) * self.depth * self.rounds
         rows = 16 * self.sixteens * self.across
         return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
 
@@ -192,11 +192,17 @@ class ChainTile:
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
 
+    def fits(self, chip: Chip) -> bool:
+        """A block of the chip has the shared memory and the registers."""
+        return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.blocks_by_registers(chip) > 0
+
     def blocks_by_registers(self, chip: Chip) -> int:
         """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
-        rows and the rest. The compiler is told and keeps to it."""
-        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
-        return max(1, chip.simt.registers_per_core // (_up(needed, REGISTERS_STEP) * self.threads))
+        rows and the rest. The compiler is told and keeps to it. 0 where there is no room for one."""
+        needed = _up(max(layer.registers for layer in self.layers) + OTHER_REGISTERS, REGISTERS_STEP)
+        if needed > _up(chip.simt.registers_per_thread, REGISTERS_STEP):
+            return 0
+        return chip.simt.registers_per_core // (needed * self.threads)
 
     def registers(self, chip: Chip) -> int:
         """Of a thread, at most."""
@@ -212,7 +218,7 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
         for pixels, depth, warps in product(_shapes(convolutions, ROWS[instruction]), DEPTHS, WARPS):
             layers = _tile_layers(convolutions, pixels, Units(instruction, depth, warps))
             tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
-            if fitting := next((tile for tile in tiles if tile.shared_bytes <= chip.simt.shared_bytes_per_block), None):
+            if fitting := next((tile for tile in tiles if tile.fits(chip)), None):
                 yield fitting
 
 
