@@ -12,6 +12,7 @@ from types import MappingProxyType
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
+from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
 from codegen.cutlass.families.maps.direct_convolution import DIRECT_CONVOLUTION
@@ -42,6 +43,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             CONVOLUTION_CHAIN,
             INVERTED_RESIDUAL,
             CONVOLUTION_PAIR,
+            PRODUCT_PAIR,
             GEMM,
             FALLBACK_PRODUCT,
             LINE_FAMILY,

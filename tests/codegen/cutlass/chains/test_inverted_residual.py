@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import onnx
@@ -17,24 +18,56 @@ from dsa_sched.pipeline.driver import plan_model
 from hw_models.errors import UserError
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
+from tests.codegen.cutlass.chains.forced import judged_as, only, slow_launches
 from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
 
+TEMPLATE = "inverted_residual"
+
 
 def block(
-    shape: tuple[int, int, int, int], expanded: int, out: int, stride: int = 1, *, summed: bool = True
+    shape: tuple[int, int, int, int],
+    expanded: int | None,
+    out: int,
+    stride: int = 1,
+    *,
+    summed: bool = True,
+    after: str | None = "Relu6",
+    seed: int = 0,
 ) -> onnx.ModelProto:
-    """Expand, depthwise, project; the sum with the block's input where shapes allow."""
-    net = Network([("x", shape)])
-    wide = net.relu6(net.conv("x", expanded, 1))
+    """Expand, depthwise, project; the sum with the block's input where shapes allow. No expansion where `expanded` is
+    None."""
+    net = Network([("x", shape)], seed)
+
+    def activated(x: str) -> str:
+        return net.relu6(x) if after == "Relu6" else net.add(after, x) if after else x
+
+    wide = activated(net.conv("x", expanded, 1)) if expanded else "x"
+    between = expanded or shape[1]
     pads = [1, 1, 1, 1]
-    filtered = net.relu6(net.conv(wide, expanded, 3, group=expanded, strides=[stride, stride], pads=pads, bias=False))
-    narrow = net.conv(filtered, out, 1)
+    filtered = net.conv(wide, between, 3, group=between, strides=[stride, stride], pads=pads, bias=False)
+    narrow = net.conv(activated(filtered), out, 1)
     return net.model(net.add("Relu", net.add("Add", narrow, "x")) if summed else narrow)
 
 
 def fused(model: onnx.ModelProto, folder: Path, chip: str = "a100") -> Plan:
     return plan_model(save(model, folder / "net.onnx"), chip, CompileOptions("O3")).plan
+
+
+def drawn(seed: int) -> onnx.ModelProto:
+    """Expansions of 1 are chains of two; every third block has a stride of 2."""
+    draw = Random(seed)
+    stride = 2 if seed % 3 == 2 else 1
+    channels = 8 * draw.randint(1, 21)
+    shape = (draw.randint(1, 3), channels, draw.randint(1, 30), draw.randint(1, 30))
+    out = channels if stride == 1 else 8 * draw.randint(1, 40)
+    expanded = (16 * draw.randint(1, 20), channels * 6)[seed % 2]
+    after = draw.choice(("Relu6", "HardSwish", None))
+    if seed % 4 == 3:
+        channels = 16 * draw.randint(1, 12)
+        return block((*shape[:1], channels, *shape[2:]), None, out, stride, after=after, summed=False, seed=seed)
+    expanded = -(-expanded // 16) * 16
+    return block(shape, expanded, out, stride, after=after, summed=stride == 1, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -43,29 +76,42 @@ def fused(model: onnx.ModelProto, folder: Path, chip: str = "a100") -> Plan:
         ((2, 24, 13, 19), 144, 24, 1, True),  # ragged in both directions; 24 channels are padded to a depth of 32
         ((1, 16, 11, 9), 96, 24, 2, False),  # every second pixel, of an odd image
         ((3, 40, 7, 5), 80, 40, 1, True),  # smaller than a tile; 80 channels go through 16 at a time
+        ((1, 32, 17, 9), None, 16, 1, False),  # without an expansion
+        ((2, 96, 9, 9), None, 40, 2, False),
+        ((1, 160, 7, 7), 480, 320, 1, False),  # too many weights to stay
     ],
 )
 def test_one_kernel_computes_the_block(
-    tmp_path: Path, shape: tuple[int, int, int, int], expanded: int, out: int, stride: int, summed: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, int, int, int],
+    expanded: int | None,
+    out: int,
+    stride: int,
+    summed: bool,
 ) -> None:
     model = block(shape, expanded, out, stride, summed=summed)
-    (group,) = fused(model, tmp_path).groups
-    assert read_kernel(group.kernel)[0] == "inverted_residual"
-    report = judged(model, tmp_path, level="O3", samples=2048)
-    assert report.failures == ()
+    assert judged_as(TEMPLATE, model, tmp_path, monkeypatch).failures == ()
+
+
+def test_blocks_that_keep_their_weights_go_from_tile_to_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More tiles than are on the chip at once; a chip of few cores, so that they are few."""
+    only(monkeypatch, TEMPLATE)
+    text = slow_launches("a100", tmp_path).read_text(encoding="utf-8")
+    chip = tmp_path / "few.yaml"
+    chip.write_text(re.sub(r"cores_per_cluster: \d+", "cores_per_cluster: 3", text), encoding="utf-8")
+    model = block((3, 16, 29, 31), 96, 16)
+    file = save(model, tmp_path / "net.onnx")
+    (group,) = plan_model(file, chip, CompileOptions("O3")).plan.groups
+    assert read_kernel(group.kernel)[1]["weights"] == "resident"
+    assert judged(model, tmp_path, str(chip), level="O3", samples=4096).failures == ()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
-def test_drawn_blocks(tmp_path: Path, seed: int) -> None:
-    draw = Network([], seed).random
-    stride = int(draw.integers(1, 3))
-    channels = 8 * int(draw.integers(1, 13))
-    shape = (int(draw.integers(1, 4)), channels, int(draw.integers(1, 30)), int(draw.integers(1, 30)))
-    out = channels if stride == 1 else 8 * int(draw.integers(1, 13))
-    model = block(shape, 16 * int(draw.integers(1, 20)), out, stride, summed=stride == 1)
-    report = judged(model, tmp_path, chip=["a100", "h200"][seed % 2], level="O3")
-    assert report.failures == ()
+@pytest.mark.parametrize("seed", range(50))
+def test_drawn_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    chip = ["a100", "h200"][seed // 2 % 2]
+    assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()
 
 
 def test_values_that_others_read_stay_outside(tmp_path: Path) -> None:
@@ -74,8 +120,10 @@ def test_values_that_others_read_stay_outside(tmp_path: Path) -> None:
     wide = net.relu6(net.conv("x", 96, 1))
     filtered = net.relu6(net.conv(wide, 96, 3, group=96, pads=[1, 1, 1, 1]))
     narrow = net.conv(filtered, 16, 1)
-    plan = fused(net.model(narrow, wide), tmp_path)
+    plan = fused(net.model(narrow, wide, filtered), tmp_path)
     assert [len(group.layers) for group in plan.groups] == [1, 1, 1]
+    plan = fused(net.model(narrow, wide), tmp_path)
+    assert [len(group.layers) for group in plan.groups] == [1, 2]
 
 
 @pytest.mark.parametrize("change", [{"dilations": [2, 2], "pads": [2, 2, 2, 2]}, {"strides": [2, 1]}, {"group": 48}])
@@ -89,9 +137,11 @@ def test_what_the_template_does_not_take(tmp_path: Path, change: dict[str, objec
 
 
 def test_blocks_of_mobilenet_are_fused_and_explained() -> None:
-    plan = plan_model("mobilenet_v2", "h200", CompileOptions("O3", batch=32)).plan
-    kernels = [read_kernel(group.kernel)[0] for group in plan.groups if group.kernel]
-    assert kernels.count("inverted_residual") >= 10
+    planned = plan_model("mobilenet_v2", "h200", CompileOptions("O3", batch=32))
+    plan, graph = planned.plan, planned.context.graph
+    blocks = [group for group in plan.groups if read_kernel(group.kernel or "none")[0] == TEMPLATE]
+    large = [group for group in blocks if graph.by_name[group.layers[0].anchor(graph).inputs[0]].shape[1] >= 14]
+    assert [len(group.layers) for group in large] == [2, *[3] * 13]  # every block of 112 to 14 pixels
     merged = [decision for decision in plan.decisions if decision.verdict.startswith("one kernel with")]
     assert all("apart they take" in decision.reason for decision in merged)
     told = CliRunner().invoke(cli, ["explain", "mobilenet_v2", "--chip", "h200", "--level", "O3", "--batch", "32"])

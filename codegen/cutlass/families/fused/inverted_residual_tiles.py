@@ -1,0 +1,178 @@
+"""What a block of inverted_residual.cu computes and occupies: pixels, channels at once, bytes, registers, reads.
+
+channels, expanded channels, result --inverted_tiles--> tiles of pixels, with resident weights where there is room
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hw_models.chip import Chip
+
+__all__ = ["BlockShape", "InvertedTile", "inverted_tiles"]
+
+THREADS = 256
+WARPS = THREADS // 32
+BLOCKS = (48, 64, 32, 16)
+"""Expanded channels that go through at once, best first: 48 divides all widths of MobileNet-v2."""
+TILES = ((8, 8), (8, 16), (4, 8))
+"""Pixels of a tile, rows and columns."""
+TAPS = 9
+EXPAND_ROWS = 32
+"""Pixels that a warp expands at once."""
+MOST_SUMS = 128
+"""Of 255 registers: the rest is for operands, addresses and the sums of the expansion."""
+OTHER_REGISTERS = 80
+"""For operands, a row of filters and values, addresses: an upper bound on what nvcc takes beside sums."""
+REGISTERS_STEP = 8
+"""Registers are given to threads in eights."""
+RESERVED_BYTES = 1024
+"""Of shared memory, that the system keeps of each block."""
+MOST_RESIDENT_CHANNELS = 64
+"""Of the image. With more, weights that stay leave room for one block of threads where several hide each other's
+waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """Channels of the image, those between, the result (N, H, W, filters), stride, and whether it `expands`."""
+
+    channels: int
+    expanded: int
+    result: tuple[int, ...]
+    stride: int
+    expands: bool
+
+    @property
+    def filters(self) -> int:
+        return self.result[3]
+
+
+@dataclass(frozen=True, slots=True)
+class InvertedTile:
+    """`height` x `width` pixels of the result, `channels` expanded ones at once; `resident` if all weights stay."""
+
+    shape: BlockShape
+    height: int
+    width: int
+    channels: int
+    resident: bool
+
+    @property
+    def threads(self) -> int:
+        return THREADS
+
+    @property
+    def depth(self) -> int:
+        return -(-self.shape.channels // 16) * 16
+
+    @property
+    def halo_rows(self) -> int:
+        """Pixels of the image, rows of sixteen."""
+        high, wide = ((extent - 1) * self.shape.stride + 3 for extent in (self.height, self.width))
+        return -(-high * wide // 16) * 16
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
+
+    @property
+    def tiles(self) -> int:
+        """Of the whole result."""
+        images, rows, columns, _ = self.shape.result
+        return images * -(-rows // self.height) * -(-columns // self.width)
+
+    @property
+    def project_tiles(self) -> int:
+        """Sixteens of pixels that a warp projects at once: as many as read least."""
+        return min((1, 2), key=self._project_rows)
+
+    def _project_rows(self, at_once: int) -> int:
+        """Rows of both operands that all warps read for sixteen of depth."""
+        groups = self.pixels // 16 // at_once
+        return self.pixels * (WARPS // groups) + groups * self.shape.filters
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of `Shared`, halves; checked when the kernel is compiled."""
+        kept = self.shape.expanded if self.resident else self.channels
+        images = (self.halo_rows + kept) * (self.depth + 8) if self.shape.expands else 16
+        between = (self.halo_rows + self.pixels) * (self.channels + 8)
+        return 2 * (images + self.shape.filters * (kept + 8) + between + kept * (TAPS + 2))
+
+    @property
+    def sums(self) -> int:
+        """Floats that a thread keeps from pass to pass."""
+        split = WARPS * self.project_tiles * 16 // self.pixels
+        return 4 * self.project_tiles * -(-self.shape.filters // 8 // split)
+
+    @property
+    def _needed_registers(self) -> int:
+        """Sums of both products, and the rest."""
+        expanding = EXPAND_ROWS * self.channels // 32 if self.shape.expands else 0
+        return -(-(self.sums + expanding + OTHER_REGISTERS) // REGISTERS_STEP) * REGISTERS_STEP
+
+    def sharers(self, chip: Chip) -> int:
+        """Blocks that a core's registers are shared among. The compiler is told, and keeps to it."""
+        return max(1, chip.simt.registers_per_core // (self._needed_registers * THREADS))
+
+    def registers(self, chip: Chip) -> int:
+        """Of a thread, at most."""
+        share = chip.simt.registers_per_core // (self.sharers(chip) * THREADS)
+        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
+
+    def _together(self, chip: Chip) -> int:
+        """Blocks that are on a core at once, by registers and shared memory."""
+        shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
+        return max(1, min(self.sharers(chip), shared // (self.shared_bytes + RESERVED_BYTES)))
+
+    def grid(self, chip: Chip) -> int:
+        """Blocks of threads: one a tile, or as many as are on the chip together."""
+        return min(self.tiles, chip.cores_per_cluster * self._together(chip)) if self.resident else self.tiles
+
+    def fits(self, chip: Chip) -> bool:
+        """In shared memory and registers."""
+        return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.sums <= MOST_SUMS
+
+    @property
+    def expand_macs(self) -> int:
+        return self.shape.expanded * self.halo_rows * self.depth if self.shape.expands else 0
+
+    @property
+    def image_bytes(self) -> int:
+        """Of a tile with its halo."""
+        return 2 * self.halo_rows * self.shape.channels
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all layers, biases too."""
+        expand = self.shape.channels + 1 if self.shape.expands else 0
+        return 2 * self.shape.expanded * (expand + self.shape.filters + TAPS + 1)
+
+    @property
+    def read_bytes(self) -> int:
+        """From shared memory for a tile: operands of both products, the three rows of values above each that the
+        depthwise convolution makes, and its filters for each of these."""
+        passes = self.shape.expanded // self.channels
+        rows = self.halo_rows + -(-self.halo_rows // EXPAND_ROWS) * self.channels
+        expand = 2 * rows * self.depth if self.shape.expands else 0
+        wide = (self.width - 1) * self.shape.stride + 3
+        depthwise = 2 * self.height * (3 * wide + TAPS) * self.channels
+        return passes * (expand + depthwise + 2 * self._project_rows(self.project_tiles) * self.channels)
+
+
+def inverted_tiles(shape: BlockShape, chip: Chip) -> tuple[InvertedTile, ...]:
+    """Those that a block of the chip can hold, resident ones first."""
+    return tuple(tile for tile in _tiles(shape) if tile.fits(chip))
+
+
+def _tiles(shape: BlockShape) -> Iterator[InvertedTile]:
+    channels = next((block for block in BLOCKS if shape.expanded % block == 0), None)
+    if channels is None:
+        return
+    for resident in (True, False):
+        if resident and shape.channels > MOST_RESIDENT_CHANNELS:
+            continue
+        for height, width in TILES:
+            yield InvertedTile(shape, height, width, channels, resident)
