@@ -110,8 +110,8 @@ def _conv_transpose(draft: Draft, op_type: str, x: str) -> bool:
     dilation = [1 if same else draft.number(1, 2) for _ in axes]
     kernel = [draft.number(s if same else 1, 4) for s in stride]
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    more = [draft.number(0, max(s, d) - 1) if draft.number(0, 3) == 0 and not same else 0
-            for s, d in zip(stride, dilation, strict=True)]  # fmt: skip
+    # onnxruntime wants less than a stride
+    more = [draft.number(0, step - 1) if draft.number(0, 3) == 0 and not same else 0 for step in stride]
     full = [s * (n - 1) + m + r for n, s, m, r in zip(shape[2:], stride, more, spans, strict=True)]
     pads = [draft.number(0, 2) for _ in (*axes, *axes)]
     extents = [each - pads[i] - pads[len(kernel) + i] for i, each in enumerate(full)]

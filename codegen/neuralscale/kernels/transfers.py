@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import TargetError
@@ -176,7 +177,7 @@ def _descriptors(copy: Copy, chip: Chip, engines: int) -> Iterator[_Descriptor]:
     packed_source = a.rows == 1 or a.stride_bytes == a.row_bytes
     packed_destination = b.rows == 1 or b.stride_bytes == b.row_bytes
     if packed_source and packed_destination:
-        share = max(LEAST_SHARE_BYTES, -(-a.size_bytes // engines))
+        share = max(LEAST_SHARE_BYTES, -(-a.size_bytes // (engines * ITEM_BYTES)) * ITEM_BYTES)
         yield from _linear(a, b, a.offset_bytes, b.offset_bytes, a.size_bytes, min(share, chip.dma.max_linear_bytes))
     elif packed_destination and a.stride_bytes <= chip.dma.max_stride_bytes and a.row_bytes <= chip.dma.max_row_bytes:
         share = min(chip.dma.max_rows, max(1, -(-a.rows // engines)))

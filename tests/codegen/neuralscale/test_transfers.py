@@ -192,6 +192,15 @@ def test_a_long_run_is_shared_by_both_engines_and_awaited() -> None:
     assert {i.starts for i in instrs if i.starts} == {i.awaits for i in instrs if i.awaits} == {"dma0.0", "dma1.0"}
 
 
+def test_an_odd_number_of_elements_is_shared_by_whole_elements() -> None:
+    size = 31 * 31 * 31 * 3 * 2
+    instrs = copy_instructions((Copy(Region("DDR", 0, size), Region("LLB", 4096, size)),), "l", CHIP)
+    moves = [move for instr in instrs if instr.opcode == "dma.start" for move in decoded(instr)]
+    assert len(moves) == CHIP.dma.engines_per_cluster
+    assert all(number % 2 == 0 for move in moves for number in move)
+    assert sum(count for _, _, count in moves) == size
+
+
 def test_more_descriptors_than_the_store_holds_go_in_several_chains() -> None:
     rows = 400
     copy = Copy(Region("LLB", 0, 10, rows, 10), Region("DDR", 0, 10, rows, 30))
