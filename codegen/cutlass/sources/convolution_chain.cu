@@ -182,6 +182,8 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
           sums, from + L::tap(tap / L::KERNEL, tap % L::KERNEL) * 8, rows,
           s.weights + (steps_before<I>() + step) % STAGES * WEIGHTS, first, active);
     }
+    int own = lane;
+    if (!GROUPED) asm volatile("" : "+r"(own));  // no place of a result is kept in registers through the products
 #pragma unroll
     for (int m = 0; m < L::M_EACH; ++m)
 #pragma unroll
@@ -189,8 +191,8 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
 #pragma unroll
         for (int n = 0; n < L::N_EACH; ++n)
           if (m < active)
-            finish<I>(s, chain, (down + m * L::WARPS_DOWN) * 16 + half_tile * 8 + lane / 4,
-                      block * L::BLOCK + first + n * 8 + lane % 4 * 2,
+            finish<I>(s, chain, (down + m * L::WARPS_DOWN) * 16 + half_tile * 8 + own / 4,
+                      block * L::BLOCK + first + n * 8 + own % 4 * 2,
                       make_float2(sums[m][n][2 * half_tile], sums[m][n][2 * half_tile + 1]));
   }
 }
