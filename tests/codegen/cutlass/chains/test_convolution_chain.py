@@ -21,9 +21,9 @@ from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
 
 KINDS = [(1, 3, 1), (3, 1), (3, 3)]
-DISTANCE = 2.0**-10
-"""Two roundings to halves: what is left out or added by mistake makes more, where the bound, which allows for the worst
-order of sums and for every value between to be off by one step, may not."""
+DISTANCE = 2.0**-11
+"""A rounding to halves at its farthest, over all elements: what is left out or added by mistake makes more, where the
+bound, which allows for the worst order of sums and for every value between to be off by one step, may not notice."""
 
 
 @pytest.fixture
