@@ -1,4 +1,7 @@
-"""An explanation of kernels that are whole groups, for a reader and as JSON: summary, a row a kernel, decisions."""
+"""An explanation of kernels that are whole groups, for a reader and as JSON: summary, a row a kernel, decisions.
+
+What was decided about sets of layers, one kernel or several, is printed one by one: both ways with what binds them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dsa_sched.analysis.kernel_explanation import KernelExplanation, KernelFacts
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_listing
+from partitioner.planners.kernel_merges import is_merge
 
 __all__ = ["FORMAT", "print_kernels", "write_kernels"]
 
@@ -18,7 +22,7 @@ HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches
 
 
 def print_kernels(found: KernelExplanation, full: bool = False) -> None:
-    """Print the explanation; with `full`, each decision by itself."""
+    """Print the explanation; with `full`, each other decision by itself too."""
     console = output_console()
     lines = [
         f"{found.model} on {found.chip}, {found.level}, batch {found.batch_per_cluster} per cluster",
@@ -30,7 +34,12 @@ def print_kernels(found: KernelExplanation, full: bool = False) -> None:
         console.print(line, markup=False, soft_wrap=True)
     print_listing(HEADINGS, map(_row, found.groups), right=(5, 6))
     console.print()
-    for line in ("decisions", *decision_lines(found.decisions, full)):
+    merges = [decision for decision in found.decisions if is_merge(decision)]
+    others = (decision for decision in found.decisions if not is_merge(decision))
+    if merges:
+        for line in ("one kernel or several", *(f"  {decision}" for decision in merges), ""):
+            console.print(line, markup=False, soft_wrap=True)
+    for line in ("decisions", *decision_lines(others, full)):
         console.print(line, markup=False, soft_wrap=True)
 
 

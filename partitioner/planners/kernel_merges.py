@@ -18,7 +18,10 @@ from partitioner.ir.kernels import Kernel
 from partitioner.planners.forced_groups import Forced
 from partitioner.planners.kernel_offers import KernelOffers
 
-__all__ = ["merge_decisions", "microseconds"]
+__all__ = ["is_merge", "merge_decisions", "microseconds"]
+
+MERGED, APART = "one kernel with ", "not one kernel with "
+"""How verdicts begin."""
 
 READERS = 8
 """Groups behind a set that are looked at for whether they find what it leaves."""
@@ -27,6 +30,11 @@ READERS = 8
 def microseconds(seconds: float) -> str:
     """For a reader."""
     return f"{seconds * 1e6:.3f} us"
+
+
+def is_merge(decision: Decision) -> bool:
+    """Is it about a set of layers as one kernel or several?"""
+    return decision.verdict.startswith((MERGED, APART))
 
 
 def merge_decisions(run: KernelRun, offers: KernelOffers, asked: Sequence[Forced]) -> tuple[Decision, ...]:
@@ -107,18 +115,18 @@ def _decision(
 ) -> Decision:
     subject, *others = (layer.name for layer in candidate.layers)
     kernel = merged.kernels[0][1]
-    with_others = f"with {', '.join(others)}"
+    names = ", ".join(others)
     binds = f" ({kernel.binding.name} binds)" if kernel.binding else ""
     ways = f"{kernel.text} takes {microseconds(merged.seconds)} at least{binds}"
     against = f"apart they take {microseconds(apart.seconds)} ({apart.text()})"
     if is_asked:
-        return Decision(subject, f"one kernel {with_others}, as asked for", f"{ways}, {against}")
+        return Decision(subject, f"{MERGED}{names}, as asked for", f"{ways}, {against}")
     if is_chosen:
-        return Decision(subject, f"one kernel {with_others}", f"{ways}, {against}")
+        return Decision(subject, f"{MERGED}{names}", f"{ways}, {against}")
     if merged.seconds > apart.seconds:
         said = f"the merged kernel is slower: {microseconds(merged.seconds)} against {microseconds(apart.seconds)}"
     elif merged.seconds * (1 + MARGIN) > apart.seconds:
         said = f"the merged kernel saves less than {MARGIN:.0%}"
     else:
         said = "other groups save more"
-    return Decision(subject, f"not one kernel {with_others}", f"{said}; {ways}, {against}")
+    return Decision(subject, f"{APART}{names}", f"{said}; {ways}, {against}")

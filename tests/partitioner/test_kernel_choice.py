@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from time import process_time
 
 import pytest
 
+from dsa_sched.analysis.kernel_explanation import explain_kernels
 from dsa_sched.frontend import load_model
 from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.report.kernel_explain import print_kernels
 from dsa_sched.zoo.networks import NAMES
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext, KernelContext
@@ -63,6 +66,25 @@ def test_every_block_of_mobilenet_from_112_to_14_pixels_is_one_kernel() -> None:
     fused = {block for block in blocks if f"{block}.depthwise.conv" not in alone}
     assert len(blocks) == 13
     assert blocks - fused == set()
+
+
+def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str]) -> None:
+    ctx = context("resnet18_tailor", 64)
+    plan = make_kernel_plan(ctx, "O3")
+    print_kernels(explain_kernels(plan, ctx))
+    lines = capsys.readouterr().out.splitlines()
+    first, last = lines.index("one kernel or several"), lines.index("decisions")
+    said = [line.strip() for line in lines[first + 1 : last] if line]
+    assert len(said) > 4
+    assert all(
+        re.search(r"takes [0-9.]+ us at least \(\w+ binds\), apart they take [0-9.]+ us \(", line) for line in said
+    )
+    declined = [line for line in said if ": not one kernel with " in line]
+    fused = [group for group in plan.groups if len(group.layers) > 1]
+    assert len(said) - len(declined) == len(fused) > 0
+    slower = [re.search(r"is slower: ([0-9.]+) us against ([0-9.]+) us; .* takes ([0-9.]+)", line) for line in declined]
+    assert any(slower)
+    assert all(float(found[1]) > float(found[2]) and found[1] == found[3] for found in slower if found)
 
 
 @pytest.mark.parametrize("network", ["squeezenet", "resnet18_tailor", "inception_v1", "mobilenet_v2"])

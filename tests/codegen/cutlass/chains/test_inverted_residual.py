@@ -141,7 +141,8 @@ def test_blocks_of_mobilenet_are_fused_and_explained() -> None:
     plan, graph = planned.plan, planned.context.graph
     blocks = [group for group in plan.groups if read_kernel(group.kernel or "none")[0] == TEMPLATE]
     large = [group for group in blocks if graph.by_name[group.layers[0].anchor(graph).inputs[0]].shape[1] >= 14]
-    assert [len(group.layers) for group in large] == [2, *[3] * 13]  # every block of 112 to 14 pixels
+    # every block of 112 to 14 pixels; of that from 14 to 7 the expansion alone, which its reader finds in the L2
+    assert [len(group.layers) for group in large] == [2, *[3] * 12, 2]
     merged = [decision for decision in plan.decisions if decision.verdict.startswith("one kernel with")]
     assert all("apart they take" in decision.reason for decision in merged)
     told = CliRunner().invoke(cli, ["explain", "mobilenet_v2", "--chip", "h200", "--level", "O3", "--batch", "32"])
