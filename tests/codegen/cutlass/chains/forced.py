@@ -13,6 +13,8 @@ import onnx
 import pytest
 
 import hw_models
+from codegen.cutlass import rules
+from codegen.cutlass.emission import emit
 from codegen.cutlass.families import registry
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
@@ -34,7 +36,8 @@ def only(patch: pytest.MonkeyPatch, template: str) -> None:
         if name == template or not type(family).__module__.startswith(FUSED)
     }
     assert template in kept
-    patch.setattr(registry, "FAMILIES", MappingProxyType(kept))
+    for module in (registry, emit, rules):  # each has the table under this name
+        patch.setattr(module, "FAMILIES", MappingProxyType(kept))
 
 
 def slow_launches(chip: str, folder: Path) -> Path:
