@@ -273,6 +273,7 @@ def _choices() -> tuple[Probe, ...]:
         Probe("IsNaN", "by itself", (IMAGE,)),
         Probe("Where", "computed condition", (Truth(IMAGE), IMAGE, IMAGE)),
         Probe("Where", "constant condition", (mask, IMAGE, scalar)),
+        Probe("Where", "whole numbers", (Truth(IMAGE), Whole(IMAGE), Whole(IMAGE))),
         Probe("Trilu", "constant diagonal", (IMAGE, np.array(1, np.int64))),
         Probe("Trilu", "computed diagonal", (IMAGE, Whole(()))),
         Probe("Expand", "constant shape", ((1, 4, 1, 1), _whole(1, 4, 6, 6))),
