@@ -82,17 +82,19 @@ def operations_of(network: Network, wants: Wants) -> Operations:
         values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     writer = Writer(network, dict(network.constants), values, wants, terms=dict(network.terms))
     reasons: dict[str, str] = {}
+    lost: set[str] = set()  # what refused nodes would have made
     for node in network.nodes:
         try:
             rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
             if rule is None:
                 raise Refusal(_unwritten(node.op_type))
-            _require_computable(writer, node)
+            _require_computable(writer, node, lost)
             first = len(writer.operations)
             rule(writer, node)
             give_axes(writer, first)
         except Refusal as refusal:
             reasons[node.name] = str(refusal)
+            lost.update(node.outputs)
     if reasons:
         raise RefusedNodes(network, reasons, values)
     return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
@@ -114,7 +116,7 @@ class RefusedNodes(Exception):
         self.values = values
 
 
-def _require_computable(writer: Writer, node: Node) -> None:
+def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
     if all(name in writer.constants for name in node.inputs if name):
         raise Refusal("all operands are constant, but onnxruntime could not compute it")
     if any(name and name not in writer.values for name in node.inputs):
@@ -130,6 +132,8 @@ def _require_computable(writer: Writer, node: Node) -> None:
             raise Refusal(f"{name} is {_type_name(writer.values[name].dtype)}; only floating-point values are computed")
     data = node.input(0)
     if data and writer.values[data].dtype not in FLOATING and node.op_type != "Gather":
+        if data in lost:
+            raise Refusal("")  # its type is told where it begins
         raise Refusal(f"{data} is {_type_name(writer.values[data].dtype)}; only floating-point values are computed")
 
 

@@ -31,7 +31,16 @@ class Whole:
     shape: Shape
 
 
-Operand = Shape | Whole | Array | None
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A truth value of computed numbers."""
+
+    shape: Shape
+
+
+Operand = Shape | Whole | Truth | Array | None
+TRUTHS = frozenset(["And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"])
+"""Operators whose result is a truth value."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +58,15 @@ class Probe:
     opset: int = OPSET
 
     def model(self) -> onnx.ModelProto:
-        """The model, whose node is named like the operator."""
-        inputs, constants, names = [], [], []
+        """The model, whose node is named like the operator; truth values come of numbers and become such again."""
+        inputs, constants, names, before, behind = [], [], [], [], []
         for number, operand in enumerate(self.operands):
             names.append("" if operand is None else f"in{number}")
             if isinstance(operand, np.ndarray):
                 constants.append(numpy_helper.from_array(operand, names[-1]))
+            elif isinstance(operand, Truth):
+                inputs.append(helper.make_tensor_value_info(f"number{number}", TensorProto.FLOAT, operand.shape))
+                before.append(helper.make_node("Greater", [f"number{number}", "zero"], [names[-1]]))
             elif isinstance(operand, Whole):
                 inputs.append(helper.make_tensor_value_info(names[-1], TensorProto.INT64, operand.shape))
             elif operand is not None:
@@ -62,8 +74,13 @@ class Probe:
         results = [f"out{number}" for number in range(self.outputs)]
         node = helper.make_node(self.op_type, names, results, name=self.op_type)
         node.attribute.extend(helper.make_attribute(*setting) for setting in (self.settings or {}).items())
+        if before:
+            constants.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
+        if self.op_type in TRUTHS:
+            behind.append(helper.make_node("Cast", results, ["as_number"], to=TensorProto.FLOAT))
+            results = ["as_number"]
         outputs = [onnx.ValueInfoProto(name=name) for name in results]
-        graph = helper.make_graph([node], self.op_type, inputs, outputs, constants)
+        graph = helper.make_graph([*before, node, *behind], self.op_type, inputs, outputs, constants)
         bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
         return onnx.shape_inference.infer_shapes(bare, data_prop=True)
 
@@ -100,6 +117,7 @@ def _convolutions() -> tuple[Probe, ...]:
         Probe("Conv", "group", (IMAGE, _numbers(4, 2, 3, 3)), {"group": 2}),
         Probe("Conv", "group=channels", (IMAGE, _numbers(4, 1, 3, 3)), {"group": 4}),
         Probe("Conv", "strides", (IMAGE, kernel), {"strides": (2, 2)}),
+        Probe("Conv", "strides that differ", (IMAGE, kernel), {"strides": (1, 2)}),
         Probe("Conv", "dilations", (IMAGE, kernel), {"dilations": (2, 2)}),
         Probe("Conv", "pads", (IMAGE, kernel), {"pads": (1, 0, 1, 2)}),
         Probe("Conv", "auto_pad", (IMAGE, kernel), {"auto_pad": "SAME_UPPER"}),
@@ -241,6 +259,43 @@ def _movement() -> tuple[Probe, ...]:
     )
 
 
+def _choices() -> tuple[Probe, ...]:
+    mask = np.arange(6) > 2
+    scalar = np.array(0.5, np.float32)
+    comparisons = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    return (
+        *(Probe(op, "computed numbers", (IMAGE, IMAGE)) for op in comparisons),
+        *(Probe(op, "a constant number", (IMAGE, scalar)) for op in comparisons),
+        *(Probe(op, "whole numbers", (Whole((4,)), _whole(2))) for op in comparisons),
+        *(Probe(op, "truth values of numbers", (Truth(IMAGE), Truth(IMAGE))) for op in ("And", "Or", "Xor")),
+        *(Probe(op, "a constant truth value", (Truth(IMAGE), mask)) for op in ("And", "Or", "Xor")),
+        Probe("Not", "a truth value of numbers", (Truth(IMAGE),)),
+        Probe("IsNaN", "by itself", (IMAGE,)),
+        Probe("Where", "computed condition", (Truth(IMAGE), IMAGE, IMAGE)),
+        Probe("Where", "constant condition", (mask, IMAGE, scalar)),
+        Probe("Where", "whole numbers", (Truth(IMAGE), Whole(IMAGE), Whole(IMAGE))),
+        Probe("Trilu", "constant diagonal", (IMAGE, np.array(1, np.int64))),
+        Probe("Trilu", "computed diagonal", (IMAGE, Whole(()))),
+        Probe("Expand", "constant shape", ((1, 4, 1, 1), _whole(1, 4, 6, 6))),
+        Probe("Expand", "computed shape", (IMAGE, Whole((4,)))),
+        Probe("Tile", "constant repeats", (IMAGE, _whole(1, 2, 1, 3))),
+        Probe("Tile", "computed repeats", (IMAGE, Whole((4,)))),
+    )
+
+
+def _transposed() -> tuple[Probe, ...]:
+    kernel = _numbers(4, 4, 3, 3)
+    return (
+        *(Probe("ConvTranspose", _words(n), (_spatial(n), _numbers(4, 4, *(3,) * n))) for n in (2, 1, 3)),
+        Probe("ConvTranspose", "group", (IMAGE, _numbers(4, 2, 3, 3)), {"group": 2}),
+        Probe("ConvTranspose", "strides", (IMAGE, kernel), {"strides": (2, 2)}),
+        Probe("ConvTranspose", "dilations", (IMAGE, kernel), {"dilations": (2, 2)}),
+        Probe("ConvTranspose", "output_padding", (IMAGE, kernel), {"strides": (2, 2), "output_padding": (1, 1)}),
+        Probe("ConvTranspose", "output_shape", (IMAGE, kernel), {"strides": (2, 2), "output_shape": (12, 12)}),
+        Probe("ConvTranspose", "computed weights", (IMAGE, (4, 4, 3, 3))),
+    )
+
+
 def _resizing() -> tuple[Probe, ...]:
     def resize(mode: str, coordinates: str, scales: Array, **settings: Setting) -> Probe:
         says = " ".join((mode, coordinates, *(f"{name}={value}" for name, value in settings.items())))
@@ -274,6 +329,8 @@ PROBES: tuple[Probe, ...] = (
     *_elementwise(),
     *_whole_axes(),
     *_movement(),
+    *_choices(),
+    *_transposed(),
     *_resizing(),
     *_constants(),
 )
