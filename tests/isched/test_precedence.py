@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from isched.bounds.precedence import Precedence, precedence_of
 from isched.program.program import Region
 from isched.program.timed_ops import Issue, TimedOp, TimedStream
-from isched.timing.engines import Job, conflict
+from isched.timing.engines import conflict, touched_by
 from tests.chip_runs import stcp920
 
 CHIP = stcp920()
@@ -34,8 +34,8 @@ def streams(regions: st.SearchStrategy[Region]) -> st.SearchStrategy[tuple[Timed
 
 
 def conflicts(ops: tuple[TimedOp, ...]) -> set[tuple[int, int]]:
-    jobs = [Job(0, n, op, 0.0) for n, op in enumerate(ops)]
-    return {(a, b) for b in range(len(jobs)) for a in range(b) if conflict(jobs[b], jobs[a])}
+    touched = [touched_by(op) for op in ops]
+    return {(a, b) for b in range(len(ops)) for a in range(b) if conflict(touched[b], touched[a])}
 
 
 def closure(pairs: set[tuple[int, int]], count: int) -> set[tuple[int, int]]:

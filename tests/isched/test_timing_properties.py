@@ -13,7 +13,7 @@ from hw_models.chip import Chip
 from isched.program.program import Region
 from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
-from isched.timing.engines import Job, conflict
+from isched.timing.engines import conflict, touched_by
 from isched.timing.timeline import Span, Timeline
 from tests.chip_runs import stcp920
 
@@ -148,10 +148,10 @@ def test_conflicting_accesses_of_a_core_are_never_in_flight_together(made: tuple
     timeline = time_streams(made, chip)
     for stream in made:
         mine = [span for span in timeline.spans if span.core == stream.core and span.unit and span.engine != "dma"]
-        jobs = [Job(0, 0, stream.ops[span.index], 0.0) for span in mine]
-        for n, later in enumerate(jobs):
+        touched = [touched_by(stream.ops[span.index]) for span in mine]
+        for n, later in enumerate(touched):
             for m in range(n):
-                if conflict(later, jobs[m]):
+                if conflict(later, touched[m]):
                     assert mine[m].end <= mine[n].issued
 
 
