@@ -303,7 +303,7 @@ def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
     best = compile_graph(net, chip, TARGET, CompileOptions("auto"))
     picky = Picky(fits=lambda program: program != best.program)
     second = compile_graph(net, chip, picky, CompileOptions("auto"))
-    assert second.options.level != best.options.level
+    assert second.options != best.options  # another level, or the same one with its constants elsewhere
     assert cycles_of(second) >= cycles_of(best)
     with pytest.raises(PlanError, match="code: needs less; has more"):
         compile_graph(net, chip, Picky(fits=lambda _program: False), CompileOptions("auto"))
