@@ -43,8 +43,8 @@ def test_changes_are_noticed(inverted: Studied, capsys: pytest.CaptureFixture[st
 
 
 def slightly_off(found: re.Match[str]) -> str:
-    """A sum that is off by 2^-20 of itself, which is within the bound of any sum."""
-    return f"{found.string} fma.rn.f32 {found['d']}, {found['d']}, 0f35800000, {found['d']};"
+    """A sum that is off by 2^-18 of itself, which is within the bound of any sum."""
+    return f"{found.string} fma.rn.f32 {found['d']}, {found['d']}, 0f36800000, {found['d']};"
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -57,14 +57,13 @@ def test_other_bits_within_the_bound_are_not_excused(
         for name in ("slightly off", "comment added"):
             monkeypatch.setitem(EQUIVALENT, name, "it computes the same")
     excuses = fused_mutants.Excuses()
-    case = replace(inverted.case, mutations=frozenset({"slightly off", "comment added"}), most=None)
+    case = replace(inverted.case, mutations=frozenset({"slightly off", "comment added"}), most=3)
     with np.errstate(all="ignore"):
         _, done = case.error(parse(case.text))
     every = list(ptx_changes.mutants(case, done.lines, (off, comment)))
     noticed = [mutant for mutant in every if ptx_changes.judge(case, mutant.text)]
     assert not noticed
     (known,) = excuses.known([replace(inverted, case=case)])
-    assert known.most == fused_mutants.PLACES
     excused = [mutant.mutation for mutant in every if excuses(known, mutant)]
     counts = Counter(mutant.mutation for mutant in every)
     assert counts["comment added"] > 0

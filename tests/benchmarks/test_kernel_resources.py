@@ -17,7 +17,7 @@ from partitioner.ir.kernels import read_kernel
 from tests.codegen.cutlass.families.networks import Network
 from tests.small_models import save
 
-NETWORKS = ("mobilenet_v2-mini", "small_pair")
+NETWORKS = ("mobilenet_v2-mini", "small_tail")
 PREDICTED = {"registers": 64, "shared_bytes": 1000, "threads": 128}
 
 
