@@ -2,9 +2,9 @@
 
     small blocks --every fused template that is offered for all of a block--> a launch --changed in one place--> verdict
 
-Each is the kernel as it is shipped, launched as its list of launches says, where it can be on maps of two
-extents, its whole outputs
-held to the bound of float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels are here).
+Each is the kernel as it is shipped, launched as its list of launches says, where it can be on maps of two extents,
+its whole outputs held to the bound of float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels
+are here).
 
 A change that nothing notices must leave the same bits in every output, and be of a kind for which a reason why some
 compute the same is listed below; kernels that are written anew move their lines, so places are not listed. One that
@@ -103,6 +103,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "copy unbounded": (
         "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
     ),
+    "commit dropped": "of a group without copies: none are started any more behind the last step's",
     "bound moved": PIXELS,
     "bound dropped": PIXELS,
     "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
