@@ -2,8 +2,9 @@
 
     small blocks --every fused template that is offered for all of a block--> a launch --changed in one place--> verdict
 
-Each is the kernel as it is shipped, launched as its list of launches says on maps of two extents, its whole outputs
-held to the bound of float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels are here).
+Each is the kernel as it is shipped, launched as its list of launches says, where it can be on maps of two extents,
+its whole outputs held to the bound of float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels
+are here).
 
 A change that nothing notices must leave the same bits in every output, and be of a kind for which a reason why some
 compute the same is listed below; kernels that are written anew move their lines, so places are not listed. One that
@@ -39,7 +40,6 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, compile_plan
 from dsa_sched.pipeline.targets import judge_of, target_of
 from hw_models.chip import Chip
-from hw_models.errors import TargetError
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import read_kernel
@@ -103,6 +103,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "copy unbounded": (
         "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
     ),
+    "commit dropped": "of a group without copies: none are started any more behind the last step's",
     "bound moved": PIXELS,
     "bound dropped": PIXELS,
     "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
@@ -149,18 +150,21 @@ class Studied:
 
 
 def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
-    """Raises TargetError where maps of two extents are computed by kernels of different sources."""
-    runs, texts = list[_Launched](), dict[str, str]()
+    """On two maps where the same source is offered for both: tiles of some templates follow the extent."""
+    runs, text = list[_Launched](), ""
     for each in (block, _farther(block)):
         model = _model(each, chip, target)
-        planned = forced_plan(model, chip, target, _same_layers(model, chip, target, offer), offer.kernel.text)
+        layers = _same_layers(model, chip, target, offer)
+        if all(kernel.text != offer.kernel.text for kernel in target.kernels(model.graph, layers, chip)):
+            continue
+        planned = forced_plan(model, chip, target, layers, offer.kernel.text)
         files = compile_plan(planned, CompileOptions("O0", BATCH)).files
-        runs.append(_launched(model, planned, files))
-        (module,) = {entry.module for entry in runs[-1].listed.launches}
-        texts[files.files[runs[-1].listed.modules[module].ptx].decode()] = each.name
-    if len(texts) > 1:
-        raise TargetError(f"kernel {offer.kernel.text}", needs="one source for maps of two extents", has="two")
-    (text,) = texts
+        run = _launched(model, planned, files)
+        (module,) = {entry.module for entry in run.listed.launches}
+        own = files.files[run.listed.modules[module].ptx].decode()
+        if own == (text or own):
+            runs.append(run)
+            text = own
     kernel = runs[0].listed.launches[0].kernel
 
     def error(module: Module) -> tuple[float, Statistics]:
