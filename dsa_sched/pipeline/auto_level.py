@@ -211,11 +211,11 @@ class _Search:
             return f"the search was interrupted; {_expects(candidate)}"
         if candidate.expected_cycles >= self.promising_cycles:
             return _expects(candidate)
-        if candidate.way.ahead and not _has_region(candidate.plan, self.plans.context):
-            return f"values leave no region of {self.plans.context.staging} free throughout; {_expects(candidate)}"
         if tried >= EFFORTS[self.options.effort]:
             return f"not tried at effort {self.options.effort}; {_expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
+        if candidate.way.ahead and not _has_region(candidate.plan, ctx):
+            return f"values leave no region of {ctx.staging} free throughout; {_expects(candidate)}"
         options = candidate.way.of(self.options)
         floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
