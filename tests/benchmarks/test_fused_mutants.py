@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,3 +99,15 @@ def test_reasons_are_of_kinds_that_there_are() -> None:
     assert all(len(reason) > 20 for reason in EQUIVALENT.values())
     names = [change.name for change in CHANGES]
     assert len(set(names)) == len(names)
+
+
+def test_figures_that_were_kept_have_nothing_unnoticed() -> None:
+    path = Path(__file__).parents[2] / "benchmarks/results/fused_mutants.json"
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    verdicts = Counter[str]()
+    for own in figures["kernels"].values():
+        verdicts.update(own)
+    assert "UNNOTICED" not in verdicts
+    assert verdicts.total() >= fused_mutants.LEAST
+    assert verdicts["equivalent"] == sum(figures["equivalent"].values())
+    assert set(figures["equivalent"]) <= set(EQUIVALENT)
