@@ -82,10 +82,11 @@ class _Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """As CUTLASS lays it out, halves: operands of the first product in flight, or those of the second, beside the
-        values between, whose rows are 8 longer; the epilogue needs less."""
-        first, second = self.rows + self.between, self.columns
-        return 2 * (STAGES * DEPTH * max(first, second) + self.rows * (self.between + 8))
+        """As CUTLASS lays it out, halves: operands of the first product in flight, or those of the second, which leaves
+        room for a left one that it does not copy, beside the values between, whose rows are 8 longer; the epilogue
+        needs less."""
+        in_flight = self.rows + max(self.between, self.columns)
+        return 2 * (STAGES * DEPTH * in_flight + self.rows * (self.between + 8))
 
     @property
     def registers(self) -> int:
