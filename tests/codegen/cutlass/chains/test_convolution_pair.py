@@ -133,8 +133,17 @@ def planned(model: onnx.ModelProto, folder: Path) -> Work:
     return Work(compiled.context.graph, group.layers, compiled.context.chip)
 
 
-@pytest.mark.parametrize(("rows", "warps", "between", "columns"), [(64, 4, 64, 64), (64, 8, 64, 64), (32, 4, 64, 64), (64, 4, 128, 128),
-                                                                   (64, 8, 256, 256), (32, 4, 512, 512)])  # fmt: skip
+OCCUPIED = [
+    (64, 4, 64, 64),
+    (64, 8, 64, 64),
+    (32, 4, 64, 64),
+    (64, 4, 128, 128),
+    (64, 8, 256, 256),
+    (32, 4, 512, 512),
+]
+
+
+@pytest.mark.parametrize(("rows", "warps", "between", "columns"), OCCUPIED)
 def test_what_a_block_occupies(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
