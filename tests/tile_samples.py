@@ -155,10 +155,13 @@ SAMPLES: Mapping[str, Sample] = {
     "leaky_relu": _unary("leaky_relu", ("alpha", 0.1)),
     "clip": _unary("clip", ("min", -0.3), ("max", 0.7)),
     "hard_sigmoid": _unary("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)),
+    "gelu": _unary("gelu", ("approximate", "none")),
+    "gelu by a hyperbolic tangent": _unary("gelu", ("approximate", "tanh")),
     **{
         kind: _unary(kind)
-        for kind in ("relu", "neg", "abs", "exp", "sqrt", "reciprocal", "sigmoid", "tanh", "hard_swish")
+        for kind in ("relu", "neg", "abs", "exp", "sqrt", "reciprocal", "sigmoid", "tanh", "hard_swish", "erf")
     },
+    **{kind: _unary(kind) for kind in ("softplus", "mish")},
     **{kind: _binary(kind, False, *IMAGE) for kind in ("add", "sub", "mul", "div", "max", "min")},
     "sub, swapped": _binary("sub", True, *IMAGE),
     "div, swapped": _binary("div", True, *IMAGE),

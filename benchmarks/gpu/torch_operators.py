@@ -249,6 +249,7 @@ KINDS: Mapping[str, Callable[[Asked], Tensor]] = {
     ),
     "hard_swish": lambda asked: asked.functional.hardswish(asked.x),
     "softplus": lambda asked: asked.functional.softplus(asked.x),
+    "mish": lambda asked: asked.functional.mish(asked.x),
     "softsign": lambda asked: asked.functional.softsign(asked.x),
     "gelu": _gelu,
     "swish": _swish,

@@ -141,20 +141,20 @@ links:
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """A model of which the chip takes the first operator alone, and a scenario with it. The window of the second has
-    three axes, which the chip's target refuses; there is no rule for the third."""
+    """A model of which the chip takes the first operator alone, and a scenario with it. Its target has no
+    logarithm, a task of its own as what it reads and makes are outputs, too; there is no rule for the last."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "chipped.yaml").write_text(CHIPPED)
     nodes = [
-        helper.make_node("Conv", ["x", "v"], ["a"], "flat"),
-        helper.make_node("Reshape", ["a", "cube"], ["b"], "view"),
-        helper.make_node("Conv", ["b", "w"], ["c"], "deep"),
-        helper.make_node("Reshape", ["c", "line"], ["d"], "unview"),
+        helper.make_node("Conv", ["x", "v"], ["p"], "flat"),
+        helper.make_node("Sigmoid", ["p"], ["a"], "positive"),
+        helper.make_node("Log", ["a"], ["c"], "log"),
+        helper.make_node("Reshape", ["c", "line"], ["d"], "view"),
         helper.make_node("LSTM", ["d", "k", "r"], ["", "y"], "memory", hidden_size=4),
     ]
-    shapes = {"cube": np.array([1, 4, 4, 4, 4]), "line": np.array([4, 1, 64])}
-    weights = {"v": draw(4, 3, 1, 1), "w": draw(4, 4, 1, 1, 1), "k": draw(1, 16, 64), "r": draw(1, 16, 4)}
-    model = model_of(nodes, {"x": (1, 3, 8, 8)}, ["y"], **shapes, **weights)
+    shapes = {"line": np.array([4, 1, 64])}
+    weights = {"v": draw(4, 3, 1, 1), "k": draw(1, 16, 64), "r": draw(1, 16, 4)}
+    model = model_of(nodes, {"x": (1, 3, 8, 8)}, ["y", "a", "c"], **shapes, **weights)
     return str(save(model, tmp_path / "mine.onnx")), str(tmp_path / "chipped.yaml")
 
 
@@ -167,13 +167,13 @@ def test_tasks_do_not_go_where_they_are_refused(refused: tuple[str, str], tmp_pa
     table = tmp_path / "table.json"
     result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("flat", "deep", "memory")] == ["npu", "cpu", "cpu"]
+    assert [device_of(figures, task) for task in ("flat", "log", "memory")] == ["npu", "cpu", "cpu"]
     reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
     assert reasons == {
-        ("npu", "deep"): "Conv deep (1x4x4x4x4, 4x4x1x1x1): a window over 3 axes; the templates take images of two",
+        ("npu", "log"): "Log log (1x4x8x8): no template computes log on neuralscale-v1",
         ("npu", "memory"): "LSTM memory (4x1x64, 1x16x64, 1x16x4): no rule for this operator",
     }
-    assert f"npu refuses 2 tasks: deep ({reasons['npu', 'deep']})" in result.stdout
+    assert f"npu refuses 2 tasks: log ({reasons['npu', 'log']})" in result.stdout
 
 
 def test_what_rooflines_place_can_be_run(refused: tuple[str, str]) -> None:
@@ -197,11 +197,11 @@ def test_what_compilers_refuse_is_said(refused: tuple[str, str], tmp_path: Path)
     table = tmp_path / "table.json"
     result = invoke(refused[0], "--scenario", refused[1], "--method", "heft", "--measure", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("deep", "memory")] == ["cpu", "cpu"]
+    assert [device_of(figures, task) for task in ("log", "memory")] == ["cpu", "cpu"]
     reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
-    assert reasons.keys() == {("npu", "deep"), ("npu", "memory")}
-    assert "a window over 3 axes" in reasons["npu", "deep"]
-    assert "npu refuses 2 tasks: deep (" in result.stdout
+    assert reasons.keys() == {("npu", "log"), ("npu", "memory")}
+    assert "no template computes log" in reasons["npu", "log"]
+    assert "npu refuses 2 tasks: log (" in result.stdout
 
 
 def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, str], tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, s
     only.write_text(CHIPPED.replace(cpu, "  - {kind: host, name: cpu}").lstrip())
     result = invoke(refused[0], "--scenario", str(only), "--method", "heft")
     assert result.exit_code == 1
-    needs = "tasks deep, memory: needs a device that accepts them; has for deep npu: Conv deep (1x4x4x4x4, 4x4x1x1x1)"
+    needs = "tasks log, memory: needs a device that accepts them; has for log npu: Log log (1x4x8x8)"
     assert needs in result.stderr
 
 
