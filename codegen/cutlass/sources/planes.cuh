@@ -37,17 +37,6 @@ __device__ __forceinline__ void copy_into_planes(half* to, const half* from, siz
     if (ROWS % AT_ONCE == 0 || first + row < ROWS)
       copy_or_zero(to + first * 8, from + first * from_pitch, first + row < there);
 }
-// Rows of a matrix in planes to global memory, 16 bytes at a time; `deep` is a multiple of 8.
-template <int PITCH, int DEPTH, int THREADS>
-__device__ __forceinline__ void copy_from_planes(half* to, size_t to_pitch, const half* from, int rows, int deep) {
-  constexpr int UNITS = DEPTH / 8;
-  for (int i = threadIdx.x; i < rows * UNITS; i += THREADS) {
-    const int row = i / UNITS, unit = i % UNITS;
-    if (unit * 8 < deep)
-      *reinterpret_cast<uint4*>(to + row * to_pitch + unit * 8) =
-          *reinterpret_cast<const uint4*>(from + (unit * PITCH + row) * 8);
-  }
-}
 
 // The left operand of mma, 16 rows by depth 16. `row` is where this lane's row lies, that of number lane % 16.
 template <int PITCH>
