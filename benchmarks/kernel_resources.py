@@ -23,6 +23,8 @@ from benchmarks.output import add_outputs, at_least_one, finish, table
 from codegen.cutlass.emission.assembly_report import Taken, read_report
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import parameter_blocks
+from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES
+from codegen.cutlass.families.fused.planes import rounded_up
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
@@ -45,10 +47,6 @@ BATCHES = (32,)
 """Sources have the tile and the channels, seldom the batch."""
 COMPILERS = 2
 """At a time."""
-RESERVED_BYTES = 1024
-"""Of shared memory for each block, which CUDA keeps to itself from compute capability 8.0 on."""
-REGISTER_UNIT = 8
-"""Registers of a thread are given out in so many."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def blocks_of_a_core(chip: Chip, threads: int, registers: int, shared_bytes: int
     """How many of such blocks a core holds at once."""
     simt = chip.simt
     warps = -(-threads // simt.warp_threads)
-    each = -(-max(registers, 1) // REGISTER_UNIT) * REGISTER_UNIT * warps * simt.warp_threads
+    each = rounded_up(max(registers, 1), REGISTERS_STEP) * warps * simt.warp_threads
     shared = chip.memory(simt.shared_memory).size_bytes // (shared_bytes + RESERVED_BYTES)
     if shared_bytes > simt.shared_bytes_per_block or threads > simt.threads_per_block:
         return 0

@@ -6,19 +6,21 @@ Work, parameters of the plan's kernel --launches--> Launch, ...
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
 from hw_models.chip import Chip
+from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 
-__all__ = ["Family", "Parameters", "Work"]
+__all__ = ["Family", "Parameters", "Work", "offered_with"]
 
 Parameters = Mapping[str, int | str]
+Tile = TypeVar("Tile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,16 @@ class Family(Protocol):
     def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
         """What is started for the candidate of these parameters, in order. Raises TargetError for parameters that the
         family never offers."""
+
+
+def offered_with(
+    parameters: Parameters,
+    template: str,
+    tiles: Iterable[Tile],
+    parameters_of: Callable[[Tile], tuple[tuple[str, int | str], ...]],
+) -> Tile:
+    """The tile of these parameters. Raises TargetError for parameters that are never offered."""
+    for tile in tiles:
+        if dict(parameters_of(tile)) == dict(parameters):
+            return tile
+    raise TargetError(f"kernel {template}", needs="the parameters that it was offered with", has=str(dict(parameters)))

@@ -25,6 +25,7 @@ __all__ = [
     "launch_seconds",
     "main_floor",
     "reached_bytes",
+    "shared_floor",
     "stored_bytes",
     "taps",
     "value_bytes",
@@ -123,6 +124,14 @@ def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks
     most = -(-blocks // chip.cores_per_cluster)
     cycles = max(most * in_block / engine.elements_per_cycle("float32"), thread_operations)
     return KernelFloor(engine.name, cycles / chip.clock_hz, f"{in_block} operations in each of {blocks} blocks")
+
+
+def shared_floor(chip: Chip, moved_bytes: int, blocks: int) -> KernelFloor:
+    """Bytes that each of so many blocks moves from and to shared memory; whole waves, as in `arithmetic_floor`."""
+    most = -(-blocks // chip.cores_per_cluster)
+    name = chip.simt.shared_memory
+    seconds = most * moved_bytes / _bandwidth(chip, name)
+    return KernelFloor(name, seconds, f"{moved_bytes} bytes in each of {blocks} blocks")
 
 
 def _bandwidth(chip: Chip, memory: str) -> float:

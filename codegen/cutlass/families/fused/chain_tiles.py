@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import pairwise, product
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
+from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, sharing_blocks, thread_registers
+from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
 from hw_models.chip import Chip
 
 __all__ = ["ChainTile", "LayerTile", "chain_tiles"]
@@ -35,20 +37,8 @@ MOST_SUMS = 128
 """Floats of a thread: a warp's tile of 64 x 64."""
 OTHER_REGISTERS = 72
 """Of a thread, for addresses and what is on its way between memories."""
-REGISTERS_STEP = 8
-"""Registers are given to threads in eights."""
 SUBCORES = 4
 """A warp is computed by one of the quarters of a core, each of which has one tensor core."""
-
-
-def _up(value: int, to: int) -> int:
-    return -(-value // to) * to
-
-
-def _copied_pitch(rows: int, depth: int) -> int:
-    """Rows of a plane, as `copied_pitch` of planes.cuh."""
-    apart = 1 if depth >= 64 else 64 // depth
-    return (rows + 7 - apart) // 8 * 8 + apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +71,7 @@ class LayerTile:
     @property
     def blocks(self) -> int:
         """Of output channels; all but the last layer fill whole chunks of the next one."""
-        return -(-(self.conv.filters if self.last else _up(self.conv.filters, self.depth)) // self.block)
+        return -(-(self.conv.filters if self.last else rounded_up(self.conv.filters, self.depth)) // self.block)
 
     @property
     def across(self) -> int:
@@ -187,10 +177,19 @@ class ChainTile:
     def shared_bytes(self) -> int:
         """Of `Shared` of the template."""
         first, *others = self.layers
-        weights = self.stages * _copied_pitch(max(layer.block for layer in self.layers), self.depth)
-        image = self.image_buffers * _copied_pitch(first.in_height * first.in_width, self.depth)
+        weights = self.stages * copied_pitch(max(layer.block for layer in self.layers), self.depth)
+        image = self.image_buffers * copied_pitch(first.in_height * first.in_width, self.depth)
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+
+    @property
+    def moved_bytes(self) -> int:
+        """From and to shared memory: operands of all products, what is copied in, and what lies between layers as it is
+        written."""
+        first = self.layers[0]
+        image = 2 * first.in_height * first.in_width * first.depth * first.chunks * first.blocks
+        between = sum(2 * layer.in_height * layer.in_width * layer.depth * layer.chunks for layer in self.layers[1:])
+        return image + between + sum(layer.operand_bytes + layer.copied_bytes for layer in self.layers)
 
     def fits(self, chip: Chip) -> bool:
         """A block of the chip has the shared memory and the registers."""
@@ -198,16 +197,15 @@ class ChainTile:
 
     def blocks_by_registers(self, chip: Chip) -> int:
         """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
-        rows and the rest. The compiler is told and keeps to it. 0 where there is no room for one."""
-        needed = _up(max(layer.registers for layer in self.layers) + OTHER_REGISTERS, REGISTERS_STEP)
-        if needed > _up(chip.simt.registers_per_thread, REGISTERS_STEP):
+        rows and the rest. 0 where there is no room for one."""
+        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
+        if needed > rounded_up(chip.simt.registers_per_thread, REGISTERS_STEP):
             return 0
-        return chip.simt.registers_per_core // (needed * self.threads)
+        return sharing_blocks(chip, needed, self.threads)
 
     def registers(self, chip: Chip) -> int:
         """Of a thread, at most."""
-        share = chip.simt.registers_per_core // (self.blocks_by_registers(chip) * self.threads)
-        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
+        return thread_registers(chip, self.blocks_by_registers(chip), self.threads)
 
 
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
@@ -242,7 +240,7 @@ def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int
     blocks, total = -(-high // height) * -(-wide // width), 0
     for conv in reversed(convolutions):
         taps = conv.op.ints("kernel")[0]
-        total += blocks * _up(height * width, rows) * taps * taps * conv.channels * conv.filters
+        total += blocks * rounded_up(height * width, rows) * taps * taps * conv.channels * conv.filters
         height, width = ((extent - 1) * conv.stride + taps for extent in (height, width))
     return total, blocks * height * width
 

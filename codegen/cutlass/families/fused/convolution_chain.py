@@ -18,21 +18,21 @@ from codegen.cutlass.families.fused.chained_layers import (
     operands,
 )
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.family import Parameters, Work, offered_with
 from codegen.cutlass.kernel.floors import (
     MOST_BLOCKS,
     arithmetic_floor,
     cache_floor,
     launch_seconds,
     main_floor,
+    shared_floor,
     stored_bytes,
 )
 from codegen.cutlass.kernel.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
-from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Op
-from partitioner.ir.kernels import Kernel, KernelFloor
+from partitioner.ir.kernels import Kernel
 
 __all__ = ["CONVOLUTION_CHAIN", "ConvolutionChainFamily"]
 
@@ -57,11 +57,7 @@ class ConvolutionChainFamily:
         del constants
         chain = _chain_of(work)
         tiles = chain_tiles(chain, work.chip) if chain else ()
-        tile = next((tile for tile in tiles if dict(_parameters(tile)) == dict(parameters)), None)
-        if tile is None:
-            raise TargetError(
-                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(dict(parameters))
-            )
+        tile = offered_with(parameters, self.name, tiles, _parameters)
         weights = (place for conv in chain for place in operands(work.graph, conv.op))
         arguments = (
             Address(chain[0].op.inputs[0]),
@@ -132,7 +128,7 @@ def _candidate(name: str, work: Work, tile: ChainTile) -> Kernel:
         (
             main_floor(chip, stored_bytes(work)),
             arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle(tile.instruction, "float16")),
-            _shared_floor(chip, tile, blocks),
+            shared_floor(chip, tile.moved_bytes, blocks),
             cache_floor(chip, _read_bytes(tile, grid)),
         ),
     )
@@ -161,19 +157,6 @@ def _covered(tile: ChainTile, axis: int) -> int:
         places = range(start, start + reach * every, every)
         total += sum(0 <= place < first.conv.image[1 + axis] for place in places)
     return total
-
-
-def _shared_floor(chip: Chip, tile: ChainTile, blocks: int) -> KernelFloor:
-    """Bytes of shared memory in a block: operands of all products, what is copied in, and what lies between layers as
-    it is written. Whole waves."""
-    first = tile.layers[0]
-    image = 2 * first.in_height * first.in_width * first.depth * first.chunks * first.blocks
-    between = sum(2 * layer.in_height * layer.in_width * layer.depth * layer.chunks for layer in tile.layers[1:])
-    moved = image + between + sum(layer.operand_bytes + layer.copied_bytes for layer in tile.layers)
-    memory = chip.memory(chip.simt.shared_memory)
-    waves = -(-blocks // chip.cores_per_cluster)
-    seconds = waves * moved / (memory.bandwidth_bytes_per_cycle or float("inf")) / chip.clock_hz
-    return KernelFloor(memory.name, seconds, f"{moved} bytes in each of {blocks} blocks")
 
 
 def _source(tile: ChainTile, chip: Chip) -> Source:

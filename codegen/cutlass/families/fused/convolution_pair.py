@@ -20,19 +20,18 @@ from codegen.cutlass.families.fused.chained_layers import (
     is_pointwise,
     operands,
 )
-from codegen.cutlass.families.fused.shared_floor import shared_floor
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.family import Parameters, Work, offered_with
 from codegen.cutlass.kernel.floors import (
     arithmetic_floor,
     cache_floor,
     launch_seconds,
     main_floor,
+    shared_floor,
     window_bytes,
 )
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Source
 from codegen.cutlass.sources import filled, source_text
-from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
@@ -109,12 +108,7 @@ class ConvolutionPairFamily:
         """Raises TargetError for parameters that were not offered."""
         del constants
         pair = _pair_of(work)
-        wanted = parameters.get("rows"), parameters.get("warps")
-        tile = next((each for each in _tiles(pair) if (each.rows, each.warps) == wanted), None) if pair else None
-        if tile is None:
-            raise TargetError(
-                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(dict(parameters))
-            )
+        tile = offered_with(parameters, self.name, _tiles(pair) if pair else (), _parameters)
         first, second = pair
         numbers = (
             *first.image, first.filters, *first.op.ints("kernel"), *first.result[1:3], *first.op.ints("pads")[:2],
@@ -153,6 +147,10 @@ def _tiles(pair: Sequence[ChainedConvolution]) -> tuple[_Tile, ...]:
     return tuple(found)
 
 
+def _parameters(tile: _Tile) -> tuple[tuple[str, int], ...]:
+    return (("rows", tile.rows), ("warps", tile.warps))
+
+
 def _candidate(name: str, work: Work, pair: Sequence[ChainedConvolution], tile: _Tile) -> Kernel:
     first, second = pair
     chip, depth = work.chip, first.channels * prod(first.op.ints("kernel"))
@@ -165,7 +163,7 @@ def _candidate(name: str, work: Work, pair: Sequence[ChainedConvolution], tile: 
     weights = depth * first.filters + first.filters * second.filters
     return Kernel(
         name,
-        (("rows", tile.rows), ("warps", tile.warps)),
+        _parameters(tile),
         (),
         (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers)),
         1,

@@ -19,13 +19,18 @@ from codegen.cutlass.families.fused.chained_layers import (
     operands,
 )
 from codegen.cutlass.families.fused.inverted_residual_tiles import BlockShape, InvertedTile, inverted_tiles
-from codegen.cutlass.families.fused.shared_floor import shared_floor
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import Parameters, Work
-from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.family import Parameters, Work, offered_with
+from codegen.cutlass.kernel.floors import (
+    arithmetic_floor,
+    cache_floor,
+    launch_seconds,
+    main_floor,
+    shared_floor,
+    stored_bytes,
+)
 from codegen.cutlass.kernel.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
-from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
@@ -71,11 +76,8 @@ class InvertedResidualFamily:
         del constants
         block = _block_of(work)
         tiles = inverted_tiles(block.shape, work.chip) if block else ()
-        tile = next((each for each in tiles if dict(_parameters(each)) == dict(parameters)), None)
-        if block is None or tile is None:
-            raise TargetError(
-                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(dict(parameters))
-            )
+        tile = offered_with(parameters, self.name, tiles, _parameters)
+        assert block is not None  # it has tiles
         image = Address(block.first.op.inputs[0])
         convolutions = (block.first, block.depthwise, block.project)  # without an expansion its weights are not read
         _, height, width, _ = block.depthwise.image

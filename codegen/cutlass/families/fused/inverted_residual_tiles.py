@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from codegen.cutlass.families.fused.occupancy import RESERVED_BYTES, sharing_blocks, thread_registers
+from codegen.cutlass.families.fused.planes import rounded_up
 from hw_models.chip import Chip
 
 __all__ = ["BlockShape", "InvertedTile", "inverted_tiles"]
@@ -25,10 +27,6 @@ MOST_SUMS = 128
 """Of 255 registers: the rest is for operands, addresses and the sums of the expansion."""
 OTHER_REGISTERS = 80
 """For operands, a row of filters and values, addresses: an upper bound on what nvcc takes beside sums."""
-REGISTERS_STEP = 8
-"""Registers are given to threads in eights."""
-RESERVED_BYTES = 1024
-"""Of shared memory, that the system keeps of each block."""
 MOST_RESIDENT_CHANNELS = 64
 """Of the image. With more, weights that stay leave room for one block of threads where several hide each other's
 waits."""
@@ -65,13 +63,13 @@ class InvertedTile:
 
     @property
     def depth(self) -> int:
-        return -(-self.shape.channels // 16) * 16
+        return rounded_up(self.shape.channels, 16)
 
     @property
     def halo_rows(self) -> int:
         """Pixels of the image, rows of sixteen."""
         high, wide = ((extent - 1) * self.shape.stride + 3 for extent in (self.height, self.width))
-        return -(-high * wide // 16) * 16
+        return rounded_up(high * wide, 16)
 
     @property
     def pixels(self) -> int:
@@ -111,16 +109,15 @@ class InvertedTile:
     def _needed_registers(self) -> int:
         """Sums of both products, and the rest."""
         expanding = EXPAND_ROWS * self.channels // 32 if self.shape.expands else 0
-        return -(-(self.sums + expanding + OTHER_REGISTERS) // REGISTERS_STEP) * REGISTERS_STEP
+        return self.sums + expanding + OTHER_REGISTERS
 
     def sharers(self, chip: Chip) -> int:
-        """Blocks that a core's registers are shared among. The compiler is told, and keeps to it."""
-        return max(1, chip.simt.registers_per_core // (self._needed_registers * THREADS))
+        """Blocks that a core's registers are shared among."""
+        return max(1, sharing_blocks(chip, self._needed_registers, THREADS))
 
     def registers(self, chip: Chip) -> int:
         """Of a thread, at most."""
-        share = chip.simt.registers_per_core // (self.sharers(chip) * THREADS)
-        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
+        return thread_registers(chip, self.sharers(chip), THREADS)
 
     def _together(self, chip: Chip) -> int:
         """Blocks that are on a core at once, by registers and shared memory."""

@@ -15,14 +15,19 @@ import numpy as np
 
 from codegen.cutlass.families.fused.chained_layers import epilogue_of, stays_inside
 from codegen.cutlass.families.fused.product_pair_tiles import PairShape, PairTile, pair_tiles
-from codegen.cutlass.families.fused.shared_floor import shared_floor
 from codegen.cutlass.families.matrix.products import Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements
-from codegen.cutlass.kernel.family import Parameters, Work
-from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, launch_seconds, main_floor, stored_bytes
+from codegen.cutlass.kernel.family import Parameters, Work, offered_with
+from codegen.cutlass.kernel.floors import (
+    arithmetic_floor,
+    cache_floor,
+    launch_seconds,
+    main_floor,
+    shared_floor,
+    stored_bytes,
+)
 from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
 from codegen.cutlass.sources import filled, source_text
-from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
 
@@ -56,11 +61,8 @@ class ProductPairFamily:
         """Raises TargetError for parameters that were not offered."""
         pair = _pair_of(work)
         tiles = pair_tiles(pair.shape, work.chip) if pair else ()
-        tile = next((each for each in tiles if dict(_parameters(each)) == dict(parameters)), None)
-        if pair is None or tile is None:
-            raise TargetError(
-                f"kernel {self.name}", needs="the parameters that it was offered with", has=str(dict(parameters))
-            )
+        tile = offered_with(parameters, self.name, tiles, _parameters)
+        assert pair is not None  # it has tiles
         a = Address(pair.first.inputs[0])
         arguments = (
             a,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from codegen.cutlass.families.fused.occupancy import sharing_blocks, thread_registers
+from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
 from hw_models.chip import Chip
 
 __all__ = ["PairShape", "PairTile", "pair_tiles"]
@@ -26,18 +28,6 @@ MOST_SUMS = 160
 """Floats of a thread, of both products."""
 OTHER_REGISTERS = 64
 """Of a thread, for addresses and what is on its way between memories."""
-REGISTERS_STEP = 8
-"""Registers are given to threads in eights."""
-
-
-def _up(value: int, to: int) -> int:
-    return -(-value // to) * to
-
-
-def _copied_pitch(rows: int, depth: int) -> int:
-    """Rows of a plane, as `copied_pitch` of planes.cuh."""
-    apart = 1 if depth >= 64 else 64 // depth
-    return (rows + 7 - apart) // 8 * 8 + apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +78,7 @@ class PairTile:
 
     @property
     def padded_depth(self) -> int:
-        return _up(self.shape.depth, self.depth)
+        return rounded_up(self.shape.depth, self.depth)
 
     @property
     def passes(self) -> int:
@@ -98,8 +88,8 @@ class PairTile:
     @property
     def shared_bytes(self) -> int:
         """Of `Shared`, halves; checked when the kernel is compiled."""
-        weights = self.stages * self.depth * _copied_pitch(max(self.block, self.columns), self.depth)
-        a = self.padded_depth * _copied_pitch(self.rows, self.depth)
+        weights = self.stages * self.depth * copied_pitch(max(self.block, self.columns), self.depth)
+        a = self.padded_depth * copied_pitch(self.rows, self.depth)
         return 2 * (weights + a + self.block * self.rows)
 
     @property
@@ -111,16 +101,15 @@ class PairTile:
     def _needed_registers(self) -> int:
         """Sums, operands (`wgmma` takes those of all depth at once) and the rest."""
         left = self.sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
-        return _up(self.sums + left + OTHER_REGISTERS, REGISTERS_STEP)
+        return self.sums + left + OTHER_REGISTERS
 
     def sharers(self, chip: Chip) -> int:
-        """Blocks that a core's registers are shared among. The compiler is told, and keeps to it."""
-        return max(1, chip.simt.registers_per_core // (self._needed_registers * self.threads))
+        """Blocks that a core's registers are shared among."""
+        return max(1, sharing_blocks(chip, self._needed_registers, self.threads))
 
     def registers(self, chip: Chip) -> int:
         """Of a thread, at most."""
-        share = chip.simt.registers_per_core // (self.sharers(chip) * self.threads)
-        return min(chip.simt.registers_per_thread, share // REGISTERS_STEP * REGISTERS_STEP)
+        return thread_registers(chip, self.sharers(chip), self.threads)
 
     def fits(self, chip: Chip) -> bool:
         """In shared memory and registers."""
@@ -149,7 +138,7 @@ def pair_tiles(shape: PairShape, chip: Chip) -> tuple[PairTile, ...]:
 
 
 def _tiles(shape: PairShape, chip: Chip) -> Iterator[PairTile]:
-    depth = min(DEPTHS, key=lambda each: (_up(shape.depth, each), -each))
+    depth = min(DEPTHS, key=lambda each: (rounded_up(shape.depth, each), -each))
     for rows, down, instruction in SPLITS:
         across = WARPS // down
         width = next((width for width in WIDTHS[instruction] if width * across >= shape.columns), None)
