@@ -10,10 +10,8 @@ before anything is used.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -22,18 +20,24 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
-from dsa_sched.io.atomic_write import real_path
+from dsa_sched.artifact.whole_folder import (
+    MANIFEST,
+    Entry,
+    FileEntry,
+    broken_manifest,
+    manifest_bytes,
+    read_file,
+    write_folder,
+)
 from hw_models.errors import ModelError, TargetError
-from hw_models.scratch import NEW, OLD, scratch_folder
 from partitioner.cost.micro_batching import pass_count
 
 __all__ = [
     "FORMAT",
     "GRAPH_FILE",
-    "MANIFEST",
     "PLAN_FILE",
     "Artifact",
     "ChipId",
@@ -42,22 +46,17 @@ __all__ = [
     "ProgramEntry",
     "TensorEntry",
     "cluster_folder",
-    "file_entry",
     "from_device",
     "read_manifest",
-    "require_place",
     "to_device",
 ]
 
 FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
 OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2")
 """All their programs are executables, in a field `elf`; they are read as if they were of this format."""
-MANIFEST = "manifest.json"
 PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
-MAX_MANIFEST_BYTES = 64 << 20
-MAX_FILE_BYTES = 4 << 30
 
 Array = npt.NDArray[np.generic]
 Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
@@ -66,11 +65,7 @@ Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int3
 Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class TensorEntry(_Entry):
+class TensorEntry(Entry):
     """A tensor in the main memory. `shape` and `dtype` are those of the ONNX file; `layout[i]` is the ONNX axis that
     device axis i holds; the device array is dense and row-major in that order, `device_dtype`, at `address`."""
 
@@ -88,20 +83,12 @@ class TensorEntry(_Entry):
         return tuple(self.shape[axis] for axis in self.layout)
 
 
-class FileEntry(_Entry):
-    """A file of the artifact by its path relative to the manifest."""
-
-    path: str
-    bytes: int
-    sha256: str
-
-
 def cluster_folder(cluster: int) -> str:
     """Where the files of a cluster lie in an artifact."""
     return f"cluster{cluster}/"
 
 
-class ExecutionEntry(_Entry):
+class ExecutionEntry(Entry):
     """How a program is executed: `elf` for machine code that `file` holds, else a kind that the target names; its
     execution starts from `file`."""
 
@@ -109,7 +96,7 @@ class ExecutionEntry(_Entry):
     file: str
 
 
-class ProgramEntry(_Entry):
+class ProgramEntry(Entry):
     """What one cluster executes, and how many of its cores start (0 where the hardware places the work).
 
     It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
@@ -145,13 +132,13 @@ class ProgramEntry(_Entry):
         return self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else self.batch
 
 
-class ChipId(_Entry):
+class ChipId(Entry):
     name: str
     isa: str
     hash: str
 
 
-class Manifest(_Entry):
+class Manifest(Entry):
     """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
 
     format: Literal["dsa-sched-artifact/3"]
@@ -190,30 +177,14 @@ class Artifact:
     def save(self, folder: str | Path) -> None:
         """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
         else is refused. Raises TargetError."""
-        target = real_path(Path(folder))
-        require_place(target)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with scratch_folder(target.parent) as scratch:
-                new = scratch.path / NEW
-                self._write(new)
-                _take_place(new, target, scratch.path / OLD)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise TargetError(
-                str(target), needs="a folder that can be written", has=reason, change="choose another folder with -o"
-            ) from error
+        write_folder(Path(folder), self.files())
 
-    def _write(self, folder: Path) -> None:
-        folder.mkdir()
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """All files of the folder by their paths in it, the manifest last."""
         for program, files in zip(self.manifest.programs, self.clusters, strict=True):
-            for entry, data in zip(program.files, files.files.values(), strict=True):
-                _require_inside(folder, entry)
-                (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / entry.path).write_bytes(data)
-        for name, data in self.texts.items():
-            (folder / name).write_bytes(data)
-        (folder / MANIFEST).write_text(self.manifest.text(), encoding="utf-8")
+            yield from ((entry.path, data) for entry, data in zip(program.files, files.files.values(), strict=True))
+        yield from self.texts.items()
+        yield MANIFEST, self.manifest.text().encode()
 
     @staticmethod
     def load(folder: str | Path) -> Artifact:
@@ -222,12 +193,12 @@ class Artifact:
         manifest = read_manifest(root / MANIFEST)
         clusters = []
         for program in manifest.programs:
-            files = {_name(program, entry.path): _read_file(root, entry) for entry in program.files}
+            files = {_name(program, entry.path): read_file(root, entry) for entry in program.files}
             start = program.execution.file
             if _name(program, start) not in files:
                 raise TargetError(str(root), needs=f"the file {start}", has="no such file in the manifest")
             clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
-        texts = {entry.path: _read_file(root, entry) for entry in manifest.files}
+        texts = {entry.path: read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
 
     @cached_property
@@ -300,27 +271,6 @@ def _filled(array: Array, rows: int) -> Array:
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array
 
 
-def require_place(folder: Path) -> None:
-    """Raises TargetError unless the folder is new, empty, or an artifact that holds nothing else."""
-    if not folder.exists():
-        return
-    files = (
-        {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()} if folder.is_dir() else {""}
-    )
-    known: set[str] = set()
-    if MANIFEST in files:
-        manifest = read_manifest(folder / MANIFEST)
-        listed = (*manifest.files, *(entry for program in manifest.programs for entry in program.files))
-        known = {MANIFEST, *(entry.path for entry in listed)}
-    if other := sorted(files - known):
-        raise TargetError(
-            str(folder),
-            needs="a folder that is new, empty or an artifact",
-            has="other files" + (f" ({', '.join(other[:3])})" if folder.is_dir() else ""),
-            change="choose another folder with -o",
-        )
-
-
 def to_device(entry: TensorEntry, array: Array) -> bytes:
     """One ONNX array as the bytes that the device expects. Raises ModelError for another shape or kind of numbers."""
     array = np.asarray(array)
@@ -340,39 +290,12 @@ def from_device(entry: TensorEntry, data: bytes) -> Array:
     return np.transpose(device, inverse).astype(entry.dtype, order="C")
 
 
-def _take_place(new: Path, target: Path, old: Path) -> None:
-    """Give `new` the name `target`; what is there moves to `old`, and back when that fails or is interrupted."""
-    try:
-        if target.exists():
-            os.replace(target, old)
-        os.replace(new, target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
-        raise
-
-
-def file_entry(path: str, data: bytes) -> FileEntry:
-    return FileEntry(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
 def read_manifest(path: Path) -> Manifest:
     """A manifest of this format or an older one, checked. Raises TargetError naming the file and what is wrong."""
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise TargetError(str(path), needs=f"at most {MAX_MANIFEST_BYTES} bytes", has=str(path.stat().st_size))
-        manifest = _validated(path.read_bytes())
-    except OSError as error:
-        raise TargetError(
-            str(path),
-            needs="the manifest of an artifact",
-            has=error.strerror or str(error),
-            change="name a folder that `dsa-sched compile` wrote",
-        ) from error
+        manifest = _validated(manifest_bytes(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        said = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
-        raise TargetError(str(path), needs=f"a manifest of format {FORMAT}", has=said) from error
+        raise broken_manifest(path, f"a manifest of format {FORMAT}", error) from error
     ends = tuple(entry for program in manifest.programs for entry in program.inputs + program.outputs)
     for entry in manifest.tensors + manifest.inputs + manifest.outputs + ends:
         if sorted(entry.layout) != list(range(len(entry.shape))):
@@ -435,28 +358,3 @@ def _require_division(path: Path, manifest: Manifest) -> None:
             )
     if start != manifest.batch:
         raise TargetError(str(path), needs=f"programs for {manifest.batch} rows", has=str(start))
-
-
-def _require_inside(root: Path, entry: FileEntry) -> None:
-    """Raises TargetError for a path that leads out of the folder."""
-    if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
-        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
-
-
-def _read_file(root: Path, entry: FileEntry) -> bytes:
-    """A file inside the folder, of the size and hash that the manifest says."""
-    path = root / entry.path
-    _require_inside(root, entry)
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
-    try:
-        if path.stat().st_size != entry.bytes or entry.bytes > MAX_FILE_BYTES:
-            raise TargetError(str(path), needs=f"{entry.bytes} bytes", has=f"{path.stat().st_size}")
-        data = path.read_bytes()
-    except OSError as error:
-        raise TargetError(str(path), needs="a readable file", has=error.strerror or str(error)) from error
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise TargetError(
-            str(path), needs="the content that the manifest says", has="another SHA-256", change="compile again"
-        )
-    return data

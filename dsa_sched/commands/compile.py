@@ -85,7 +85,7 @@ def compile_command(
     from dsa_sched.report.progress import Steps
 
     if folder is not None:
-        from dsa_sched.artifact.format import require_place
+        from dsa_sched.artifact.whole_folder import require_place
         from dsa_sched.io.atomic_write import require_folder
 
         require_place(folder)

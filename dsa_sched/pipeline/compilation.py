@@ -26,8 +26,8 @@ from dsa_sched.artifact.format import (
     ProgramEntry,
     TensorEntry,
     cluster_folder,
-    file_entry,
 )
+from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.gc_pause import uncollected
 from hw_models.chip import Chip
