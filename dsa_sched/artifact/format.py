@@ -25,9 +25,11 @@ from pydantic import Field, ValidationError, model_validator
 from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
 from dsa_sched.artifact.whole_folder import (
     MANIFEST,
+    STAGES_FORMAT,
     Entry,
     FileEntry,
     broken_manifest,
+    format_of,
     manifest_bytes,
     read_file,
     write_folder,
@@ -201,6 +203,12 @@ class Artifact:
         texts = {entry.path: read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
 
+    @property
+    def input_elements(self) -> int:
+        """Elements of all inputs of a whole run."""
+        programs = self.manifest.programs
+        return sum(prod(entry.shape) * program.passes for program in programs for entry in program.inputs)
+
     @cached_property
     def _by_name(self) -> dict[str, TensorEntry]:
         return {entry.name: entry for entry in self.manifest.tensors}
@@ -292,8 +300,16 @@ def from_device(entry: TensorEntry, data: bytes) -> Array:
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest of this format or an older one, checked. Raises TargetError naming the file and what is wrong."""
+    data = manifest_bytes(path)
+    if format_of(data) == STAGES_FORMAT:
+        raise TargetError(
+            str(path),
+            needs="the artifact of one program",
+            has="stages that chip and host run by turns",
+            change="name the folder of a stage, such as stage0, in it",
+        )
     try:
-        manifest = _validated(manifest_bytes(path))
+        manifest = _validated(data)
     except ValidationError as error:
         raise broken_manifest(path, f"a manifest of format {FORMAT}", error) from error
     ends = tuple(entry for program in manifest.programs for entry in program.inputs + program.outputs)

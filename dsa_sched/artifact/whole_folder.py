@@ -21,10 +21,12 @@ from hw_models.scratch import NEW, OLD, scratch_folder
 
 __all__ = [
     "MANIFEST",
+    "STAGES_FORMAT",
     "Entry",
     "FileEntry",
     "broken_manifest",
     "file_entry",
+    "format_of",
     "manifest_bytes",
     "read_file",
     "require_place",
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+STAGES_FORMAT = "dsa-sched-stages/1"
+"""Of a folder of several artifacts, which chip and host run by turns (`dsa_sched.host`)."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILE_BYTES = 4 << 30
 
@@ -60,6 +64,12 @@ class _Listing(BaseModel):
 
     def paths(self) -> set[str]:
         return {entry.path for listing in (self, *self.programs) for entry in listing.files}
+
+
+class _Format(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    format: str = ""
 
 
 def file_entry(path: str, data: bytes) -> FileEntry:
@@ -126,6 +136,14 @@ def manifest_bytes(path: Path) -> bytes:
             has=error.strerror or str(error),
             change="name a folder that `dsa-sched compile` wrote",
         ) from error
+
+
+def format_of(manifest: bytes) -> str:
+    """What a manifest says that it is; empty where it says nothing."""
+    try:
+        return _Format.model_validate_json(manifest).format
+    except ValidationError:
+        return ""
 
 
 def broken_manifest(path: Path, needs: str, error: ValidationError) -> TargetError:

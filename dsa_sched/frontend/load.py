@@ -40,7 +40,7 @@ from partitioner.ir.wants import Wants
 NOBODY = Judge(NEUTRAL)
 """Where no target is asked."""
 
-__all__ = ["Model", "Opened", "load_model", "load_network", "load_source", "open_model"]
+__all__ = ["Model", "Opened", "load_model", "load_network", "load_source", "open_model", "read_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,16 @@ def load_source(
 ) -> onnx.ModelProto:
     """The checked model with static input shapes, of any standard operators: those that onnxruntime may know and the
     compiler does not. Raises ModelError."""
-    model = _known(source, any_standard=True).model
-    fix_shapes(model, shapes or {}, batch)
-    return model
+    return read_source(source, shapes, batch).model
+
+
+def read_source(
+    source: str | Path | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+) -> ModelFile:
+    """The same with the hash of its file. Raises ModelError."""
+    file = _known(source, any_standard=True)
+    fix_shapes(file.model, shapes or {}, batch)
+    return file
 
 
 def _simplified(

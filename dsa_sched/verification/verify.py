@@ -66,7 +66,7 @@ from partitioner.ir.layers import Layer
 from partitioner.planners.levels import NO_SPILLS
 from partitioner.planners.registry import LEVELS
 
-__all__ = ["Runner", "VerifyOptions", "judged_twins", "simulator", "verify_compiled", "verify_model"]
+__all__ = ["Runner", "VerifyOptions", "command_runner", "judged_twins", "simulator", "verify_compiled", "verify_model"]
 
 Progress = Callable[[str], None]
 Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution]
@@ -93,6 +93,15 @@ def simulator(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ..
     return execute(artifact, loads, dumps, None, seed)
 
 
+def command_runner(command: str | None) -> Runner:
+    """The runner that starts a command (see `dsa_sched.artifact.runner`); the target's own where there is none."""
+
+    def run(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
+        return execute(artifact, loads, dumps, command, seed)
+
+    return run
+
+
 def verify_model(
     source: str | Path,
     chip: str | Path | Chip,
@@ -112,11 +121,7 @@ def verify_model(
     isolated, plain = judged_twins(whole, progress)
     feeds = seeded_or_given(whole.model.source, options)
     seconds = perf_counter() - started
-
-    def command(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
-        return execute(artifact, loads, dumps, runner, seed)
-
-    report = verify_compiled(whole, isolated, feeds, options, command, progress, plain)
+    report = verify_compiled(whole, isolated, feeds, options, command_runner(runner), progress, plain)
     return replace(report, seconds=(("compile", seconds), *report.seconds))
 
 
