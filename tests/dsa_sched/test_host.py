@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from dsa_sched.cli import cli
 from dsa_sched.frontend.network import Network, Node
 from dsa_sched.host.division import stage_numbers
 from dsa_sched.host.staged_artifact import StagedArtifact
+from dsa_sched.io.npz import read_arrays
 from hw_models.errors import ModelError, TargetError, UserError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -72,7 +74,7 @@ def test_stages_compute_what_onnxruntime_computes(mixed: Path, tmp_path: Path) -
     np.savez(feed, x=x)
     assert call("run", folder, "--input", feed, "--output", out).exit_code == 0
     y, i = onnxruntime.InferenceSession(mixed).run(["y", "i"], {"x": x})
-    found = np.load(out)
+    found = read_arrays(out, 1 << 20)
     assert np.linalg.norm(found["y"] - y) < 1e-2 * np.linalg.norm(y)
     assert np.array_equal(found["i"], i)
     assert found["i"].dtype == np.int64
@@ -112,14 +114,15 @@ def test_a_wrong_stage_fails_the_whole(mixed: Path, tmp_path: Path) -> None:
     script = tmp_path / "zeros.py"
     script.write_text(
         "import pathlib, sys\n"
-        "folder, *dumps = sys.argv[1:]\n"
-        "for dump in dumps:\n"
-        "    address, size, file = dump.split(':')\n"
-        "    pathlib.Path(file).write_bytes(bytes(int(size, 0)))\n"
+        "out, dumps, _ = sys.argv[1:]\n"
+        "for dump in dumps.split(','):\n"
+        "    address, size = dump.split(':')\n"
+        "    pathlib.Path(out, f'{address}_{size}.bin').write_bytes(bytes(int(size, 16)))\n"
     )
-    runner = f"python {script} {{out}} {{dumps}}"
+    runner = f"{sys.executable} {script} {{out}} {{dumps}} {{elf}}"
     done = call("verify", mixed, "--chip", CHIP, "--level", "O0", "--host", "--runner", runner)
-    assert done.exit_code != 0
+    assert done.exit_code == 3, done.output
+    assert done.stdout.endswith("FAILED\n")
 
 
 def test_nothing_for_the_host_is_the_same_program(tmp_path: Path) -> None:
