@@ -10,15 +10,17 @@ node's name and its output's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import pi, sqrt
 
 from dsa_sched.frontend import norms
+from dsa_sched.frontend.attention import ATTENTION, ATTENTION_LIMITS, stays_whole
 from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import Network, Node
+from dsa_sched.frontend.rotary import ROTARY, ROTARY_LIMITS
 
-__all__ = ["DECOMPOSED", "LIMITS", "decompose"]
+__all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention"]
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
@@ -26,10 +28,20 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
     """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
+    return _decomposed(network, DECOMPOSED, lambda node: node.op_type in whole)
+
+
+def decompose_attention(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """The same for attention and rotary embeddings, which choices by masks may come out of; and for what no target can
+    have whole of them."""
+    return _decomposed(network, {**ATTENTION, **ROTARY}, lambda node: node.op_type in whole and stays_whole(node))
+
+
+def _decomposed(network: Network, table: Mapping[str, Rule], stays: Callable[[Node], bool]) -> Network:
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
-        rule = None if node.op_type in whole else DECOMPOSED.get(node.op_type)
+        rule = None if stays(node) else table.get(node.op_type)
         chain = Chain(network, node)
         known = all(name in values or name in constants for name in (*node.inputs, *node.outputs[:1]) if name)
         if rule is None or not known or not rule(chain, node):
@@ -209,6 +221,8 @@ DECOMPOSED: Mapping[str, Rule] = {
 }
 """What becomes of each; where a rule says no, the node is refused by its own name."""
 
+TAKEN_APART = frozenset([*DECOMPOSED, *ATTENTION, *ROTARY])
+"""All that becomes other operators, unless a target wants it whole."""
 
 LIMITS: Mapping[str, str] = {
     "CastLike": "the second operand has no known type",
@@ -219,6 +233,8 @@ LIMITS: Mapping[str, str] = {
     "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",
+    **ATTENTION_LIMITS,
+    **ROTARY_LIMITS,
     "DepthToSpace": "a blocksize that does not divide the channels of an image",
     "SpaceToDepth": "a blocksize that does not divide the extents of an image",
 }

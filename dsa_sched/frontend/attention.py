@@ -1,0 +1,167 @@
+"""Attention as products, a softmax and what stands between: what becomes of it where a target does not want it whole.
+
+    Attention(q, k, v, mask)  -->  Softmax((q * scale) x k^T + mask) x v
+
+The scale meets q, the smallest of the three places, where its rounding errors average out in the sums; a power of two
+is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. What is masked is
+minus infinity, as ONNX has it.
+
+A node that was found in pieces may have settings that no file can give it: `fill` (scores become this number where the
+condition, its fourth input, is not `kept`, rather than less by infinity) and `guarded` (rows that are not numbers,
+being masked as a whole, become zeros).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, sqrt
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network import Array, Node
+from dsa_sched.frontend.terms import Term, number, triangle
+
+__all__ = ["ATTENTION", "ATTENTION_LIMITS", "FILL", "GUARDED", "KEPT", "hiding", "stays_whole", "swapped", "turned"]
+
+FILL, KEPT, GUARDED = "fill", "kept", "guarded"
+BOOL = int(onnx.TensorProto.BOOL)
+
+
+def stays_whole(node: Node) -> bool:
+    """Whether ONNX can say it as one node."""
+    return node.number(FILL, -inf) == -inf and not node.integer(GUARDED, 0)
+
+
+def swapped(rank: int) -> Shape:
+    """The permutation that exchanges the last two axes."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _attention(chain: Chain, node: Node) -> bool:
+    extra = [*node.inputs[4:], *node.outputs[1:]]
+    if any(extra) or len({chain.shape(name)[:1] for name in node.inputs[:3]}) != 1:
+        return False
+    heads = _in_heads(chain, node)
+    if heads is None:
+        return False
+    result = _attended(chain, node, *heads)
+    if result and len(chain.shape(node.outputs[0])) == 3:
+        batch, count, rows, width = chain.shape(result)
+        turned = chain.add("Transpose", result, shape=(batch, rows, count, width), settings=(("perm", (0, 2, 1, 3)),))
+        chain.add("Reshape", turned, shape=(batch, rows, count * width))
+    return bool(result)
+
+
+def _in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
+    """q, k and v as (batch, head, row, element); None where their shapes do not go together."""
+    counts = [node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads")]
+    operands = []
+    for name, heads in zip(node.inputs[:3], (counts[0], counts[1], counts[1]), strict=True):
+        shape = chain.shape(name)
+        if len(shape) == 3:
+            if heads < 1 or shape[2] % heads:
+                return None
+            batch, rows, width = shape
+            split = chain.add("Reshape", name, shape=(batch, rows, heads, width // heads))
+            turned = (batch, heads, rows, width // heads)
+            name = chain.add("Transpose", split, shape=turned, settings=(("perm", (0, 2, 1, 3)),))
+        operands.append(name)
+    q, k, v = (chain.shape(name) for name in operands)
+    fits = len(q) == len(k) == len(v) == 4 and q[3] == k[3] and k[:3] == v[:3] and k[1] > 0 and q[1] % k[1] == 0
+    return (operands[0], operands[1], operands[2]) if fits else None
+
+
+def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
+    """The values that each row attends to, by head; empty where the mask fits no scores."""
+    (batch, heads, rows, width), (_, groups, columns, _) = chain.shape(q), chain.shape(k)
+    scale = node.number("scale", 1 / sqrt(width))
+    q = q if scale == 1.0 else chain.add("Mul", q, chain.number(scale))
+    together = (batch, groups, heads // groups * rows)
+    if heads != groups:
+        q = chain.add("Reshape", q, shape=(*together, width))
+    scores = chain.add("MatMul", q, turned(chain, k), shape=(*together, columns))
+    if heads != groups:
+        scores = chain.add("Reshape", scores, shape=(batch, heads, rows, columns))
+    masked = _masked(chain, node, scores)
+    if not masked:
+        return ""
+    weights = chain.add("Softmax", masked, settings=(("axis", 3),))
+    if node.integer(GUARDED, 0):
+        missing = chain.add("IsNaN", weights)
+        weights = chain.add("Where", missing, chain.number(0.0), weights)
+    if heads != groups:
+        weights = chain.add("Reshape", weights, shape=(*together, columns))
+    element = chain.shape(v)[3]
+    result = chain.add("MatMul", weights, v, shape=(*together, element))
+    return result if heads == groups else chain.add("Reshape", result, shape=(batch, heads, rows, element))
+
+
+def turned(chain: Chain, k: str) -> str:
+    """k with its last two axes exchanged, by one transpose with the one that made it."""
+    made = chain.network.producer.get(k) or next((node for node in chain.nodes if k in node.outputs), None)
+    rank, perm = len(chain.shape(k)), swapped(len(chain.shape(k)))
+    if made is not None and made.op_type == "Transpose":
+        before = made.integers("perm", tuple(reversed(range(rank))))
+        k, perm = made.inputs[0], tuple(before[axis] for axis in perm)
+    if perm == tuple(range(rank)):
+        return k
+    shape = tuple(chain.shape(k)[axis] for axis in perm)
+    return chain.add("Transpose", k, shape=shape, settings=(("perm", perm),))
+
+
+def _masked(chain: Chain, node: Node, scores: str) -> str:
+    """The scores, capped where the node says so, with what is not to be seen at minus infinity."""
+    cap, shape, mask = node.number("softcap", 0.0), chain.shape(scores), node.input(3)
+    if cap:
+        scores = chain.add("Mul", chain.add("Tanh", chain.add("Mul", scores, chain.number(1 / cap))), chain.number(cap))
+    if node.integer("is_causal", 0):
+        scores = chain.add("Add", scores, _causal(chain, shape[2], shape[3]))
+    if not mask:
+        return scores
+    if not _spreads(chain.shape(mask), shape):
+        return ""
+    fill = node.number(FILL, -inf)
+    if fill != -inf:
+        choice = (scores, chain.number(fill)) if node.integer(KEPT, 1) else (chain.number(fill), scores)
+        return chain.add("Where", mask, *choice, shape=shape)
+    return chain.add("Add", scores, _additive(chain, mask, kept=bool(node.integer(KEPT, 1))), shape=shape)
+
+
+def _spreads(mask: Shape, scores: Shape) -> bool:
+    """Whether the mask can be added to the scores, which stay as many."""
+    own = mask[::-1]
+    return len(mask) <= len(scores) and all(a in (1, b) for a, b in zip(own, scores[::-1], strict=False))
+
+
+def _causal(chain: Chain, rows: int, columns: int) -> str:
+    kept = np.tril(np.ones((rows, columns), np.bool_))
+    return chain.array(np.where(kept, 0.0, -inf), triangle(rows, columns, 0, False, 0.0, -inf))
+
+
+def _additive(chain: Chain, mask: str, *, kept: bool) -> str:
+    """What is added for a mask: itself, or for truth values zero where one is `kept` and minus infinity elsewhere."""
+    constant = chain.network.constants.get(mask)
+    if constant is not None and constant.dtype == np.bool_:
+        return chain.array(*hiding(constant, chain.network.term(mask), kept=kept))
+    if constant is not None or chain.network.values[mask].dtype != BOOL:
+        return mask
+    choice = (chain.number(0.0), chain.number(-inf)) if kept else (chain.number(-inf), chain.number(0.0))
+    return chain.add("Where", mask, *choice)
+
+
+def hiding(truth: Array, term: Term, *, kept: bool) -> tuple[Array, Term]:
+    """The number to add for each truth value: zero where it is `kept`, else minus infinity; and how it follows."""
+    sign = term - number(0.5) if kept else number(0.5) - term
+    return np.where(truth == kept, np.float32(0), np.float32(-inf)), (sign * number(inf)).least(number(0))
+
+
+ATTENTION: Mapping[str, Rule] = {"Attention": _attention}
+"""What becomes of it; where the rule says no, the node is refused by its own name."""
+
+ATTENTION_LIMITS: Mapping[str, str] = {
+    "Attention": "heads that do not divide, a mask that does not spread over the scores, past keys and values, lengths "
+    "that are computed, or a second output"
+}
+"""What the user reads where the rule says no."""
