@@ -6,9 +6,8 @@ The scale meets q, the smallest of the three places, where its rounding errors a
 is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. What is masked is
 minus infinity, as ONNX has it.
 
-A node that was found in pieces may have settings that no file can give it: `fill` (scores become this number where the
-condition, its fourth input, is not `kept`, rather than less by infinity) and `guarded` (rows that are not numbers,
-being masked as a whole, become zeros).
+A node that was found in pieces may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
+`fill`: scores become this number where the condition, its fourth input, is not `kept`.
 """
 
 from __future__ import annotations
@@ -16,22 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, sqrt
 
-import numpy as np
-import onnx
-
+from dsa_sched.frontend.attention_bias import UNGUARDED, Bias, bias_of
 from dsa_sched.frontend.chain import Chain, Rule, Shape
-from dsa_sched.frontend.network import Array, Node
-from dsa_sched.frontend.terms import Term, number, triangle
+from dsa_sched.frontend.network import Node
 
-__all__ = ["ATTENTION", "ATTENTION_LIMITS", "FILL", "GUARDED", "KEPT", "hiding", "stays_whole", "swapped", "turned"]
+__all__ = ["ATTENTION", "ATTENTION_LIMITS", "FILL", "KEPT", "stays_whole", "swapped", "turned"]
 
-FILL, KEPT, GUARDED = "fill", "kept", "guarded"
-BOOL = int(onnx.TensorProto.BOOL)
+FILL, KEPT = "fill", "kept"
+LARGEST = 65504.0
 
 
 def stays_whole(node: Node) -> bool:
     """Whether ONNX can say it as one node."""
-    return node.number(FILL, -inf) == -inf and not node.integer(GUARDED, 0)
+    return node.number(FILL, -inf) == -inf and not node.integer(UNGUARDED, 0)
 
 
 def swapped(rank: int) -> Shape:
@@ -84,18 +80,17 @@ def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
     scores = chain.add("MatMul", q, turned(chain, k), shape=(*together, columns))
     if heads != groups:
         scores = chain.add("Reshape", scores, shape=(batch, heads, rows, columns))
-    masked = _masked(chain, node, scores)
-    if not masked:
+    bias = bias_of(chain, node, chain.shape(scores)) if node.number(FILL, -inf) == -inf else Bias()
+    if bias is None:
         return ""
-    weights = chain.add("Softmax", masked, settings=(("axis", 3),))
-    if node.integer(GUARDED, 0):
-        missing = chain.add("IsNaN", weights)
-        weights = chain.add("Where", missing, chain.number(0.0), weights)
+    weights = chain.add("Softmax", _masked(chain, node, scores, bias), settings=(("axis", 3),))
     if heads != groups:
         weights = chain.add("Reshape", weights, shape=(*together, columns))
     element = chain.shape(v)[3]
     result = chain.add("MatMul", weights, v, shape=(*together, element))
-    return result if heads == groups else chain.add("Reshape", result, shape=(batch, heads, rows, element))
+    if heads != groups:
+        result = chain.add("Reshape", result, shape=(batch, heads, rows, element))
+    return chain.add("Mul", result, bias.seen) if bias.seen else result
 
 
 def turned(chain: Chain, k: str) -> str:
@@ -111,50 +106,17 @@ def turned(chain: Chain, k: str) -> str:
     return chain.add("Transpose", k, shape=shape, settings=(("perm", perm),))
 
 
-def _masked(chain: Chain, node: Node, scores: str) -> str:
-    """The scores, capped where the node says so, with what is not to be seen at minus infinity."""
-    cap, shape, mask = node.number("softcap", 0.0), chain.shape(scores), node.input(3)
+def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
+    """The scores, capped where the node says so, with what is not to be seen far below."""
+    cap, mask, fill = node.number("softcap", 0.0), node.input(3), node.number(FILL, -inf)
     if cap:
         scores = chain.add("Mul", chain.add("Tanh", chain.add("Mul", scores, chain.number(1 / cap))), chain.number(cap))
-    if node.integer("is_causal", 0):
-        scores = chain.add("Add", scores, _causal(chain, shape[2], shape[3]))
-    if not mask:
-        return scores
-    if not _spreads(chain.shape(mask), shape):
-        return ""
-    fill = node.number(FILL, -inf)
     if fill != -inf:
         choice = (scores, chain.number(fill)) if node.integer(KEPT, 1) else (chain.number(fill), scores)
-        return chain.add("Where", mask, *choice, shape=shape)
-    return chain.add("Add", scores, _additive(chain, mask, kept=bool(node.integer(KEPT, 1))), shape=shape)
-
-
-def _spreads(mask: Shape, scores: Shape) -> bool:
-    """Whether the mask can be added to the scores, which stay as many."""
-    own = mask[::-1]
-    return len(mask) <= len(scores) and all(a in (1, b) for a, b in zip(own, scores[::-1], strict=False))
-
-
-def _causal(chain: Chain, rows: int, columns: int) -> str:
-    kept = np.tril(np.ones((rows, columns), np.bool_))
-    return chain.array(np.where(kept, 0.0, -inf), triangle(rows, columns, 0, False, 0.0, -inf))
-
-
-def _additive(chain: Chain, mask: str, *, kept: bool) -> str:
-    """What is added for a mask: itself, or for truth values zero where one is `kept` and minus infinity elsewhere."""
-    constant = chain.network.constants.get(mask)
-    if constant is not None and constant.dtype == np.bool_:
-        return chain.array(*hiding(constant, chain.network.term(mask), kept=kept))
-    if constant is not None or chain.network.values[mask].dtype != BOOL:
-        return mask
-    choice = (chain.number(0.0), chain.number(-inf)) if kept else (chain.number(-inf), chain.number(0.0))
-    return chain.add("Where", mask, *choice)
-
-
-def hiding(truth: Array, term: Term, *, kept: bool) -> tuple[Array, Term]:
-    """The number to add for each truth value: zero where it is `kept`, else minus infinity; and how it follows."""
-    sign = term - number(0.5) if kept else number(0.5) - term
-    return np.where(truth == kept, np.float32(0), np.float32(-inf)), (sign * number(inf)).least(number(0))
+        return chain.add("Where", mask, *choice, shape=chain.shape(scores))
+    if bias.added:
+        scores = chain.add("Add", scores, bias.added)
+    return chain.add("Max", scores, chain.number(-LARGEST)) if bias.held else scores
 
 
 ATTENTION: Mapping[str, Rule] = {"Attention": _attention}

@@ -2,9 +2,9 @@
 
     Softmax(Reshape(Where(c, Reshape(scores + bias), fill)))  -->  a value to add, or is_causal, or a condition and fill
 
-Constants are added up; those of zeros go, and a triangle that hides what is above the diagonal is `is_causal`. What a
-constant condition hides becomes minus infinity, where it becomes no score that a half could be and every row keeps
-something: the weights are the same. Other choices stay as they are: rows that are masked as a whole depend on them.
+Constants are added up; those of zeros go, and a triangle of minus infinities above the diagonal is `is_causal`. What a
+constant condition fills with a number below all halves has that number added instead, where every row keeps something:
+the weights are the same. Other choices stay as they are: rows that are masked as a whole depend on them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from math import inf, prod
 
 import numpy as np
 
-from dsa_sched.frontend.attention import FILL, KEPT, hiding
+from dsa_sched.frontend.attention import FILL, KEPT
+from dsa_sched.frontend.attention_bias import hiding
 from dsa_sched.frontend.chain import Chain, Settings, Shape
 from dsa_sched.frontend.network import Array, Network, Node
 from dsa_sched.frontend.pattern_search import is_computed, made_for, number_of, shape_of
@@ -138,7 +139,9 @@ def _hidden(network: Network, mask: Mask) -> tuple[Array, Term] | None:
         return None
     wide = np.broadcast_to(condition, (*condition.shape[:-1], mask.at[-1]))
     keeps_some = (wide == mask.kept).any(-1).all()
-    return hiding(condition, network.term(mask.name), kept=mask.kept) if fill == -inf or keeps_some else None
+    if fill != -inf and not keeps_some:
+        return None
+    return hiding(condition, network.term(mask.name), kept=mask.kept, fill=fill)
 
 
 def _meets(network: Network, mask: Mask, by_head: Shape) -> bool:
@@ -193,10 +196,10 @@ def _sum(
 
 
 def _is_causal(array: Array, by_head: Shape) -> bool:
-    """Whether it hides from each row what comes after it, and nothing else."""
+    """Whether it hides from each row what comes after it, and nothing else. What is finite stays a number."""
     rows, columns = by_head[-2:]
     if array.shape[-2:] != (rows, columns) or array.size != rows * columns or columns == 1:
         return False
     matrix = np.asarray(array.reshape(rows, columns), np.float64)
     kept = np.tril(np.ones((rows, columns), np.bool_))
-    return bool((matrix[kept] == 0).all() and (matrix[~kept] <= LEAST_SCORE).all())
+    return bool((matrix[kept] == 0).all() and (matrix[~kept] == -inf).all())

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
-from dsa_sched.frontend.attention import GUARDED, swapped, turned
+import numpy as np
+
+from dsa_sched.frontend.attention import FILL, swapped, turned
+from dsa_sched.frontend.attention_bias import UNGUARDED
 from dsa_sched.frontend.attention_masks import Together, heads_of, masks_above, put_together
 from dsa_sched.frontend.chain import Chain, Shape
 from dsa_sched.frontend.network import Network, Node, Setting
@@ -198,11 +201,17 @@ def _write(chain: Chain, product: _Product, v: str, masks: Together, by_head: Sh
         found["scale"] = product.scale
     if product.cap:
         found["softcap"] = product.cap
-    if guarded:
-        found[GUARDED] = 1
+    if mask and not guarded and FILL not in found and not _sees_something(chain, mask):
+        found[UNGUARDED] = 1
     inputs = (q, k, v, *filter(None, (mask,)))
     result = chain.add("Attention", *inputs, shape=(*by_head[:3], element), settings=tuple(sorted(found.items())))
     _viewed(chain, result, chain.shape(chain.node.outputs[0]))
+
+
+def _sees_something(chain: Chain, mask: str) -> bool:
+    """Whether a mask is constant and leaves something of every row."""
+    array = chain.constants.get(mask, chain.network.constants.get(mask))
+    return array is not None and bool((np.asarray(array, np.float64).max(-1) > -inf).all())
 
 
 def _viewed(chain: Chain, name: str, shape: Shape) -> str:

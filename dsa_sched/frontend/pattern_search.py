@@ -31,7 +31,7 @@ def replaced(network: Network, matches: Iterable[Match]) -> tuple[Network, froze
     chains: dict[str, Chain] = {}
     for match in matches:
         if match.end.name not in chains:
-            chains[match.end.name] = chain = Chain(network, match.end)
+            chains[match.end.name] = chain = Chain(network, match.end, tag="found")
             match.write(chain)
     if not chains:
         return network, frozenset()
