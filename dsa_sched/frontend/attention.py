@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, sqrt
 
-from dsa_sched.frontend.attention_bias import UNGUARDED, Bias, bias_of
+from dsa_sched.frontend.attention_bias import UNGUARDED, Bias, added_mask, bias_of
 from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import Node
 
-__all__ = ["ATTENTION", "ATTENTION_LIMITS", "FILL", "KEPT", "stays_whole", "swapped", "turned"]
+__all__ = ["ATTENTION", "ATTENTION_LIMITS", "ATTENTION_WHOLE", "FILL", "KEPT", "stays_whole", "swapped", "turned"]
 
 FILL, KEPT = "fill", "kept"
 LARGEST = 65504.0
+WINDOWS = ("is_causal", "left_window_size", "right_window_size")
 
 
 def stays_whole(node: Node) -> bool:
@@ -36,13 +37,27 @@ def swapped(rank: int) -> Shape:
 
 
 def _attention(chain: Chain, node: Node) -> bool:
-    extra = [*node.inputs[4:], *node.outputs[1:]]
-    if any(extra) or len({chain.shape(name)[:1] for name in node.inputs[:3]}) != 1:
+    if any([*node.inputs[4:], *node.outputs[1:]]) or len({chain.shape(name)[:1] for name in node.inputs[:3]}) != 1:
         return False
     heads = _in_heads(chain, node)
+    return heads is not None and _joined(chain, node, _attended(chain, node, *heads))
+
+
+def _as_one(chain: Chain, node: Node) -> bool:
+    """One node still, of operands by head, with its scale and a mask that is added."""
+    heads = None if any([*node.inputs[4:], *node.outputs[1:]]) else _in_heads(chain, node)
     if heads is None:
         return False
-    result = _attended(chain, node, *heads)
+    q, _, v = (chain.shape(name) for name in heads)
+    mask = added_mask(chain, node.input(3))
+    kept = tuple(item for item in node.settings if item[0] in WINDOWS)
+    settings = (*kept, ("scale", node.number("scale", 1 / sqrt(q[3]))), ("softcap", node.number("softcap", 0.0)))
+    inputs = (*heads, *filter(None, (mask,)))
+    return _joined(chain, node, chain.add("Attention", *inputs, shape=(*q[:3], v[3]), settings=settings))
+
+
+def _joined(chain: Chain, node: Node, result: str) -> bool:
+    """The heads side by side again, where the node has them so."""
     if result and len(chain.shape(node.outputs[0])) == 3:
         batch, count, rows, width = chain.shape(result)
         turned = chain.add("Transpose", result, shape=(batch, rows, count, width), settings=(("perm", (0, 2, 1, 3)),))
@@ -121,6 +136,9 @@ def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
 
 ATTENTION: Mapping[str, Rule] = {"Attention": _attention}
 """What becomes of it; where the rule says no, the node is refused by its own name."""
+
+ATTENTION_WHOLE: Mapping[str, Rule] = {"Attention": _as_one}
+"""What becomes of it where it is wanted whole: one form of all that ONNX has."""
 
 ATTENTION_LIMITS: Mapping[str, str] = {
     "Attention": "heads that do not divide, a mask that does not spread over the scores, past keys and values, lengths "

@@ -24,7 +24,7 @@ from dsa_sched.frontend.chain import Chain, Shape
 from dsa_sched.frontend.network import Array, Node
 from dsa_sched.frontend.terms import Term, number, triangle
 
-__all__ = ["UNGUARDED", "Bias", "bias_of", "hiding"]
+__all__ = ["UNGUARDED", "Bias", "added_mask", "bias_of", "hiding"]
 
 UNGUARDED = "unguarded"
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
@@ -114,7 +114,8 @@ def _constant(chain: Chain, mask: str, window: _Window | None, *, guarded: bool)
     seen = sees.any(-1, keepdims=True) if sees.ndim else sees
     if seen.all() or not guarded:
         return Bias(mask if total is chain.network.constants.get(mask) else chain.array(total, said))
-    return Bias(chain.array(np.where(seen, total, 0.0), None), chain.array(seen.astype(np.float32), None))
+    left = np.asarray(np.where(seen, total, 0.0))
+    return Bias(chain.array(left, None), chain.array(np.asarray(seen, np.float32), None))
 
 
 def _truth(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
@@ -122,10 +123,27 @@ def _truth(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) ->
     if window is not None:
         truth = chain.add("Mul", truth, chain.array(*window.truth()))
     if not guarded:
-        sign = chain.add("Sub", truth, chain.number(0.5))
-        return Bias(chain.add("Min", chain.add("Mul", sign, chain.number(inf)), chain.number(0.0)))
+        return Bias(_far_below(chain, truth))
     added = chain.add("Mul", chain.add("Sub", truth, chain.number(1.0)), chain.number(FAR_BELOW))
     return Bias(added, _largest_of_a_row(chain, truth))
+
+
+def _far_below(chain: Chain, truth: str) -> str:
+    """Zero for 1, minus infinity for 0."""
+    sign = chain.add("Sub", truth, chain.number(0.5))
+    return chain.add("Min", chain.add("Mul", sign, chain.number(inf)), chain.number(0.0))
+
+
+def added_mask(chain: Chain, mask: str) -> str:
+    """The mask alone as numbers to add; empty for none."""
+    constant = chain.network.constants.get(mask)
+    if not mask or (constant is not None and constant.dtype != np.bool_):
+        return mask
+    if constant is not None:
+        return chain.array(*hiding(constant, chain.network.term(mask), kept=True))
+    if chain.network.values[mask].dtype != BOOL:
+        return mask
+    return _far_below(chain, chain.add("Cast", mask, settings=(("to", FLOAT),)))
 
 
 def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:

@@ -16,7 +16,32 @@ from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import Array, Node
 from dsa_sched.frontend.terms import Term, number
 
-__all__ = ["ROTARY", "ROTARY_LIMITS"]
+__all__ = ["ROTARY", "ROTARY_LIMITS", "ROTARY_WHOLE"]
+
+
+def _as_one(chain: Chain, node: Node) -> bool:
+    """One node still, of heads apart, with cosines and sines of each row."""
+    x, shape, heads = node.inputs[0], chain.shape(node.inputs[0]), node.integer("num_heads", 0)
+    flat = len(shape) == 3
+    if flat and (heads < 1 or shape[2] % heads):
+        return False
+    if flat:
+        batch, rows, width = shape
+        x = chain.add("Reshape", x, shape=(batch, rows, heads, width // heads))
+        turned = (batch, heads, rows, width // heads)
+        x = chain.add("Transpose", x, shape=turned, settings=(("perm", (0, 2, 1, 3)),))
+    size = node.integer("rotary_embedding_dim", 0) or chain.shape(x)[3]
+    tables = [_table(chain, node, position, size // 2, by_head=True) for position in (1, 2)]
+    if not all(tables) or size % 2 or size > chain.shape(x)[3]:
+        return False
+    settings = (("interleaved", node.integer("interleaved", 0)), ("rotary_embedding_dim", size))
+    result = chain.add("RotaryEmbedding", x, *tables, shape=chain.shape(x), settings=settings)
+    if flat:
+        back = (shape[0], shape[1], heads, shape[2] // heads)
+        chain.add(
+            "Reshape", chain.add("Transpose", result, shape=back, settings=(("perm", (0, 2, 1, 3)),)), shape=shape
+        )
+    return True
 
 
 def _rotary(chain: Chain, node: Node) -> bool:
@@ -51,7 +76,8 @@ def _rotary(chain: Chain, node: Node) -> bool:
 def _table(chain: Chain, node: Node, position: int, width: int, by_head: bool) -> str:
     """Cosines or sines as (batch, 1, row, half) or (batch, row, 1, half); empty where they do not fit."""
     name, places = node.inputs[position], node.input(3)
-    rows = chain.shape(node.inputs[0])[2 if by_head else 1]
+    given = chain.shape(node.inputs[0])
+    rows = given[2] if len(given) == 4 else given[1]
     if places:
         name = _picked(chain, name, places)
     shape = chain.shape(name)
@@ -148,6 +174,9 @@ def _concat(chain: Chain, first: str, second: str) -> str:
 
 ROTARY: Mapping[str, Rule] = {"RotaryEmbedding": _rotary}
 """What becomes of it; where the rule says no, the node is refused by its own name."""
+
+ROTARY_WHOLE: Mapping[str, Rule] = {"RotaryEmbedding": _as_one}
+"""What becomes of it where it is wanted whole."""
 
 ROTARY_LIMITS: Mapping[str, str] = {
     "RotaryEmbedding": "heads or turned elements that do not divide, or tables of other than (batch, rows, half)"
