@@ -19,7 +19,7 @@ from codegen.generic import NEUTRAL
 from dsa_sched.frontend.build import Built, build_graph
 from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
-from dsa_sched.frontend.network import Network, Origin, Value
+from dsa_sched.frontend.network import Found, Network, Origin, Value
 from dsa_sched.frontend.operators import RefusedNodes, require_whole
 from dsa_sched.frontend.refusals import (
     Judge,
@@ -64,7 +64,7 @@ class Model:
     `source` is the checked original with external data and static shapes, never the simplified one: what verification
     judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins`
     says of values that a rewrite put in the place of the file's how the file's follow from them, `terms` of the
-    graph's constants how they follow from the file's.
+    graph's constants how they follow from the file's, `found` which norms, activations and attentions it has.
     """
 
     graph: Graph
@@ -74,6 +74,7 @@ class Model:
     sha256: str
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
 
 
 def open_model(source: str | Path) -> Opened:
@@ -104,7 +105,16 @@ def load_model(
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
-    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins, built.terms)
+    return Model(
+        built.graph,
+        built.constants,
+        file.model,
+        built.warnings,
+        file.sha256,
+        network.origins,
+        built.terms,
+        network.found,
+    )
 
 
 def _rest_refused(

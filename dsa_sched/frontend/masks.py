@@ -24,7 +24,7 @@ from dsa_sched.frontend.chain import Chain
 from dsa_sched.frontend.network import Array, Network, Node
 from dsa_sched.frontend.terms import Term, number, triangle
 
-__all__ = ["MASK_LIMITS", "replace_masks"]
+__all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 FLOATING = (1, 10, 11, 16)
@@ -55,7 +55,7 @@ MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Tr
 def replace_masks(network: Network) -> Network:
     """All nodes that make truth values of numbers or of truth values, and all choices by those and by constants. Nodes
     that cannot be expressed so stay, and are refused later."""
-    network = _without_guards(network)
+    network = without_guards(network)
     nodes: list[Node] = []
     truths: set[str] = set()
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
@@ -255,7 +255,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def _without_guards(network: Network) -> Network:
+def without_guards(network: Network) -> Network:
     """Choices that never choose, or between values that are the same half: the value itself."""
     nodes = tuple(
         replace(node, op_type="Identity", inputs=(kept,)) if (kept := _guarded(network, node)) else node

@@ -26,6 +26,7 @@ __all__ = [
     "POWER",
     "SCALE_SHIFT",
     "Array",
+    "Found",
     "Network",
     "Node",
     "Origin",
@@ -132,10 +133,21 @@ class Origin:
         return self.scale.reshape(shape), self.shift.reshape(shape)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node that is one operator of those that exporters often take apart: its name, what readers call it, and whether
+    the file has it `spelled` out, as several nodes of which this was the last."""
+
+    name: str
+    label: str
+    spelled: bool
+
+
 @dataclass(frozen=True)
 class Network:
     """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
-    constants that are none of the file's how they follow from it."""
+    constants that are none of the file's how they follow from it; `found` lists operators before any was taken
+    apart."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -146,6 +158,7 @@ class Network:
     opset: int
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""

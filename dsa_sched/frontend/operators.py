@@ -23,7 +23,7 @@ from dsa_sched.frontend import (
     rules_transposed,
     rules_window,
 )
-from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
+from dsa_sched.frontend.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.masks import MASK_LIMITS
 from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
@@ -174,7 +174,7 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
 
 
 SIMPLIFIED_AWAY = frozenset(
-    ["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED, *MASK_LIMITS]
+    ["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *TAKEN_APART, *MASK_LIMITS]
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""
