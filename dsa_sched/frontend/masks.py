@@ -57,8 +57,10 @@ def replace_masks(network: Network) -> Network:
     that cannot be expressed so stay, and are refused later."""
     network = _without_guards(network)
     nodes: list[Node] = []
-    truths: set[str] = set()
+    made = {output for op in network.prepared for output in op.outputs}
+    truths = {name for name in network.inputs if name in made and network.values[name].dtype == BOOL}
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    values |= {name: replace(values[name], dtype=FLOAT) for name in truths}
     for node in network.nodes:
         of_truth = node.op_type in MOVES and node.inputs[0] in truths and node.outputs[0] not in network.outputs
         rule = RULES.get(node.op_type)

@@ -230,7 +230,7 @@ class Compilation:
             batch_start=batch_start,
             batch=self.rows,
             passes=self.passes,
-            inputs=tuple(self.tensors[name] for name in graph.inputs),
+            inputs=tuple(self.tensors[name] for name in graph.fed),
             outputs=tuple(self.tensors[name] for name in graph.outputs),
             files=tuple(file_entry(f"{folder}{name}", data) for name, data in self.files.files.items()),
         )
