@@ -90,12 +90,11 @@ def prepare(network: Network) -> Network:
         for name in node.inputs:
             maker.demand_truth(name)
     left = {node.name for node in kept} | maker.left
-    renamed = [
-        replace(node, inputs=tuple(maker.entered.get(name, name) for name in node.inputs))
+    nodes = [
+        replace(new, inputs=tuple(maker.entered.get(name, name) for name in new.inputs))
         for node in network.nodes
-        if node.name in left
+        for new in maker.instead.get(node.name, (node,) if node.name in left else ())
     ]
-    nodes = [*maker.heads, *renamed, *maker.tails]
     floats = tuple(name for name in network.inputs if name not in integers)
     read = {name for op in maker.ops for name in op.inputs}
     unread = tuple(name for name in network.inputs if name in integers and name not in read)
@@ -118,7 +117,7 @@ class Unprepared(Exception):
 class _Maker:
     """Prepared operators so far. `able`: values that words can be made of; `roots`: the words that hold a value in
     row-major order; `entered`: the name under which a truth value enters the network; `left`: nodes on truth values
-    that stay; `results`: what the network reads; `heads` and `tails`: nodes put before and behind the others."""
+    that stay; `results`: what the network reads; `instead`: nodes that take the place of one, by its name."""
 
     network: Network
     integers: frozenset[str]
@@ -130,8 +129,7 @@ class _Maker:
     entered: dict[str, str] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     results: set[str] = field(default_factory=set)
-    heads: list[Node] = field(default_factory=list)
-    tails: list[Node] = field(default_factory=list)
+    instead: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -157,13 +155,19 @@ class _Maker:
 
     def takes(self, node: Node) -> bool:
         """A node that makes numbers of integers: prepared where it can be."""
-        before = (len(self.ops), dict(self.roots), dict(self.constants), dict(self.values))
+        before = self._mark()
         try:
             return self._takes(node)
         except Unprepared:
-            del self.ops[before[0] :]
-            _, self.roots, self.constants, self.values = before
+            self._back_to(before)
             return False
+
+    def _mark(self) -> tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]:
+        return len(self.ops), dict(self.roots), dict(self.constants), dict(self.values)
+
+    def _back_to(self, mark: tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]) -> None:
+        count, self.roots, self.constants, self.values = mark
+        del self.ops[count:]
 
     def _takes(self, node: Node) -> bool:
         value = self.network.values.get(node.outputs[0])
@@ -177,6 +181,9 @@ class _Maker:
         if node.op_type in GATHERS and node.input(1) in self.able and node.inputs[0] in self.network.constants:
             rows, index = self._rows(node)
             self._result(node, "lookup", (node.inputs[0], index), {"rows": rows})
+            return True
+        if node.op_type in GATHERS and node.input(1) in self.able and node.inputs[0] in self.network.values:
+            self._product(node)
             return True
         if node.op_type == "OneHot" and node.inputs[0] in self.able:
             self._one_hot(node)
@@ -193,7 +200,33 @@ class _Maker:
         self.values[name] = self.network.values[output]
         self.results.add(name)
         if name != output:
-            self.tails.append(Node(f"{node.name}::output", "Identity", (name,), (output,)))
+            self.instead[node.name] = (Node(node.name, "Identity", (name,), (output,)),)
+
+    def _product(self, node: Node) -> None:
+        """Rows of a computed table: the product of ones at the places of the indices with the table."""
+        data, output = node.inputs[0], node.outputs[0]
+        rows, index = self._rows(node)
+        width = prod(self.shape(data)) // rows
+        count = prod(self.shape(output)) // width
+        if count * rows > MOST_WORDS:
+            raise Unprepared
+        index = self._from_the_front(node, index, (count,), rows)
+        spread = self._taken(node, index, np.repeat(np.arange(count), rows))
+        truth = self._function(node, "equal", (spread, self._constant(node, np.tile(np.arange(rows), count))), (count * rows,))
+        ones = f"{output}::ones"
+        self._add(node, "number", (truth,), ones)
+        dtype = self.network.values[output].dtype
+        shapes = {"table": (rows, width), "rows": (count, width), "ones": (count, rows)}
+        self.values |= {f"{output}::{name}": Value(shape, dtype) for name, shape in shapes.items()}
+        self.results.add(ones)
+        for name, shape in (("table", (rows, width)), ("rows", self.shape(output))):
+            self.constants[f"{output}::{name}_shape"] = np.array(shape, np.int64)
+            self.values[f"{output}::{name}_shape"] = Value((len(shape),), INT64)
+        self.instead[node.name] = (
+            Node(f"{node.name}::table", "Reshape", (data, f"{output}::table_shape"), (f"{output}::table",)),
+            Node(f"{node.name}::product", "MatMul", (ones, f"{output}::table"), (f"{output}::rows",)),
+            Node(node.name, "Reshape", (f"{output}::rows", f"{output}::rows_shape"), (output,)),
+        )
 
     def _one_hot(self, node: Node) -> None:
         """Ones where the index is the place, times the difference of the two values, plus the first of them."""
@@ -220,8 +253,8 @@ class _Maker:
             for constant in (step, base):
                 self.values[constant] = Value((), int(onnx.TensorProto.FLOAT))
             self.values[f"{output}::scaled"] = self.values[name]
-            self.heads.append(Node(f"{node.name}::scale", "Mul", (name, step), (f"{output}::scaled",)))
-            self.heads.append(Node(node.name, "Add", (f"{output}::scaled", base), (output,)))
+            scaled = Node(f"{node.name}::scale", "Mul", (name, step), (f"{output}::scaled",))
+            self.instead[node.name] = (scaled, Node(node.name, "Add", (f"{output}::scaled", base), (output,)))
 
     def demand_truth(self, name: str) -> None:
         """A truth value of integers that a node of the network reads: left to the network where that makes it of
@@ -240,12 +273,11 @@ class _Maker:
                 for other in producer.inputs:
                     self.demand_truth(other)
                 return
-        before = (len(self.ops), dict(self.roots), dict(self.constants), dict(self.values))
+        before = self._mark()
         try:
             word = self.word(name)
         except Unprepared:
-            del self.ops[before[0] :]
-            _, self.roots, self.constants, self.values = before
+            self._back_to(before)
             return
         entered = f"{name}::number" if name in self.integers else name
         source = producer or Node(name, "Cast", (name,), (name,))

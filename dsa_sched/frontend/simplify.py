@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.frontend.constant_gathers import flatten_gathers
 from dsa_sched.frontend.curve_patterns import find_curves
 from dsa_sched.frontend.decompose import decompose
 from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
@@ -33,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
     """All passes in order, after activations were found again, choices became arithmetic, and operators were taken
     apart that a target does not want `whole`. Choices are arithmetic of `halves` only."""
-    network = find_curves(network, whole).pruned()
+    network = find_curves(flatten_gathers(network), whole).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
     for apply in PASSES:

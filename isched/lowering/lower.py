@@ -131,8 +131,14 @@ def _prepare(state: _Lowering) -> None:
         return
     assert isinstance(ctx.target, Prepares)  # else the graph is made without
     places = {name: placement.offset_bytes for name, placement in state.placement.items()}
+    touched = False
     for op in ctx.graph.prepared:
-        state.streams[DMA_CORE].extend(ctx.target.prepare(ctx.graph, op, places, ctx.chip))
+        instrs = ctx.target.prepare(ctx.graph, op, places, ctx.chip)
+        if touched and any(instr.starts for instr in instrs):  # nothing but a barrier orders a transfer behind these
+            state.barrier(op.name)
+            touched = False
+        touched |= any(instr.writes and not instr.starts for instr in instrs)
+        state.streams[DMA_CORE].extend(instrs)
     state.barrier(ctx.graph.prepared[-1].name)
 
 
