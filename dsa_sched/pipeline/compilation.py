@@ -22,6 +22,7 @@ from dsa_sched.artifact.format import (
     Artifact,
     ChipId,
     ExecutionEntry,
+    IndexBounds,
     Manifest,
     ProgramEntry,
     TensorEntry,
@@ -29,6 +30,7 @@ from dsa_sched.artifact.format import (
     file_entry,
 )
 from dsa_sched.frontend import Model
+from dsa_sched.pipeline.index_bounds import index_bounds
 from dsa_sched.pipeline.gc_pause import uncollected
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
@@ -250,7 +252,12 @@ class Compilation:
             device_dtype=tensor.dtype,  # type: ignore[arg-type]
             address=self.target.address(placement.memory, placement.offset_bytes),
             bytes=placement.size_bytes,
+            indices=self._indices.get(placement.tensor, ()),
         )
+
+    @cached_property
+    def _indices(self) -> dict[str, tuple[IndexBounds, ...]]:
+        return index_bounds(self.model.graph, self.model.constants)
 
 
 def no_layout(target: GroupTarget) -> TargetError:
