@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program, Region
@@ -73,6 +76,11 @@ class Prepares(Protocol):
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core for one of the graph's prepared operators, all of them over after the last one;
         `places` are offsets in the main memory."""
+
+    def emulate_prepared(
+        self, graph: Graph, op: Op, read: Callable[[str], npt.NDArray[np.generic]]
+    ) -> npt.NDArray[np.generic]:
+        """What the operator must have stored, computed slowly from its operands as stored."""
 
 
 @runtime_checkable
