@@ -44,6 +44,7 @@ __all__ = [
     "Artifact",
     "ChipId",
     "ExecutionEntry",
+    "IndexBounds",
     "Manifest",
     "ProgramEntry",
     "TensorEntry",
@@ -67,6 +68,17 @@ Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int3
 Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
 
 
+class IndexBounds(Entry):
+    """`count` elements, `step` apart from the one at linear place `first`, choose rows of a table: each is from `least`
+    to `most`. Negative ones count from the end."""
+
+    least: int
+    most: int
+    first: int = Field(ge=0)
+    step: int = Field(ge=1)
+    count: int = Field(ge=1)
+
+
 class TensorEntry(Entry):
     """A tensor in the main memory. `shape` and `dtype` are those of the ONNX file; `layout[i]` is the ONNX axis that
     device axis i holds; the device array is dense and row-major in that order, `device_dtype`, at `address`."""
@@ -79,6 +91,14 @@ class TensorEntry(Entry):
     device_dtype: Dtype
     address: int = Field(ge=0, lt=1 << 40)
     bytes: int = Field(ge=0, lt=1 << 40)
+    indices: tuple[IndexBounds, ...] = ()
+    """What an input's elements may be where they choose rows of tables."""
+
+    @model_validator(mode="after")
+    def _indices_inside(self) -> TensorEntry:
+        if any(bounds.first + (bounds.count - 1) * bounds.step >= prod(self.shape) for bounds in self.indices):
+            raise ValueError("indices are elements of the tensor")
+        return self
 
     @property
     def device_shape(self) -> tuple[int, ...]:
@@ -165,7 +185,14 @@ class Manifest(Entry):
         )
 
     def text(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=False) + "\n"
+        return json.dumps(_without_empty(self.model_dump(mode="json")), indent=1, sort_keys=False) + "\n"
+
+
+def _without_empty(value: object) -> object:
+    """Without the lists of indices of tensors that choose nothing: as manifests were before there were such."""
+    if isinstance(value, dict):
+        return {name: _without_empty(part) for name, part in value.items() if name != "indices" or part}
+    return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -248,6 +275,13 @@ class Artifact:
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
         parts: list[dict[str, Array]] = []
+        for number, program in enumerate(
+            self.manifest.programs if any(e.indices for e in self.manifest.inputs) else ()
+        ):
+            rows, end = program.batch_per_pass, program.batch_start + program.batch
+            for first in range(program.batch_start, end, rows):  # refused before anything runs
+                last = min(first + rows, end)
+                self.encode({name: _filled(array[first:last], rows) for name, array in arrays.items()}, number)
         for number, program in enumerate(self.manifest.programs):
             rows, end = program.batch_per_pass, program.batch_start + program.batch
             for turn in range(program.passes):
@@ -286,9 +320,36 @@ def to_device(entry: TensorEntry, array: Array) -> bytes:
         raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))
     if array.dtype.kind not in "fiub":
         raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
+    if entry.device_dtype == "int32":
+        _require_words(entry, array)
     with np.errstate(over="ignore"):
         device = np.transpose(array, entry.layout).astype(entry.device_dtype)
     return np.ascontiguousarray(device).tobytes()
+
+
+def _require_words(entry: TensorEntry, array: Array) -> None:
+    """Integers of 32 bits, inside the tables where they choose rows. Raises ModelError for the first that is not."""
+    who = f"input {entry.name}"
+    if array.dtype.kind not in "iub":
+        raise ModelError(who, needs=f"integers ({entry.dtype})", has=str(array.dtype))
+    limits = np.iinfo(np.int32)
+    flat = array.reshape(-1)
+    whole = ((limits.min, limits.max, slice(None), "integers"),)
+    chosen = tuple(
+        (b.least, b.most, slice(b.first, b.first + b.step * b.count, b.step), "indices") for b in entry.indices
+    )
+    for least, most, places, what in (*whole, *chosen):
+        outside = (flat[places] < least) | (flat[places] > most)
+        if not outside.any():
+            continue
+        place = np.arange(flat.size)[places][int(np.argmax(outside))]
+        at = [int(i) for i in np.unravel_index(place, array.shape)]
+        raise ModelError(
+            who,
+            needs=f"{what} from {least} to {most}",
+            has=f"{flat[place]} at {at}",
+            change="give what the table has rows for; those below zero count from its end" if what == "indices" else "",
+        )
 
 
 def from_device(entry: TensorEntry, data: bytes) -> Array:

@@ -21,6 +21,7 @@ from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
 from dsa_sched.frontend.network import Found, Network, Origin, Value
 from dsa_sched.frontend.operators import RefusedNodes, require_whole
+from dsa_sched.frontend.preparation import prepare
 from dsa_sched.frontend.refusals import (
     Judge,
     RefusedNode,
@@ -190,6 +191,7 @@ def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
     network = fold_constants(model, fix_shapes(model, shapes, batch))
+    network = prepare(network) if wants.words else network
     return simplify(network, require_whole(wants.whole), halves=wants.dtype("float32") == "float16")
 
 

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 from dsa_sched.frontend.terms import Term, from_file
 from hw_models.errors import ModelError
+from partitioner.ir.graph import Op
 
 __all__ = [
     "NEAREST",
@@ -159,6 +160,8 @@ class Network:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
+    prepared: tuple[Op, ...] = ()
+    raw: tuple[str, ...] = ()
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
@@ -192,7 +195,8 @@ class Network:
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 kept.append(node)
-        constants = {name: array for name, array in self.constants.items() if name in needed}
+        read = needed | {name for op in self.prepared for name in op.inputs}
+        constants = {name: array for name, array in self.constants.items() if name in read}
         return replace(self, nodes=tuple(reversed(kept)), constants=constants)
 
 

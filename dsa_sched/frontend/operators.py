@@ -27,6 +27,7 @@ from dsa_sched.frontend.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.masks import MASK_LIMITS
 from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
+from dsa_sched.frontend.preparation import WORD_OPERATORS
 from dsa_sched.frontend.refusals import RefusedNode
 from dsa_sched.frontend.scalars import give_axes
 from dsa_sched.frontend.shapes import known_values, shape_text
@@ -174,7 +175,18 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
 
 
 SIMPLIFIED_AWAY = frozenset(
-    ["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *TAKEN_APART, *MASK_LIMITS]
+    [
+        "Identity",
+        "Dropout",
+        "Cast",
+        "Sum",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        *TAKEN_APART,
+        *MASK_LIMITS,
+        *WORD_OPERATORS,
+    ]
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.frontend.constant_gathers import flatten_gathers
 from dsa_sched.frontend.decompose import decompose, decompose_attention
 from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.masks import replace_masks, without_guards
@@ -34,7 +35,7 @@ def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: b
     """All passes in order, after operators were found again that the file spells out, choices became arithmetic, and
     what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only."""
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
-    network = find_patterns(network)
+    network = find_patterns(flatten_gathers(network))
     network = decompose_attention(network, whole).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
