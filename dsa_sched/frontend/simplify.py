@@ -23,6 +23,7 @@ from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.masks import replace_masks
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.norm_patterns import scale_norms
+from dsa_sched.frontend.recurrent import unroll_recurrent
 from dsa_sched.frontend.terms import Term, from_file, number
 
 __all__ = ["PASSES", "simplify"]
@@ -31,9 +32,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
-    """All passes in order, after activations were found again, choices became arithmetic, and operators were taken
+    """All passes in order, after recurrent operators were unrolled, activations were found again, choices became arithmetic, and operators were taken
     apart that a target does not want `whole`. Choices are arithmetic of `halves` only."""
-    network = find_curves(network, whole).pruned()
+    network = find_curves(unroll_recurrent(network, whole), whole).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
     for apply in PASSES:
