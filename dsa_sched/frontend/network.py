@@ -222,6 +222,8 @@ def node_of(proto: onnx.NodeProto) -> Node:
             settings.append((attribute.name, value))
         elif isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) for v in value):
             settings.append((attribute.name, tuple(value)))
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, bytes) for v in value):
+            settings.append((attribute.name, tuple(v.decode("utf-8", "replace") for v in value)))
     return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), tuple(sorted(settings)))
 
 

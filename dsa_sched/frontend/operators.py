@@ -28,6 +28,7 @@ from dsa_sched.frontend.masks import MASK_LIMITS
 from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.preparation import WORD_OPERATORS
+from dsa_sched.frontend.recurrent import RECURRENT, refuse_recurrent
 from dsa_sched.frontend.refusals import RefusedNode
 from dsa_sched.frontend.scalars import give_axes
 from dsa_sched.frontend.shapes import known_values, shape_text
@@ -227,6 +228,7 @@ OPERATORS: dict[str, Rule] = {
     "Gather": rules_axes.gather,
     "Expand": rules_axes.expand,
     "Tile": rules_axes.tile,
+    **dict.fromkeys(RECURRENT, refuse_recurrent),
     "Resize": rules_resize.resize,
     "Upsample": rules_resize.resize,
 }

@@ -24,6 +24,7 @@ from dsa_sched.frontend.masks import replace_masks, without_guards
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.norm_patterns import scale_norms
 from dsa_sched.frontend.patterns import find_patterns
+from dsa_sched.frontend.recurrent import unroll_recurrent
 from dsa_sched.frontend.terms import Term, from_file, number
 
 __all__ = ["PASSES", "simplify"]
@@ -32,10 +33,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
-    """All passes in order, after operators were found again that the file spells out, choices became arithmetic, and
-    what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only."""
+    """All passes in order, after recurrent operators were unrolled, those found again that the file spells out, choices
+    became arithmetic, and what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only.
+    """
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
-    network = find_patterns(flatten_gathers(network))
+    network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
     network = decompose_attention(network, whole).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
