@@ -8,13 +8,17 @@ from types import MappingProxyType
 
 import onnx
 
+from dsa_sched.zoo.conformer import conformer_m_mini_topology, conformer_m_topology
+from dsa_sched.zoo.convnext import convnext_t_mini_topology, convnext_t_topology
 from dsa_sched.zoo.siamese import siamese_mini_topology, siamese_topology
+from dsa_sched.zoo.swin import swin_t_mini_topology, swin_t_topology
 from dsa_sched.zoo.vit import (
     vit_b16_384_mini_topology,
     vit_b16_384_topology,
     vit_b16_mini_topology,
     vit_b16_topology,
 )
+from dsa_sched.zoo.whisper import whisper_encoder_mini_topology, whisper_encoder_topology
 
 __all__ = ["DRAWN", "Drawn"]
 
@@ -29,11 +33,19 @@ class Drawn:
 
 DRAWN: Mapping[str, Drawn] = MappingProxyType(
     {
+        "conformer_m": Drawn(conformer_m_topology),
+        "conformer_m-mini": Drawn(conformer_m_mini_topology),
+        "convnext_t": Drawn(convnext_t_topology),
+        "convnext_t-mini": Drawn(convnext_t_mini_topology),
         "siamese": Drawn(siamese_topology),
         "siamese-mini": Drawn(siamese_mini_topology),
+        "swin_t": Drawn(swin_t_topology),
+        "swin_t-mini": Drawn(swin_t_mini_topology),
         "vit_b16": Drawn(vit_b16_topology),
         "vit_b16-mini": Drawn(vit_b16_mini_topology),
         "vit_b16_384": Drawn(vit_b16_384_topology),
         "vit_b16_384-mini": Drawn(vit_b16_384_mini_topology),
+        "whisper_encoder": Drawn(whisper_encoder_topology),
+        "whisper_encoder-mini": Drawn(whisper_encoder_mini_topology),
     }
 )

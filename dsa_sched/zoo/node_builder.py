@@ -90,19 +90,19 @@ class NodeBuilder:
 
     def integers(self, *values: int) -> str:
         """A vector of integers, which all of a network share, named after its values."""
-        name = "integers." + ".".join(map(str, values))
-        return name if name in self._made else self._shared(name, np.array(values, np.int64))
+        return self.shared("integers." + ".".join(map(str, values)), np.array(values, np.int64))
 
     def index(self, value: int) -> str:
         """A single integer, which all of a network share."""
-        name = f"index.{value}"
-        return name if name in self._made else self._shared(name, np.array(value, np.int64))
+        return self.shared(f"index.{value}", np.array(value, np.int64))
 
     def number(self, value: float) -> str:
         """A single number, which all of a network share, named after its value."""
-        name = f"number.{value:g}"
-        return name if name in self._made else self._shared(name, np.array(value, np.float32))
+        return self.shared(f"number.{value:.9g}", np.array(value, np.float32))
 
-    def _shared(self, name: str, value: npt.NDArray[np.generic]) -> str:
+    def shared(self, name: str, value: npt.NDArray[np.generic]) -> str:
+        """A constant that several nodes read; the same value under the same name."""
+        if name in self._made:
+            return name
         self._made.add(name)
         return self.constant(name, value)

@@ -59,6 +59,18 @@ class SequenceBuilder(NodeBuilder):
         constants = [self.weight(f"{name}.weight", width), self.weight(f"{name}.bias", width)]
         return self.node("LayerNormalization", name, [x, *constants], axis=-1, epsilon=epsilon)
 
+    def window(
+        self, name: str, x: str, inside: int, outside: int, kernel: int, stride: int = 1, pads: int = 0, groups: int = 1
+    ) -> str:
+        """A convolution of images [N, C, H, W], with a bias."""
+        return self._conv(name, x, (outside, inside // groups), (kernel, kernel), stride, pads, groups)
+
+    def line(
+        self, name: str, x: str, inside: int, outside: int, kernel: int, stride: int = 1, pads: int = 0, groups: int = 1
+    ) -> str:
+        """A convolution of sequences [N, C, T], with a bias."""
+        return self._conv(name, x, (outside, inside // groups), (kernel,), stride, pads, groups)
+
     def add(self, name: str, x: str, y: str) -> str:
         return self.node("Add", name, [x, y])
 
@@ -108,6 +120,14 @@ class SequenceBuilder(NodeBuilder):
         joined = self.transpose(f"{name}.values.turned", seen, 0, 2, 1, 3)
         joined = self.reshape(f"{name}.joined", joined, 0, -1, kind.width)
         return self.linear(f"{name}.output", joined, kind.width, kind.width, "o" in kind.biases)
+
+    def _conv(
+        self, name: str, x: str, channels: tuple[int, int], kernel: tuple[int, ...], stride: int, pads: int, groups: int
+    ) -> str:
+        axes = len(kernel)
+        settings = {"kernel_shape": [*kernel], "strides": [stride] * axes, "pads": [pads] * 2 * axes, "group": groups}
+        constants = [self.weight(f"{name}.weight", *channels, *kernel), self.weight(f"{name}.bias", channels[0])]
+        return self.node("Conv", name, [x, *constants], **settings)
 
     def _projected(self, name: str, part: str, x: str, kind: Attention) -> tuple[str, str]:
         gain = kind.focus if part == "query" else 1.0

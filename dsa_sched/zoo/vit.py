@@ -62,9 +62,7 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
     image = net.input("image", (1, 3, shape.extent, shape.extent))
     kind = Attention(shape.width, shape.heads)
     places = (shape.extent // PATCH) ** 2
-    constants = [net.weight("patches.weight", shape.width, 3, PATCH, PATCH), net.weight("patches.bias", shape.width)]
-    settings = {"kernel_shape": [PATCH] * 2, "strides": [PATCH] * 2}
-    x = net.node("Conv", "patches", [image, *constants], **settings)
+    x = net.window("patches", image, 3, shape.width, PATCH, stride=PATCH)
     x = net.transpose("patches.turned", net.reshape("patches.flat", x, 0, shape.width, places), 0, 2, 1)
     batch = net.node("Shape", "batch", [image], start=0, end=1)
     extents = net.node("Concat", "token.shape", [batch, net.integers(1, 1)], axis=0)
