@@ -1,10 +1,10 @@
 """BERT: words as integers, a mask of what is there, norms behind every part.
 
-    input_ids, token_type_ids, positions --three tables, added, norm--> 12 or 24 layers --> states, and the first one pooled
+    input_ids, token_type_ids, positions --three tables, added, norm--> 12 or 24 layers --> states, the first pooled
 
 After Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
-(NAACL 2019), section 3, in the form in which PyTorch's exporter writes the `BertModel` of transformers: the mask becomes
-0 and the least float32, once, and is added to the scores of every layer. Batch and length are open.
+(NAACL 2019), section 3, in the form in which PyTorch's exporter writes the `BertModel` of transformers: the mask
+becomes 0 and the least float32, once, and is added to the scores of every layer. Batch and length are open.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def _embedded(net: SequenceBuilder, ids: str, types: str, shape: _Shape) -> str:
     all_places = net.constant("position_ids", np.arange(shape.positions, dtype=np.int64)[None])
     length = net.node("Shape", "length", [ids], start=1, end=2)
     places = net.node("Slice", "places", [all_places, net.integers(0), length, net.integers(1)])
-    positions = net.node("Gather", "positions", [net.weight("positions.weight", shape.positions, width), places], axis=0)
+    positions = net.node(
+        "Gather", "positions", [net.weight("positions.weight", shape.positions, width), places], axis=0
+    )
     summed = net.add("embedded.positions", net.add("embedded.types", words, kinds), positions)
     return net.layer_norm("embedded", summed, width, EPSILON)
 

@@ -103,7 +103,8 @@ def _attention(net: SequenceBuilder, name: str, x: str, distances: str, shape: _
     far = net.heads(f"{name}.far", net.linear(f"{name}.far", distances, shape.width, shape.width, bias=False), kind)
     by_content = _scores(net, f"{name}.content", query, key, kind)
     by_distance = _shifted(net, f"{name}.distance", _scores(net, f"{name}.distance", query, far, kind), kind, shape)
-    scores = net.node("Mul", f"{name}.scaled", [net.add(f"{name}.sum", by_content, by_distance), net.number(kind.depth**-0.5)])
+    both = net.add(f"{name}.sum", by_content, by_distance)
+    scores = net.node("Mul", f"{name}.scaled", [both, net.number(kind.depth**-0.5)])
     return net.attended(name, scores, value, kind)
 
 

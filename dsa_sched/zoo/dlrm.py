@@ -4,9 +4,9 @@
                              27 rows --all products of two--> 351 numbers, the first row --MLP--> one number from 0 to 1
     26 indices --tables--> rows /
 
-After Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019), with the
-layers that MLPerf gives it for Criteo's terabyte: 13-512-256-128 and 479-1024-1024-512-256-1, rows of 128. Tables have
-the rows of that data set, at most 100,000 (`--max-ind-range` of the authors' program), of 188 million.
+After Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019), with
+the layers that MLPerf gives it for Criteo's terabyte: 13-512-256-128 and 479-1024-1024-512-256-1, rows of 128. Tables
+have the rows of that data set, at most 100,000 (`--max-ind-range` of the authors' program), of 188 million.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class _Shape:
     above: tuple[int, ...]
 
 
-FULL = _Shape(
-    "dlrm", tuple(min(rows, MOST_ROWS) for rows in CRITEO_ROWS), (512, 256, 128), (1024, 1024, 512, 256, 1)
-)
+FULL = _Shape("dlrm", tuple(min(rows, MOST_ROWS) for rows in CRITEO_ROWS), (512, 256, 128), (1024, 1024, 512, 256, 1))
 MINI = _Shape("dlrm-mini", (50, 3, 40, 30, 20, 4), (32, 16, 8), (32, 16, 1))
 
 

@@ -2,7 +2,7 @@
 
     topology (weights by shape and gain) --what reads them, a seed--> ModelProto with initialisers
 
-Each weight becomes bytes of the model as soon as it is drawn, so that one gigabyte of weights takes one and a little more.
+Each weight becomes bytes of the model as soon as it is drawn, so that a gigabyte of weights takes little more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Networks whose weights are drawn and not calibrated, and the extents that their publications give to open dimensions."""
+"""Networks whose weights are drawn and not calibrated, and the extents that open dimensions were published with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Drawn:
 
 def _texts(words: int) -> Mapping[str, tuple[int, ...]]:
     """One text of so many words for BERT."""
-    return {name: (1, words) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    return dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, words))
 
 
 DRAWN: Mapping[str, Drawn] = MappingProxyType(

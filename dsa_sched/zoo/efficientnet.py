@@ -1,6 +1,6 @@
 """EfficientNet-B0: MobileNet's blocks with gates that weigh every channel by what the whole map says of it.
 
-    image --3x3/2--> 16 blocks of (1x1 widen --> depthwise --> x gate(mean) --> 1x1 narrow) [+ input] --> 1x1 --> classes
+    image --3x3/2--> 16 blocks of (1x1 widen --> depthwise --> x gate(mean) --> 1x1) [+ input] --> 1x1 --> classes
 
 After Tan, Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks" (ICML 2019), table 1, in the
 form in which PyTorch's exporter writes torchvision's model: SiLU as Sigmoid and Mul, gates as two 1x1 convolutions.

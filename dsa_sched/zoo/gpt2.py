@@ -3,9 +3,9 @@
     input_ids --table, + positions--> 12 layers in which nothing sees what comes later --norm, last place--> x table
 
 After Radford, Wu, Child, Luan, Amodei, Sutskever, "Language Models are Unsupervised Multitask Learners" (2019), section
-2.3, the smallest of table 2, in the form in which PyTorch's exporter writes the `GPT2LMHeadModel` of transformers: query,
-key and value by one Gemm on [N T, C] between Reshapes whose extents are computed, GELU by tanh spelled out, the mask by
-a Where, the last product with the table of words. Batch and length are open.
+2.3, the smallest of table 2, in the form in which PyTorch's exporter writes the `GPT2LMHeadModel` of transformers:
+query, key and value by one Gemm on [N T, C] between Reshapes whose extents are computed, GELU by tanh spelled out, the
+mask by a Where, the last product with the table of words. Batch and length are open.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _parsed(name: str, text: str) -> Meaning:
             return Indices(bounds)
     raise ModelError(
         f"input {name}",
-        needs=f"`mask`, `lengths N` or `indices N` (or a bound for each of at most {MOST_PLACES} places) in {KEY}{name}",
+        needs=f"`mask`, `lengths N` or `indices N, M, ...` (at most {MOST_PLACES} bounds) in {KEY}{name}",
         has=repr(text[:60]),
         change="correct or remove this entry of the model's metadata_props",
     )
@@ -97,7 +97,7 @@ def _parsed(name: str, text: str) -> Meaning:
 def drawn_integers(
     name: str, meaning: Meaning, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
-    """Integers that mean something. Raises ModelError where there are as many bounds as neither 1 nor the last extent."""
+    """Integers that mean something. Raises ModelError for bounds of places that are not those of the shape."""
     match meaning:
         case Mask():
             if not shape:

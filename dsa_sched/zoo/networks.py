@@ -33,7 +33,15 @@ from dsa_sched.zoo.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
 
-__all__ = ["built_model", "is_calibrated", "set_values", "topology_bytes", "zoo_names"]
+__all__ = [
+    "built_model",
+    "is_built",
+    "is_calibrated",
+    "published_shapes",
+    "set_values",
+    "topology_bytes",
+    "zoo_names",
+]
 
 CALIBRATED: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
     {
@@ -82,6 +90,16 @@ def zoo_names() -> tuple[str, ...]:
 def is_calibrated(name: str) -> bool:
     """Whether weights depend on what the network makes of images, which takes seconds to find; else they are drawn."""
     return name not in DRAWN
+
+
+def is_built(name: str) -> bool:
+    """Whether it is written here, so that its weights are ConstantOfShape and its other constants none."""
+    return name in BUILT
+
+
+def published_shapes(name: str) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of inputs that the network's file leaves open, as it was published; empty for a file of fixed ones."""
+    return DRAWN[name].shapes if name in DRAWN else {}
 
 
 def topology_bytes(name: str) -> bytes:

@@ -3,8 +3,8 @@
     image --4x4/4--> stages of [windows --> attention --> back, feed-forward], 2 x 2 patches merged between --> classes
 
 After Liu, Lin, Cao, Hu, Wei, Zhang, Lin, Guo, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows"
-(ICCV 2021), section 3, Swin-T. As PyTorch's exporter writes it: a window is a Reshape and a Transpose, a shift two pairs
-of Slices and a Concat each, the mask of shifted windows is added in a Reshape of the scores to five axes.
+(ICCV 2021), section 3, Swin-T. As PyTorch's exporter writes it: a window is a Reshape and a Transpose, a shift two
+pairs of Slices with a Concat each, the mask of shifted windows is added to scores reshaped to five axes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ class TopologyBuilder(NodeBuilder):
 
     def build(self, *outputs: str) -> onnx.ModelProto:
         """The finished model with the given outputs."""
-        return self.model([helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name]) for name in outputs])
+        return self.model(
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name]) for name in outputs]
+        )
 
     def conv(
         self,

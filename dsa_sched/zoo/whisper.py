@@ -2,8 +2,9 @@
 
     80 x 3,000 of a spectrum --3--> --3/2--> [1,500, 512], + positions --6 layers--> norm
 
-After Radford, Kim, Xu, Brockman, McLeavey, Sutskever, "Robust Speech Recognition via Large-Scale Weak Supervision" (2022),
-section 2.2 and table 1, base: keys without a bias, exact GELU, norms before each part. As PyTorch's exporter writes it.
+After Radford, Kim, Xu, Brockman, McLeavey, Sutskever, "Robust Speech Recognition via Large-Scale Weak Supervision"
+(2022), section 2.2 and table 1, base: keys without a bias, exact GELU, norms before each part. As PyTorch's exporter
+writes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wide and deep, with two texts: a linear model that remembers, a deep one that generalises, and what was written and read.
+"""Wide and deep, with two texts: a linear model that remembers, a deep one that generalises, two that read.
 
     crosses --a number each, summed----------------------------------------------> + --> one number from 0 to 1
     fields --rows of a table--, numbers --1,200--> 1,024 --> 512 --> 256 --> number --> /
@@ -24,7 +24,7 @@ from dsa_sched.zoo.sequence_builder import SequenceBuilder
 __all__ = ["wide_deep_mini_topology", "wide_deep_topology"]
 
 CROSS_GAIN = 0.5
-SCORE_GAIN = 2.0
+SCORE_GAIN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,9 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
 def _crosses(net: SequenceBuilder, shape: _Shape) -> str:
     """The linear model: one number for every cross of features that is there."""
     indices = net.integer_input("crosses", (1, shape.crosses), Indices((shape.cross_rows,)))
-    numbers = net.node("Gather", "wide.numbers", [net.weight("wide", shape.cross_rows, 1, gain=CROSS_GAIN), indices], axis=0)
+    numbers = net.node(
+        "Gather", "wide.numbers", [net.weight("wide", shape.cross_rows, 1, gain=CROSS_GAIN), indices], axis=0
+    )
     return net.node("ReduceSum", "wide.sum", [numbers, net.integers(1)], keepdims=0)
 
 
@@ -89,7 +91,9 @@ def _fields(net: SequenceBuilder, shape: _Shape) -> str:
 def _text(net: SequenceBuilder, name: str, kind: str, shape: _Shape) -> str:
     """The last state of what reads the words one by one."""
     indices = net.integer_input(name, (1, shape.words), Indices((shape.vocabulary,)))
-    rows = net.node("Gather", f"{name}.rows", [net.weight(f"{name}.weight", shape.vocabulary, shape.states), indices], axis=0)
+    rows = net.node(
+        "Gather", f"{name}.rows", [net.weight(f"{name}.weight", shape.vocabulary, shape.states), indices], axis=0
+    )
     steps = net.transpose(f"{name}.steps", rows, 1, 0, 2)
     gates = {"LSTM": 4, "GRU": 3}[kind] * shape.states
     weights = [
