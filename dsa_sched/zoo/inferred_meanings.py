@@ -1,4 +1,4 @@
-"""What an integer input of a model means, by what reads it: rows of a table, a mask, lengths.
+"""What an integer input of a model means that does not say it (`meanings.py`), by what reads it.
 
 ids -> Gather(table of 100 rows)          indices, 0 to 99
 mask -> Cast, Not, Where                  0 or 1
@@ -8,14 +8,13 @@ lengths -> Less(arange(12), lengths)      lengths, 1 to 12
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["Meaning", "meanings"]
+from dsa_sched.zoo.meanings import Indices, Lengths, Mask, Meaning
+
+__all__ = ["inferred_meanings"]
 
 MOVES = frozenset(
     [
@@ -38,20 +37,8 @@ TRUTHS = frozenset(["Cast", "Not", "And", "Or", "Xor", "Where"])
 MOST_NODES = 10_000
 """Readers that are followed from one input."""
 
-Kind = Literal["indices", "mask", "lengths", "numbers"]
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What values an input has: from `least` to before `end`."""
-
-    kind: Kind
-    least: int
-    end: int
-
-
-def meanings(model: onnx.ModelProto, numbers: Meaning) -> dict[str, Meaning]:
-    """Of each integer input, `numbers` where nothing says more."""
+def inferred_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
+    """Of the integer inputs of which something can be seen."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant":
@@ -62,19 +49,17 @@ def meanings(model: onnx.ModelProto, numbers: Meaning) -> dict[str, Meaning]:
     for node in model.graph.node:
         for name in dict.fromkeys(node.input):
             readers.setdefault(name, []).append(node)
-    return {
-        item.name: _meaning(item.name, readers, constants, numbers)
+    found = {
+        item.name: _meaning(item.name, readers, constants)
         for item in model.graph.input
         if item.name not in constants and helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind in "iu"
     }
+    return {name: meaning for name, meaning in found.items() if meaning is not None}
 
 
 def _meaning(
-    name: str,
-    readers: Mapping[str, list[onnx.NodeProto]],
-    constants: Mapping[str, onnx.TensorProto],
-    numbers: Meaning,
-) -> Meaning:
+    name: str, readers: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, onnx.TensorProto]
+) -> Meaning | None:
     rows, lengths, truths = [], list[int](), False
     for value, node in _read(name, readers):
         if node.op_type in GATHERS and node.input[1] == value and node.input[0] in constants:
@@ -83,10 +68,10 @@ def _meaning(
             lengths += [_largest(constants[other]) for other in node.input if other in constants]
         truths |= node.op_type in TRUTHS
     if rows:
-        return Meaning("indices", 0, min(rows))
+        return Indices((min(rows),))
     if lengths and max(lengths) > 1:
-        return Meaning("lengths", 1, max(lengths) + 2)
-    return Meaning("mask", 0, 2) if truths else numbers
+        return Lengths(max(lengths) + 1)
+    return Mask() if truths else None
 
 
 def _read(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> Iterator[tuple[str, onnx.NodeProto]]:
