@@ -112,7 +112,14 @@ def distilbert() -> Network:
 
 def gpt2() -> Network:
     config = transformers.GPT2Config(
-        vocab_size=WORDS, n_embd=48, n_layer=2, n_head=4, n_positions=32, bos_token_id=0, eos_token_id=0, use_cache=False
+        vocab_size=WORDS,
+        n_embd=48,
+        n_layer=2,
+        n_head=4,
+        n_positions=32,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
     )
     return encoder(transformers.GPT2Model(config))
 

@@ -1,6 +1,8 @@
 """An architecture as a file: weights seeded, written by one of PyTorch's two exporters, with inputs beside it.
 
 name, exporter --export--> folder/name-exporter.onnx, folder/input0.npz, folder/input1.npz
+
+`python -m tests.exports.exporting FOLDER` writes all of them, each into a folder of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import contextlib
 import io
 import logging
 import math
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +20,10 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from tests.exports.architectures import ARCHITECTURES, Network
+from tests.exports.architectures import ARCHITECTURES
+from tests.exports.table import EXPORTS, NAMES
 
-__all__ = ["EXPORTERS", "Export", "export"]
-
-EXPORTERS = ("script", "dynamo")
-"""TorchScript's, which is what `torch.onnx.export(dynamo=False)` uses, and the newer one."""
+__all__ = ["Export", "export"]
 
 OPSET = 17
 """That TorchScript's exporter writes; the newer one has its own."""
@@ -79,12 +80,33 @@ def seeded(name: str, weight: Tensor, generator: Generator) -> Tensor:
 def write(module: nn.Module, inputs: dict[str, Tensor], exporter: str, path: Path) -> None:
     """Both exporters warn about themselves, and the newer one reports on the standard output."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    options = {"dynamo": True, "external_data": False} if exporter == "dynamo" else {"dynamo": False, "opset_version": OPSET}
+    options = (
+        {"dynamo": True, "external_data": False} if exporter == "dynamo" else {"dynamo": False, "opset_version": OPSET}
+    )
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, tuple(inputs.values()), path, input_names=list(inputs), output_names=["answer"], **options)
+        torch.onnx.export(
+            module, tuple(inputs.values()), path, input_names=list(inputs), output_names=["answer"], **options
+        )
 
 
 def save(draw: dict[str, Tensor], path: Path) -> Path:
     np.savez(path, **{name: tensor.numpy() for name, tensor in draw.items()})
     return path
+
+
+def main(arguments: list[str]) -> int:
+    """Write every export, or those of the architectures that are named behind the folder."""
+    if not arguments:
+        print(__doc__)
+        return 2
+    for name, exporter in EXPORTS:
+        if name in (arguments[1:] or NAMES):
+            folder = Path(arguments[0]) / f"{name}-{exporter}"
+            folder.mkdir(parents=True, exist_ok=True)
+            print(export(name, exporter, folder).model)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
