@@ -131,13 +131,17 @@ class RoundedNetwork:
         return f"{name}::rounded" if name in self.varying and name not in self.inputs else name
 
     def append(self, node: onnx.NodeProto) -> None:
-        if not any(name in self.varying for name in node.input) or node.op_type in ("Shape", "Size"):
+        if not any(name in self.varying for name in node.input):
             self.nodes.append(node)
             return
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         del copy.input[:], copy.output[:]
         copy.input.extend(self.operand(node, name) for name in node.input)
+        if node.op_type in ("Shape", "Size"):  # of values that vary, but the same whatever they are
+            copy.output.extend(node.output)
+            self.nodes.append(copy)
+            return
         self.varying.update(filter(None, node.output))
         for name in node.output:
             plain = not self.floating(name) or node.op_type in EXACT
