@@ -54,6 +54,12 @@ setup(
             "nvidia-cuda-cccl==13.0.85",
         ],
         "cluster": ["distributed>=2026.1"],  # searches on a Dask cluster
+        # What tests/exports has PyTorch write. Exact: another release's exporters write another graph.
+        "exports": [
+            "torch==2.13.0",
+            "transformers>=5.23,<6",  # architectures from their configurations, with seeded weights
+            "onnxscript>=0.7.2,<1",  # torch.onnx.export(dynamo=True) imports it
+        ],
         "test": [
             "pytest>=9,<10",
             "pytest-xdist>=3.8,<4",  # two workers on the usual two cores

@@ -8,6 +8,7 @@ Rules raise Refusal for nodes that cannot be compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from dsa_sched.frontend.image_windows import Steps, Window, image_conv, image_pool
@@ -69,35 +70,45 @@ def _window_of(windows: Mapping[str, tuple[int, ...]]) -> Window:
 
 
 def pool(writer: Writer, node: Node) -> None:
+    """A mean whose windows reach beyond the padding divides by what they hold of image and padding: there the padding
+    is written, and what lies beyond is the padding that does not count."""
     shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
     if any(node.outputs[1:]):
         raise Refusal("the indices of the maxima are read; only the maxima are computed")
-    windows = _windows(node, node.integers("kernel_shape", ()), shape)
-    rank = len(windows["kernel"])
-    begins, ends = windows["pads"][:rank], windows["pads"][rank:]
-    overflow = []
-    for axis in range(rank):
-        span = (windows["kernel"][axis] - 1) * windows["dilations"][axis] + 1
-        reach = (out[2 + axis] - 1) * windows["strides"][axis] + span
-        overflow.append(max(0, reach - begins[axis] - shape[2 + axis] - ends[axis]))
-    windows["pads"] = begins + tuple(e + o for e, o in zip(ends, overflow, strict=True))
+    window = _held(_window_of(_windows(node, node.integers("kernel_shape", ()), shape)), shape[2:], out[2:])
+    overflow = _overflow(window, shape[2:], out[2:])
+    within = replace(window, ends=tuple(e + o for e, o in zip(window.ends, overflow, strict=True)))
     if node.op_type == "MaxPool":
-        _add_pool(writer, node, "max_pool", windows, {})
+        _add_pool(Steps(writer, node), node.inputs[0], "max_pool", within, {})
         return
-    counted = node.integer("count_include_pad", 0)
+    counted, steps = node.integer("count_include_pad", 0), Steps(writer, node)
+    x = node.inputs[0]
     if counted and any(overflow):
-        raise Refusal("count_include_pad with a ceil_mode window beyond the padding: its divisor is not representable")
-    _add_pool(writer, node, "average_pool", windows, {"count_include_pad": counted})
+        x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
+        within = replace(window, begins=(0,) * window.rank, ends=overflow)
+        counted = 0
+    _add_pool(steps, x, "average_pool", within, {"count_include_pad": counted})
 
 
-def _add_pool(
-    writer: Writer, node: Node, kind: str, windows: Mapping[str, tuple[int, ...]], counted: Mapping[str, Attribute]
-) -> None:
-    if writer.wants.windows == "images" and len(windows["kernel"]) != 2:
-        steps = Steps(writer, node)
-        steps.finish(image_pool(steps, node.inputs[0], kind, _window_of(windows), counted))
+def _overflow(window: Window, extents: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
+    """By how many elements of each axis the last window reaches beyond the padding, as `ceil_mode` has it."""
+    along = zip(outputs, window.strides, window.reach, window.begins, extents, window.ends, strict=True)
+    return tuple(max(0, (o - 1) * s + r - b - x - e) for o, s, r, b, x, e in along)
+
+
+def _held(window: Window, extents: tuple[int, ...], outputs: tuple[int, ...]) -> Window:
+    """With no more taps along an axis than image and padding have elements for, where the only window is larger."""
+    along = zip(window.kernel, window.dilations, window.begins, extents, window.ends, outputs, strict=True)
+    held = tuple(min(k, (b + x + e - 1) // d + 1) if o == 1 else k for k, d, b, x, e, o in along)
+    return replace(window, kernel=held)
+
+
+def _add_pool(steps: Steps, x: str, kind: str, window: Window, counted: Mapping[str, Attribute]) -> None:
+    writer, node = steps.writer, steps.node
+    if writer.wants.windows == "images" and window.rank != 2:
+        steps.finish(image_pool(steps, x, kind, window, counted))
     else:
-        writer.add(node, kind, {**windows, **counted})
+        writer.add(node, kind, {**window.attributes(), **counted}, inputs=(x,))
 
 
 def global_pool(writer: Writer, node: Node) -> None:

@@ -144,6 +144,10 @@ class RoundedNetwork:
         copy.CopyFrom(node)
         del copy.input[:], copy.output[:]
         copy.input.extend(self.operand(node, name) for name in node.input)
+        if node.op_type in ("Shape", "Size"):  # of values that vary, but the same whatever they are
+            copy.output.extend(node.output)
+            self.nodes.append(copy)
+            return
         self.varying.update(filter(None, node.output))
         for name in node.output:
             plain = not self.floating(name) or node.op_type in EXACT

@@ -147,6 +147,17 @@ def test_what_only_moves_numbers_rounds_nothing(operator: str) -> None:
     np.testing.assert_array_equal(exact[y], found[y])
 
 
+def test_a_shape_that_is_taken_of_a_computed_value_is_taken_of_the_rounded_one() -> None:
+    """As exporters do before a Reshape."""
+    builder = ModelBuilder()
+    x = builder.node("Mul", builder.input(2, 8), builder.constant(halves(8, seed=1)))
+    flat = builder.node("Reshape", builder.node("Sqrt", builder.node("Abs", x)), builder.integers(-1))
+    y = builder.node("Reshape", flat, builder.node("Shape", x))
+    exact, found = rounded(builder.model(y), {"x0": halves(2, 8)})
+    assert found[y].shape == exact[y].shape
+    assert moves(exact[y], found[y]) > 0
+
+
 def test_inputs_and_constants_are_rounded() -> None:
     builder = ModelBuilder()
     y = builder.node("Max", builder.input(1, 2), builder.constant([[0.1, 0.3]]))

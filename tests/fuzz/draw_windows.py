@@ -24,7 +24,6 @@ class Window:
     attributes: dict[str, Attribute]
     kernel: Shape
     padded: bool
-    overhangs: bool
     dilated: bool
     extents: Shape
 
@@ -66,17 +65,16 @@ def _window(draft: Draft, shape: Shape, dilated: bool, ceils: bool) -> Window:
         extents = [-(-extent // step) for extent, step in zip(shape[2:], stride, strict=True)]
         along = zip(extents, stride, spans, shape[2:], strict=True)
         padded = any((o - 1) * step + s > e for o, step, s, e in along)
-        return Window(attributes, kernel, padded, False, far, tuple(extents))
+        return Window(attributes, kernel, padded, far, tuple(extents))
     pads = [0] * 2 * len(kernel) if automatic == "VALID" else pads
-    extents, overhangs = [], False
+    extents = []
     for i, (extent, step) in enumerate(zip(shape[2:], stride, strict=True)):
         room = extent + pads[i] + pads[len(kernel) + i] - spans[i]
         count = (-(-room // step) if ceil else room // step) + 1
         if (count - 1) * step >= extent + pads[i]:  # a window behind the image: versions differ on whether it counts
             return _window(draft, shape, dilated, ceils=False)
-        overhangs |= (count - 1) * step > room
         extents.append(count)
-    return Window(attributes, kernel, any(pads), overhangs, far, tuple(extents))
+    return Window(attributes, kernel, any(pads), far, tuple(extents))
 
 
 def _conv(draft: Draft, op_type: str, x: str) -> bool:
@@ -166,7 +164,7 @@ def _average_pool(draft: Draft, op_type: str, x: str) -> bool:
     settings = dict(window.attributes)
     if window.dilated and window.padded:
         return False
-    if not window.overhangs and draft.flip():
+    if draft.flip():
         settings["count_include_pad"] = draft.number(0, 1)
     draft.add(op_type, [x], (*shape[:2], *window.extents), **settings)
     return True

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.repo.test_layers import LAYERS, imported, sources
 
 ROOT = Path(__file__).parents[2]
 GPU = (
@@ -21,6 +25,7 @@ GPU = (
     "nvidia-nvvm",
 )
 """The extra `gpu`: parts of one CUDA release."""
+EXACT = ("apache-tvm", "apache-tvm-ffi", "ruff", "mypy", "torch", *GPU)
 
 
 def locked() -> dict[str, str]:
@@ -30,35 +35,51 @@ def locked() -> dict[str, str]:
     return {canonicalize_name(name): pinned for name, pinned in pins}
 
 
+def setting(name: str) -> Any:
+    """What setup.py says."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    (value,) = (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == name)
+    return ast.literal_eval(value)
+
+
 def asked() -> Iterator[Requirement]:
     """Every requirement of setup.py, those of extras too."""
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    settings = {node.arg: node.value for node in ast.walk(tree) if isinstance(node, ast.keyword)}
-    extras = settings["extras_require"]
-    assert isinstance(extras, ast.Dict)
-    for listed in (settings["install_requires"], *extras.values):
-        assert isinstance(listed, ast.List)
-        yield from (Requirement(str(ast.literal_eval(item))) for item in listed.elts)
+    yield from map(Requirement, setting("install_requires"))
+    for listed in setting("extras_require").values():
+        yield from map(Requirement, listed)
 
 
 @pytest.mark.parametrize("requirement", list(asked()), ids=str)
 def test_the_lock_file_pins_what_setup_admits(requirement: Requirement) -> None:
     pinned = locked()[canonicalize_name(requirement.name)]
     assert pinned in requirement.specifier
-    exact = requirement.name in ("apache-tvm", "apache-tvm-ffi", "ruff", "mypy") or requirement.name in GPU
-    assert (str(requirement.specifier)[:2] == "==") == exact, "only TVM, nvcc and the tools of `make lint` are exact"
+    exact = requirement.name in EXACT
+    assert (str(requirement.specifier)[:2] == "==") == exact, "only TVM, nvcc, PyTorch and what lints are exact"
 
 
 def test_the_tests_run_with_what_is_installed() -> None:
     """Not with what is pinned, necessarily: but within what setup.py admits."""
+    optional = {Requirement(line).name for line in setting("extras_require")["exports"]}
     for requirement in asked():
-        assert version(requirement.name) in requirement.specifier, requirement
+        try:
+            has = version(requirement.name)
+        except PackageNotFoundError:
+            assert requirement.name in optional, requirement
+        else:
+            assert Version(has).public in requirement.specifier, requirement
+
+
+def test_only_tests_of_exports_need_pytorch() -> None:
+    """No package and no other test imports it, and `make` does not install it."""
+    optional = {canonicalize_name(Requirement(line).name) for line in setting("extras_require")["exports"]}
+    for file in (file for package in (*LAYERS, "tests") for file in sources(package)):
+        names = {name.split(".")[0] for _, name in imported(ast.parse(file.read_text(encoding="utf-8")), "")}
+        assert not names & optional or file.parent == ROOT / "tests" / "exports", file
+    assert "exports" not in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_tests_have_what_the_extra_gpu_has() -> None:
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
-    (lists,) = (ast.literal_eval(word.value) for word in keywords if word.arg == "extras_require")
+    lists = setting("extras_require")
     assert {Requirement(line).name for line in lists["gpu"]} == set(GPU)
     assert set(lists["gpu"]) <= set(lists["test"])
 

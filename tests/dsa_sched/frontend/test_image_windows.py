@@ -64,6 +64,33 @@ WINDOWS: dict[str, Build] = {
     "maxima along three axes": pool("MaxPool", VOLUME, **VOLUME_POOL),
     "means along three axes": pool("AveragePool", VOLUME, **VOLUME_POOL),
     "means along three axes, padding counted": pool("AveragePool", VOLUME, count_include_pad=1, **VOLUME_POOL),
+    "means, padding counted, windows beyond it": pool(
+        "AveragePool",
+        (1, 3, 6, 5),
+        kernel_shape=[3, 4],
+        strides=[2, 3],
+        pads=[1, 2, 1, 2],
+        ceil_mode=1,
+        count_include_pad=1,
+    ),
+    "means, no padding to count, windows beyond": pool(
+        "AveragePool", (1, 3, 6, 4), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, count_include_pad=1
+    ),
+    "means along one axis, padding counted, windows beyond it": pool(
+        "AveragePool",
+        (2, 3, 10),
+        kernel_shape=[3],
+        strides=[3],
+        pads=[1, 1],
+        ceil_mode=1,
+        count_include_pad=1,
+    ),
+    "a mean by a window far larger than the image": pool(
+        "AveragePool", (1, 3, 7, 7), kernel_shape=[1280, 1280], strides=[1280, 1280], ceil_mode=1, count_include_pad=1
+    ),
+    "a maximum by a window far larger than the image": pool(
+        "MaxPool", (1, 3, 7, 7), kernel_shape=[320, 320], strides=[320, 320], ceil_mode=1
+    ),
     "mean of one axis": pool("GlobalAveragePool", (2, 3, 6)),
     "mean of three axes": pool("GlobalAveragePool", (2, 3, 6, 5, 4)),
     "maximum of three axes": pool("GlobalMaxPool", (2, 3, 6, 5, 4)),

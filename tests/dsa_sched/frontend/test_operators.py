@@ -321,10 +321,6 @@ REFUSED: dict[str, tuple[Build, str]] = {
         "of the 2 elements along axis 0, padding by 1 and -2 leaves none",
     ),
     "computed clip": (lambda b: b.node("Clip", b.input(2), b.input()), "the lower bound is not one constant number"),
-    "divisor beyond the padding": (
-        pool("AveragePool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, count_include_pad=1),
-        "count_include_pad with a ceil_mode window beyond the padding",
-    ),
     "nothing left": (
         lambda b: b.node("Relu", b.node("Slice", b.input(2, 3), b.integers(3), b.integers(9), b.integers(1))),
         "Slice slice0 (2x3, 1, 1, 1): v0 is empty (2x0)",
