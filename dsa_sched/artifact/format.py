@@ -296,7 +296,9 @@ class Artifact:
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
         parts: list[dict[str, Array]] = []
-        for number, program in enumerate(self.manifest.programs if any(e.indices for e in self.manifest.inputs) else ()):
+        for number, program in enumerate(
+            self.manifest.programs if any(e.indices for e in self.manifest.inputs) else ()
+        ):
             rows, end = program.batch_per_pass, program.batch_start + program.batch
             for first in range(program.batch_start, end, rows):  # refused before anything runs
                 last = min(first + rows, end)
@@ -373,7 +375,7 @@ def _require_words(entry: TensorEntry, array: Array) -> None:
     if array.dtype.kind not in "iub":
         raise ModelError(who, needs=f"integers ({entry.dtype})", has=str(array.dtype))
     limits = np.iinfo(np.int32)
-    flat = array.reshape(-1)
+    flat = array.reshape(-1).astype(object if array.dtype == np.uint64 else np.int64)
     whole = ((limits.min, limits.max, slice(None), "integers"),)
     chosen = tuple(
         (b.least, b.most, slice(b.first, b.first + b.step * b.count, b.step), "indices") for b in entry.indices

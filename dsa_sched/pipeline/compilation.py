@@ -30,8 +30,8 @@ from dsa_sched.artifact.format import (
     file_entry,
 )
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.index_bounds import index_bounds
 from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.pipeline.index_bounds import index_bounds
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Placement, Program

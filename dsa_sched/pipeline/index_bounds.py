@@ -1,6 +1,6 @@
 """What integers of an input may be, where they choose rows of a table as they are: for `run` to refuse others.
 
-    ids --lookup(table of 100 rows)-->  -100 to 99, all elements        ids[:, 2] --lookup-->  every third element
+ids --lookup(table of 100 rows)-->  -100 to 99, all elements        ids[:, 2] --lookup-->  every third element
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBou
             step = int(places[1] - places[0]) if count > 1 else 1
             if (places != first + step * np.arange(count)).any():
                 continue
-        found.setdefault(name, []).append(
-            IndexBounds(least=-rows, most=rows - 1, first=first, step=step, count=count)
-        )
+        found.setdefault(name, []).append(IndexBounds(least=-rows, most=rows - 1, first=first, step=step, count=count))
     return {name: tuple(dict.fromkeys(bounds)) for name, bounds in found.items()}
 
 

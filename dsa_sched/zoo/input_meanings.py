@@ -1,8 +1,8 @@
 """What an integer input of a model means, by what reads it: rows of a table, a mask, lengths.
 
-    ids -> Gather(table of 100 rows)          indices, 0 to 99
-    mask -> Cast, Not, Where                  0 or 1
-    lengths -> Less(arange(12), lengths)      lengths, 1 to 12
+ids -> Gather(table of 100 rows)          indices, 0 to 99
+mask -> Cast, Not, Where                  0 or 1
+lengths -> Less(arange(12), lengths)      lengths, 1 to 12
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ from onnx import helper, numpy_helper
 __all__ = ["Meaning", "meanings"]
 
 MOVES = frozenset(
-    ["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile", "Gather", "Split"]
+    [
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Slice",
+        "Expand",
+        "Tile",
+        "Gather",
+        "Split",
+    ]
 )
 GATHERS = ("Gather", "GatherND", "GatherElements")
 COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
@@ -53,8 +65,7 @@ def meanings(model: onnx.ModelProto, numbers: Meaning) -> dict[str, Meaning]:
     return {
         item.name: _meaning(item.name, readers, constants, numbers)
         for item in model.graph.input
-        if item.name not in constants
-        and helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind in "iu"
+        if item.name not in constants and helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind in "iu"
     }
 
 
@@ -94,7 +105,7 @@ def _read(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> Iterator[tu
 def _extent(node: onnx.NodeProto, table: onnx.TensorProto) -> int:
     """Rows among which every index of a gather may choose."""
     if node.op_type == "GatherND":
-        return min(table.dims)
+        return int(min(table.dims))
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     return int(table.dims[axis])
 

@@ -164,6 +164,4 @@ def _leave(op: Op, engine: int, place: int, to: int, size_bytes: int, chip: Chip
     words = (VALID | size_bytes & LENGTH_MASK, address_of(STAGING, place), address_of(MAIN, to), 0, 0)
     operands = (("engine", engine), ("channel", OUTWARD), *((f"w{i}", word) for i, word in enumerate(words)))
     reads, writes = (Region(STAGING, place, size_bytes),), (Region(MAIN, to, size_bytes),)
-    return Instr(
-        chip.dma.engine, "dma.start", operands, reads, writes, 0.0, op.name, starts=f"dma{engine}.{OUTWARD}"
-    )
+    return Instr(chip.dma.engine, "dma.start", operands, reads, writes, 0.0, op.name, starts=f"dma{engine}.{OUTWARD}")
