@@ -296,11 +296,10 @@ class Artifact:
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
         parts: list[dict[str, Array]] = []
-        for number, program in enumerate(
-            self.manifest.programs if any(e.indices for e in self.manifest.inputs) else ()
-        ):
+        words = any(entry.device_dtype == "int32" for entry in self.manifest.inputs)
+        for number, program in enumerate(self.manifest.programs if words else ()):  # refused before anything runs
             rows, end = program.batch_per_pass, program.batch_start + program.batch
-            for first in range(program.batch_start, end, rows):  # refused before anything runs
+            for first in range(program.batch_start, end, rows):
                 last = min(first + rows, end)
                 self.encode({name: _filled(array[first:last], rows) for name, array in arrays.items()}, number)
         for number, program in enumerate(self.manifest.programs):

@@ -203,7 +203,7 @@ class _Border:
         if producer is not None and producer.op_type in LEFT_TO_TRUTHS:
             of_truths = all(
                 other in self.network.constants or self.words.dtype(other) == BOOL
-                for other in (producer.inputs if producer.op_type in BINARY else producer.inputs[:1])
+                for other in (producer.inputs if producer.op_type in ("And", "Or", "Xor") else producer.inputs[:1])
             )
             if of_truths:
                 self.entered[name] = name

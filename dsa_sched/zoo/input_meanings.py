@@ -18,20 +18,11 @@ from onnx import helper, numpy_helper
 __all__ = ["Meaning", "meanings"]
 
 MOVES = frozenset(
-    [
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Expand",
-        "Tile",
-        "Gather",
-        "Split",
-    ]
-)
+    ["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile"]
+) | {
+    "Gather",
+    "Split",
+}
 GATHERS = ("Gather", "GatherND", "GatherElements")
 COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 TRUTHS = frozenset(["Cast", "Not", "And", "Or", "Xor", "Where"])
