@@ -35,7 +35,6 @@ BINARY: Mapping[str, str] = {
     "Xor": "xor",
     "Min": "min",
     "Max": "max",
-    "Sum": "add",
     "Equal": "equal",
     "Less": "less",
     "Greater": "greater",
