@@ -18,19 +18,9 @@ __all__ = ["inferred_meanings"]
 
 MOVES = frozenset(
     [
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Expand",
-        "Tile",
-        "Gather",
-        "Split",
+        "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
     ]
-)
+)  # fmt: skip
 GATHERS = ("Gather", "GatherND", "GatherElements")
 COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 TRUTHS = frozenset(["Cast", "Not", "And", "Or", "Xor", "Where"])
@@ -90,7 +80,7 @@ def _read(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> Iterator[tu
 def _extent(node: onnx.NodeProto, table: onnx.TensorProto) -> int:
     """Rows among which every index of a gather may choose."""
     if node.op_type == "GatherND":
-        return min(table.dims)
+        return int(min(table.dims))
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     return int(table.dims[axis])
 
