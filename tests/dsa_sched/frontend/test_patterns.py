@@ -161,7 +161,8 @@ def of_windows(b: ModelBuilder) -> str:
 
 
 def without_heads(b: ModelBuilder) -> str:
-    return attention(b, *(b.input(3, ROWS, SIZE) for _ in range(3)), SIZE, mask=b.constant(CAUSAL))
+    q, k, v = (b.input(3, ROWS, SIZE) for _ in range(3))
+    return attention(b, q, k, v, SIZE, mask=b.constant(CAUSAL))
 
 
 def turns(b: ModelBuilder) -> str:
@@ -308,9 +309,10 @@ def test_rows_that_see_nothing_are_zeros(level: str, tmp_path: Path) -> None:
     for number, scale in enumerate((1.0, 20.0)):
         mask = np.where(builder.random.random((1, 1, ROWS, ROWS)) < 0.3, -np.inf, builder.random.standard_normal(ROWS))
         mask[..., 2, :] = -np.inf
-        given = {f"x{i}": builder.random.standard_normal((1, 2, ROWS, SIZE)) * scale for i in range(3)}
+        given = builder.random.standard_normal((3, 1, 2, ROWS, SIZE)) * scale
         feeds.append(tmp_path / f"{number}.npz")
-        np.savez(feeds[-1], **{name: value.astype(np.float32) for name, value in {**given, "x3": mask}.items()})
+        q, k, v, added = (value.astype(np.float32) for value in (*given, mask))
+        np.savez(feeds[-1], x0=q, x1=k, x2=v, x3=added)
     report = verify_model(path, "stcp920", CompileOptions(level=level), VerifyOptions(samples=256, feeds=tuple(feeds)))
     assert report.failures == ()
 

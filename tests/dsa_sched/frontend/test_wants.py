@@ -206,7 +206,9 @@ def test_a_row_of_attention_reads_its_head_alone(tmp_path: Path) -> None:
 def test_rotary_embeddings_stay_whole(shape: tuple[int, ...], settings: dict[str, int], tmp_path: Path) -> None:
     def build(b: ModelBuilder) -> str:
         half = settings.get("rotary_embedding_dim", 8) // 2
-        return b.node("RotaryEmbedding", b.input(*shape), b.weights(2, 5, half), b.weights(2, 5, half), **settings)
+        return b.node(
+            "RotaryEmbedding", b.input(*shape), b.weights(2, 5, half), b.weights(2, 5, half), attributes=settings
+        )
 
     model, inputs = load(build, tmp_path, 24, ATTENDS)
     assert [op.kind for op in model.graph.ops if op.kind not in ("view", "transpose")] == ["rotary_embedding"]
