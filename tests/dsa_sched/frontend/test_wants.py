@@ -215,6 +215,30 @@ def test_rotary_embeddings_stay_whole(shape: tuple[int, ...], settings: dict[str
     assert max(layer_errors(model.graph, model.constants, model.source, inputs).values()) < 1e-5
 
 
+@pytest.mark.parametrize("wants", [NEUTRAL, ATTENDS])
+def test_attention_with_more_than_a_mask_is_refused(wants: Wants, tmp_path: Path) -> None:
+    def past(b: ModelBuilder) -> str:
+        operands = [b.input(1, 2, 5, 4) for _ in range(3)]
+        kept = [b.input(1, 2, 3, 4) for _ in range(2)]
+        return b.node("Attention", *operands, "", *kept, outputs=["y", "keys", "values"], name="cached")
+
+    reason = "past keys and values, computed lengths and other outputs are not taken; heads of q, k and v must divide"
+    with pytest.raises(ModelError, match=f"Attention cached .*: {reason}"):
+        load(past, tmp_path, 24, wants)
+    with pytest.raises(ModelError, match=r"Attention attention0 .*a mask must spread over the scores"):
+        load(lambda b: b.node("Attention", *(b.input(1, 2, 5, 4) for _ in range(3)), b.weights(5, 3)), tmp_path, 24)
+
+
+@pytest.mark.parametrize("wants", [NEUTRAL, ATTENDS])
+def test_rotary_tables_of_other_rows_are_refused(wants: Wants, tmp_path: Path) -> None:
+    def build(b: ModelBuilder) -> str:
+        tables = (b.weights(2, 7, 4), b.weights(2, 7, 4))
+        return b.node("RotaryEmbedding", b.input(2, 3, 5, 8), *tables, name="turns")
+
+    with pytest.raises(ModelError, match=r"RotaryEmbedding turns .*: .*tables be of \(batch, rows, half\)"):
+        load(build, tmp_path, 24, wants)
+
+
 def test_what_onnx_cannot_say_as_one_attention_is_taken_apart_for_all(tmp_path: Path) -> None:
     """Scores that become a finite number by a computed condition: rows that are hidden as a whole depend on it."""
 
