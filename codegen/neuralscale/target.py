@@ -19,6 +19,7 @@ from codegen.neuralscale.emit.emit import SourceRange, emit_image
 from codegen.neuralscale.emit.limits import unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.emulation.layer_reference import Bits, Points, emulate
+from codegen.neuralscale.emulation.words_reference import emulate_prepared
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from codegen.neuralscale.kernels.issue_costs import issue_costs
 from codegen.neuralscale.simulator.options import SourceRange as Named
@@ -27,7 +28,7 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Program
 from isched.program.timed_ops import CoreIssue, TimedStream
-from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 
 __all__ = ["TARGET", "NeuralScaleTarget"]
@@ -125,6 +126,9 @@ class NeuralScaleTarget(NeuralScaleKernels):
             return np.ascontiguousarray(read(name)).view(np.uint16)
 
         return emulate(graph, constants, layer, points, bits, chip).view(np.float16)
+
+    def emulate_prepared(self, graph: Graph, op: Op, read: Callable[[str], Array]) -> Array:
+        return emulate_prepared(graph, op, read)
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int

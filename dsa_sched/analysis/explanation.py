@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
+from dsa_sched.frontend.found import decisions
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, laid_out
@@ -154,10 +155,13 @@ def explain_model(
     planned = plan_clusters(source, described, clusters, options, progress, per_pass)
     if isinstance(planned, PlannedKernels):
         require_able(options, planned.context.target)
-        return explain_kernels(planned.plan, planned.context)
+        kernels = explain_kernels(planned.plan, planned.context)
+        return replace(kernels, decisions=(*decisions(planned.model.found), *kernels.decisions))
     progress("laying out")
     schedule = settled(options, planned.context.target).schedule
-    return explain_plan(planned.plan, planned.context, bool(schedule))
+    explained = explain_plan(planned.plan, planned.context, bool(schedule))
+    found = (*decisions(planned.model.found), *explained.explanation.decisions)
+    return replace(explained, explanation=replace(explained.explanation, decisions=found))
 
 
 def explain_plan(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Explained:

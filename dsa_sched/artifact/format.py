@@ -10,10 +10,8 @@ before anything is used.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -22,42 +20,46 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
-from dsa_sched.io.atomic_write import real_path
+from dsa_sched.artifact.whole_folder import (
+    MANIFEST,
+    STAGES_FORMAT,
+    Entry,
+    FileEntry,
+    broken_manifest,
+    format_of,
+    manifest_bytes,
+    read_file,
+    write_folder,
+)
 from hw_models.errors import ModelError, TargetError
-from hw_models.scratch import NEW, OLD, scratch_folder
 from partitioner.cost.micro_batching import pass_count
 
 __all__ = [
     "FORMAT",
     "GRAPH_FILE",
-    "MANIFEST",
     "PLAN_FILE",
     "Artifact",
     "ChipId",
     "ExecutionEntry",
+    "IndexBounds",
     "Manifest",
     "ProgramEntry",
     "TensorEntry",
     "cluster_folder",
-    "file_entry",
     "from_device",
     "read_manifest",
-    "require_place",
     "to_device",
 ]
 
 FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
 OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2")
 """All their programs are executables, in a field `elf`; they are read as if they were of this format."""
-MANIFEST = "manifest.json"
 PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
-MAX_MANIFEST_BYTES = 64 << 20
-MAX_FILE_BYTES = 4 << 30
 
 Array = npt.NDArray[np.generic]
 Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
@@ -66,11 +68,18 @@ Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int3
 Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+class IndexBounds(Entry):
+    """`count` elements, `step` apart from the one at linear place `first`, choose rows of a table: each is from `least`
+    to `most`. Negative ones count from the end."""
+
+    least: int
+    most: int
+    first: int = Field(ge=0)
+    step: int = Field(ge=1)
+    count: int = Field(ge=1)
 
 
-class TensorEntry(_Entry):
+class TensorEntry(Entry):
     """A tensor in the main memory. `shape` and `dtype` are those of the ONNX file; `layout[i]` is the ONNX axis that
     device axis i holds; the device array is dense and row-major in that order, `device_dtype`, at `address`."""
 
@@ -82,18 +91,18 @@ class TensorEntry(_Entry):
     device_dtype: Dtype
     address: int = Field(ge=0, lt=1 << 40)
     bytes: int = Field(ge=0, lt=1 << 40)
+    indices: tuple[IndexBounds, ...] = ()
+    """What an input's elements may be where they choose rows of tables."""
+
+    @model_validator(mode="after")
+    def _indices_inside(self) -> TensorEntry:
+        if any(bounds.first + (bounds.count - 1) * bounds.step >= prod(self.shape) for bounds in self.indices):
+            raise ValueError("indices are elements of the tensor")
+        return self
 
     @property
     def device_shape(self) -> tuple[int, ...]:
         return tuple(self.shape[axis] for axis in self.layout)
-
-
-class FileEntry(_Entry):
-    """A file of the artifact by its path relative to the manifest."""
-
-    path: str
-    bytes: int
-    sha256: str
 
 
 def cluster_folder(cluster: int) -> str:
@@ -101,7 +110,7 @@ def cluster_folder(cluster: int) -> str:
     return f"cluster{cluster}/"
 
 
-class ExecutionEntry(_Entry):
+class ExecutionEntry(Entry):
     """How a program is executed: `elf` for machine code that `file` holds, else a kind that the target names; its
     execution starts from `file`."""
 
@@ -109,7 +118,7 @@ class ExecutionEntry(_Entry):
     file: str
 
 
-class ProgramEntry(_Entry):
+class ProgramEntry(Entry):
     """What one cluster executes, and how many of its cores start (0 where the hardware places the work).
 
     It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
@@ -145,13 +154,13 @@ class ProgramEntry(_Entry):
         return self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else self.batch
 
 
-class ChipId(_Entry):
+class ChipId(Entry):
     name: str
     isa: str
     hash: str
 
 
-class Manifest(_Entry):
+class Manifest(Entry):
     """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
 
     format: Literal["dsa-sched-artifact/3"]
@@ -176,7 +185,14 @@ class Manifest(_Entry):
         )
 
     def text(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=False) + "\n"
+        return json.dumps(_without_empty(self.model_dump(mode="json")), indent=1, sort_keys=False) + "\n"
+
+
+def _without_empty(value: object) -> object:
+    """Without the lists of indices of tensors that choose nothing: as manifests were before there were such."""
+    if isinstance(value, dict):
+        return {name: _without_empty(part) for name, part in value.items() if name != "indices" or part}
+    return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -190,30 +206,14 @@ class Artifact:
     def save(self, folder: str | Path) -> None:
         """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
         else is refused. Raises TargetError."""
-        target = real_path(Path(folder))
-        require_place(target)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with scratch_folder(target.parent) as scratch:
-                new = scratch.path / NEW
-                self._write(new)
-                _take_place(new, target, scratch.path / OLD)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise TargetError(
-                str(target), needs="a folder that can be written", has=reason, change="choose another folder with -o"
-            ) from error
+        write_folder(Path(folder), self.files())
 
-    def _write(self, folder: Path) -> None:
-        folder.mkdir()
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """All files of the folder by their paths in it, the manifest last."""
         for program, files in zip(self.manifest.programs, self.clusters, strict=True):
-            for entry, data in zip(program.files, files.files.values(), strict=True):
-                _require_inside(folder, entry)
-                (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
-                (folder / entry.path).write_bytes(data)
-        for name, data in self.texts.items():
-            (folder / name).write_bytes(data)
-        (folder / MANIFEST).write_text(self.manifest.text(), encoding="utf-8")
+            yield from ((entry.path, data) for entry, data in zip(program.files, files.files.values(), strict=True))
+        yield from self.texts.items()
+        yield MANIFEST, self.manifest.text().encode()
 
     @staticmethod
     def load(folder: str | Path) -> Artifact:
@@ -222,13 +222,19 @@ class Artifact:
         manifest = read_manifest(root / MANIFEST)
         clusters = []
         for program in manifest.programs:
-            files = {_name(program, entry.path): _read_file(root, entry) for entry in program.files}
+            files = {_name(program, entry.path): read_file(root, entry) for entry in program.files}
             start = program.execution.file
             if _name(program, start) not in files:
                 raise TargetError(str(root), needs=f"the file {start}", has="no such file in the manifest")
             clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
-        texts = {entry.path: _read_file(root, entry) for entry in manifest.files}
+        texts = {entry.path: read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of all inputs of a whole run."""
+        programs = self.manifest.programs
+        return sum(prod(entry.shape) * program.passes for program in programs for entry in program.inputs)
 
     @cached_property
     def _by_name(self) -> dict[str, TensorEntry]:
@@ -269,6 +275,13 @@ class Artifact:
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
         parts: list[dict[str, Array]] = []
+        for number, program in enumerate(
+            self.manifest.programs if any(e.indices for e in self.manifest.inputs) else ()
+        ):
+            rows, end = program.batch_per_pass, program.batch_start + program.batch
+            for first in range(program.batch_start, end, rows):  # refused before anything runs
+                last = min(first + rows, end)
+                self.encode({name: _filled(array[first:last], rows) for name, array in arrays.items()}, number)
         for number, program in enumerate(self.manifest.programs):
             rows, end = program.batch_per_pass, program.batch_start + program.batch
             for turn in range(program.passes):
@@ -300,27 +313,6 @@ def _filled(array: Array, rows: int) -> Array:
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array
 
 
-def require_place(folder: Path) -> None:
-    """Raises TargetError unless the folder is new, empty, or an artifact that holds nothing else."""
-    if not folder.exists():
-        return
-    files = (
-        {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()} if folder.is_dir() else {""}
-    )
-    known: set[str] = set()
-    if MANIFEST in files:
-        manifest = read_manifest(folder / MANIFEST)
-        listed = (*manifest.files, *(entry for program in manifest.programs for entry in program.files))
-        known = {MANIFEST, *(entry.path for entry in listed)}
-    if other := sorted(files - known):
-        raise TargetError(
-            str(folder),
-            needs="a folder that is new, empty or an artifact",
-            has="other files" + (f" ({', '.join(other[:3])})" if folder.is_dir() else ""),
-            change="choose another folder with -o",
-        )
-
-
 def to_device(entry: TensorEntry, array: Array) -> bytes:
     """One ONNX array as the bytes that the device expects. Raises ModelError for another shape or kind of numbers."""
     array = np.asarray(array)
@@ -328,9 +320,36 @@ def to_device(entry: TensorEntry, array: Array) -> bytes:
         raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))
     if array.dtype.kind not in "fiub":
         raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
+    if entry.device_dtype == "int32":
+        _require_words(entry, array)
     with np.errstate(over="ignore"):
         device = np.transpose(array, entry.layout).astype(entry.device_dtype)
     return np.ascontiguousarray(device).tobytes()
+
+
+def _require_words(entry: TensorEntry, array: Array) -> None:
+    """Integers of 32 bits, inside the tables where they choose rows. Raises ModelError for the first that is not."""
+    who = f"input {entry.name}"
+    if array.dtype.kind not in "iub":
+        raise ModelError(who, needs=f"integers ({entry.dtype})", has=str(array.dtype))
+    limits = np.iinfo(np.int32)
+    flat = array.reshape(-1)
+    whole = ((limits.min, limits.max, slice(None), "integers"),)
+    chosen = tuple(
+        (b.least, b.most, slice(b.first, b.first + b.step * b.count, b.step), "indices") for b in entry.indices
+    )
+    for least, most, places, what in (*whole, *chosen):
+        outside = (flat[places] < least) | (flat[places] > most)
+        if not outside.any():
+            continue
+        place = np.arange(flat.size)[places][int(np.argmax(outside))]
+        at = [int(i) for i in np.unravel_index(place, array.shape)]
+        raise ModelError(
+            who,
+            needs=f"{what} from {least} to {most}",
+            has=f"{flat[place]} at {at}",
+            change="give what the table has rows for; those below zero count from its end" if what == "indices" else "",
+        )
 
 
 def from_device(entry: TensorEntry, data: bytes) -> Array:
@@ -340,39 +359,20 @@ def from_device(entry: TensorEntry, data: bytes) -> Array:
     return np.transpose(device, inverse).astype(entry.dtype, order="C")
 
 
-def _take_place(new: Path, target: Path, old: Path) -> None:
-    """Give `new` the name `target`; what is there moves to `old`, and back when that fails or is interrupted."""
-    try:
-        if target.exists():
-            os.replace(target, old)
-        os.replace(new, target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
-        raise
-
-
-def file_entry(path: str, data: bytes) -> FileEntry:
-    return FileEntry(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
 def read_manifest(path: Path) -> Manifest:
     """A manifest of this format or an older one, checked. Raises TargetError naming the file and what is wrong."""
-    try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise TargetError(str(path), needs=f"at most {MAX_MANIFEST_BYTES} bytes", has=str(path.stat().st_size))
-        manifest = _validated(path.read_bytes())
-    except OSError as error:
+    data = manifest_bytes(path)
+    if format_of(data) == STAGES_FORMAT:
         raise TargetError(
             str(path),
-            needs="the manifest of an artifact",
-            has=error.strerror or str(error),
-            change="name a folder that `dsa-sched compile` wrote",
-        ) from error
+            needs="the artifact of one program",
+            has="stages that chip and host run by turns",
+            change="name the folder of a stage, such as stage0, in it",
+        )
+    try:
+        manifest = _validated(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        said = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
-        raise TargetError(str(path), needs=f"a manifest of format {FORMAT}", has=said) from error
+        raise broken_manifest(path, f"a manifest of format {FORMAT}", error) from error
     ends = tuple(entry for program in manifest.programs for entry in program.inputs + program.outputs)
     for entry in manifest.tensors + manifest.inputs + manifest.outputs + ends:
         if sorted(entry.layout) != list(range(len(entry.shape))):
@@ -435,28 +435,3 @@ def _require_division(path: Path, manifest: Manifest) -> None:
             )
     if start != manifest.batch:
         raise TargetError(str(path), needs=f"programs for {manifest.batch} rows", has=str(start))
-
-
-def _require_inside(root: Path, entry: FileEntry) -> None:
-    """Raises TargetError for a path that leads out of the folder."""
-    if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts:
-        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
-
-
-def _read_file(root: Path, entry: FileEntry) -> bytes:
-    """A file inside the folder, of the size and hash that the manifest says."""
-    path = root / entry.path
-    _require_inside(root, entry)
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise TargetError(str(root), needs="files inside the folder", has=entry.path)
-    try:
-        if path.stat().st_size != entry.bytes or entry.bytes > MAX_FILE_BYTES:
-            raise TargetError(str(path), needs=f"{entry.bytes} bytes", has=f"{path.stat().st_size}")
-        data = path.read_bytes()
-    except OSError as error:
-        raise TargetError(str(path), needs="a readable file", has=error.strerror or str(error)) from error
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise TargetError(
-            str(path), needs="the content that the manifest says", has="another SHA-256", change="compile again"
-        )
-    return data

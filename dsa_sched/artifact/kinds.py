@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from codegen.target import ELF
-from dsa_sched.artifact.format import MANIFEST, Manifest, read_manifest
+from dsa_sched.artifact.format import Manifest, read_manifest
+from dsa_sched.artifact.whole_folder import MANIFEST
 from hw_models.errors import TargetError
 
 __all__ = ["refuse_other_execution", "require_machine_code"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
+from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, host_option, schedule_option
 from dsa_sched.pipeline.gc_pause import uncollected
 from partitioner.planners.levels import AUTO
 
@@ -33,6 +33,7 @@ may choose between two by their programs."""
     "the assembly.",
 )
 @schedule_option
+@host_option
 @click.option(
     "--keep-values",
     is_flag=True,
@@ -54,6 +55,7 @@ def compile_command(
     per_pass: PerPass,
     stage: str | None,
     schedule: bool | None,
+    host: bool,
     keep_values: bool,
     folder: Path | None,
 ) -> None:
@@ -72,6 +74,9 @@ def compile_command(
     time; Ctrl-C keeps the best so far. A level by its name (--level O3) makes that plan and no other, in the plan's
     own order unless --schedule is given.
 
+    An operator that the chip cannot compute is refused, with its shapes and the rule. With --host such operators stay
+    with the host, and the folder holds the stages that chip and host run by turns.
+
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
 
@@ -85,7 +90,7 @@ def compile_command(
     from dsa_sched.report.progress import Steps
 
     if folder is not None:
-        from dsa_sched.artifact.format import require_place
+        from dsa_sched.artifact.whole_folder import require_place
         from dsa_sched.io.atomic_write import require_folder
 
         require_place(folder)
@@ -101,6 +106,12 @@ def compile_command(
         force_groups=force_groups,
         tune=tune,
     )
+    if host:
+        if stage is not None or clusters > 1 or per_pass is not None:
+            raise click.UsageError("--host makes an artifact for one cluster, of the whole batch: give -o DIR alone.")
+        assert folder is not None
+        _compile_with_host(model, chip, options, folder)
+        return
     if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(chip, options)):
         _print_early(model, chip, options, stage, clusters, per_pass)
         return
@@ -116,6 +127,23 @@ def compile_command(
             steps.say("writing the artifact")
             gather_artifact(parts).save(folder)
         click.echo(_summary(parts, folder), err=stage is not None)
+
+
+def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
+    from dsa_sched.host.compile import compile_with_host
+    from dsa_sched.pipeline.compilation import Compilation
+    from dsa_sched.report.progress import Steps
+
+    with Steps() as steps:
+        hosted = compile_with_host(model, chip, options, steps.say)
+        steps.say("writing the artifact")
+        hosted.artifact.save(folder)
+    click.echo(hosted.division.line)
+    for number, stage in enumerate(hosted.stages):
+        if isinstance(stage, Compilation):
+            for warning in stage.model.warnings:
+                click.echo(f"dsa-sched: warning: {warning}", err=True)
+            click.echo(_summary((stage,), folder / f"stage{number}"))
 
 
 def _asks_programs(chip: str, options: CompileOptions) -> bool:

@@ -31,7 +31,7 @@ def models() -> None:
     rows = [
         (
             size.name,
-            f"{size.input} {list(size.shape)}",
+            f"{size.input} {list(size.shape)}" + (f" and {size.inputs - 1} more" if size.inputs > 1 else ""),
             str(size.operators),
             f"{size.parameters / 1e6:.1f} M" if size.parameters >= 1e6 else f"{size.parameters / 1e3:.0f} k",
             f"{size.macs / 1e9:.3f}",

@@ -34,6 +34,7 @@ __all__ = [
     "compile_options",
     "division_options",
     "elf_options",
+    "host_option",
     "require_different",
     "require_elf",
     "runner_option",
@@ -128,6 +129,12 @@ force_group_option = click.option(
     metavar="A,B,C[:FAMILY]",
     help="For GPUs: make these layers, named as `explain` does, or by operators, one kernel (of this template) even "
     "where the model of costs declines. May be repeated.",
+)
+
+host_option = click.option(
+    "--host",
+    is_flag=True,
+    help="Let the host compute, by onnxruntime, the operators that the chip cannot; the rest is compiled in stages.",
 )
 
 tune_option = click.option(

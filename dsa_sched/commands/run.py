@@ -31,21 +31,19 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
 
     Arrays are named, shaped and typed as in the ONNX file. Values that the device's type cannot hold are told.
     """
-    from math import prod
-
     from dsa_sched.artifact.format import Artifact
+    from dsa_sched.host.staged_artifact import StagedArtifact, is_staged
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.io.npz import read_arrays, write_arrays
     from dsa_sched.report.progress import Steps
     from dsa_sched.verification.feed_range import range_warnings
 
     require_file(target, folders_made=True)
-    artifact = Artifact.load(folder)
-    programs = artifact.manifest.programs
-    bound = sum(prod(entry.shape) * LARGEST_ITEM_BYTES * p.passes for p in programs for entry in p.inputs)
-    arrays = read_arrays(source, bound)
-    for warning in range_warnings(artifact.manifest.inputs, (arrays,)):
-        click.echo(f"dsa-sched: warning: {warning}", err=True)
+    artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
+    arrays = read_arrays(source, artifact.input_elements * LARGEST_ITEM_BYTES)
+    if isinstance(artifact, Artifact):
+        for warning in range_warnings(artifact.manifest.inputs, (arrays,)):
+            click.echo(f"dsa-sched: warning: {warning}", err=True)
     with Steps() as steps:
         steps.say("running")
         outputs = artifact.run(arrays, runner, seed, steps.say)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options, runner_option, schedule_option
+from dsa_sched.commands.options import Shape, compile_options, host_option, runner_option, schedule_option
 from partitioner.planners.levels import NO_SPILLS
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ MISMATCH = 3
     metavar="DIR",
     help="Where --bisect writes that part: an ONNX file, its inputs, what failed.",
 )
+@host_option
 @schedule_option
 @runner_option
 @click.pass_context
@@ -66,6 +67,7 @@ def verify(
     shapes: tuple[Shape, ...],
     inputs: int,
     seed: int,
+    host: bool,
     json_file: Path | None,
     feeds: tuple[Path, ...],
     bisect: bool,
@@ -92,6 +94,9 @@ def verify(
       at levels beyond O0, or with --schedule: all that is stored, bit for bit as at O0 without, where layers and
         samples are judged
 
+    With --host each stage on the chip is judged so, fed with the reference's values, and then the outputs of all stages
+    one after another.
+
     Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
@@ -103,6 +108,8 @@ def verify(
     from dsa_sched.verification.verify import VerifyOptions, verify_model
     from hw_models.errors import TargetError
 
+    if bisect and host:
+        raise click.UsageError("--bisect is for networks that the chip computes alone, without --host.")
     if bisect and force_groups:
         raise click.UsageError("--bisect verifies parts of the model, which have not all layers of a --force-group.")
     if json_file is not None:
@@ -113,6 +120,8 @@ def verify(
         level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups, tune=tune
     )
     options = VerifyOptions(inputs, seed, feeds=feeds)
+    if host:
+        context.exit(_verify_with_host(model, chip, compile_options, options, runner, json_file))
     narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
     try:
         with Steps() as steps:
@@ -128,6 +137,28 @@ def verify(
     if bisect and not report.passed:
         narrow(report)
     context.exit(0 if report.passed else MISMATCH)
+
+
+def _verify_with_host(
+    model: str,
+    chip: str,
+    compile_options: CompileOptions,
+    options: VerifyOptions,
+    runner: str | None,
+    json_file: Path | None,
+) -> int:
+    """The exit status."""
+    from dsa_sched.host.verify import verify_with_host
+    from dsa_sched.report.json_form import write_hosted_report
+    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.tables import print_hosted_report
+
+    with Steps() as steps:
+        report = verify_with_host(model, chip, compile_options, options, runner, steps.say)
+    print_hosted_report(report)
+    if json_file is not None:
+        write_hosted_report(report, json_file)
+    return 0 if report.passed else MISMATCH
 
 
 def _bisect(

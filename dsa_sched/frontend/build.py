@@ -10,7 +10,7 @@ comparable with the file's value of that name, says so by having no `axes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -49,14 +49,20 @@ def build_graph(network: Network, wants: Wants) -> Built:
     constants = frozenset(operations.constants)
     layouts = assign_layouts(operations.operations, network.inputs, operations.values, constants, wants.feature_maps)
     builder = _Builder(operations, layouts, frozenset(network.outputs), wants)
+    for name in network.raw:
+        builder.declare_words(name, network.values[name])
+    prepared = tuple(builder.prepared(op, network.values) for op in network.prepared)
     for name in network.inputs:
-        builder.declare(name)
+        if name not in builder.ready:
+            builder.declare(name)
     for name in dict.fromkeys(network.outputs):
         if name in network.constants:
             builder.constant_output(name)
     for operation in operations.operations:
         builder.append(operation)
-    graph = Graph(network.name, network.inputs, network.outputs, tuple(builder.ops), tuple(builder.tensors.values()))
+    inputs = tuple(builder.ready.get(name, name) for name in network.inputs)
+    tensors = tuple(builder.tensors.values())
+    graph = Graph(network.name, inputs, network.outputs, tuple(builder.ops), tensors, prepared, network.raw)
     verify_graph(graph)
     return Built(graph, builder.store, (*_precision(graph), *builder.warnings), builder.terms)
 
@@ -88,6 +94,8 @@ class _Builder:
     row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Flattened value -> for each of its device columns, the column in the file's order."""
     relaid: dict[tuple[str, Axes], Placed] = field(default_factory=dict)
+    ready: dict[str, str] = field(default_factory=dict)
+    """What is prepared, and the tensor that it is."""
 
     # Values
 
@@ -103,6 +111,39 @@ class _Builder:
         source = _file_dtype(value)
         self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, self.wants.dtype(source), axes, source)
         return placed
+
+    def declare_words(self, name: str, value: Value) -> None:
+        """An integer value as 32-bit words in the order of the file."""
+        axes = row_major(len(value.shape))
+        self.tensors[name] = Tensor(name, value.shape, "int32", axes, _file_dtype(value))
+
+    def prepared(self, op: Op, values: Mapping[str, Value]) -> Op:
+        """An operator of the preparation with its constants. A result that the network reads in another layout than
+        the file's is turned there."""
+        operands = []
+        for name in op.inputs:
+            if name in self.source.constants:
+                floats = self.source.constants[name].dtype.kind in "fV"
+                dtype = self.wants.dtype("float32") if floats else "int32"
+                operands.append(self.plain_constant(name, op.name, dtype).name)
+            else:
+                operands.append(name)
+        (result,) = op.outputs
+        if result not in self.layouts:
+            self.declare_words(result, values[result])
+            self.ready[result] = result
+            return replace(op, inputs=tuple(operands))
+        placed = self.placed(result)
+        natural = Placed(result, placed.shape, row_major(len(placed.shape)))
+        if placed.axes != natural.axes:
+            natural = replace(natural, name=f"{result}::row_major")
+            self.relaid[result, natural.axes] = natural
+        self._declare(natural, self.source.values[result], natural.axes)
+        if placed.axes != natural.axes:
+            self._declare(placed, self.source.values[result], placed.axes)
+            self.transpose(f"{op.name}::layout", natural, placed, natural.axes, "")
+        self.ready[result] = natural.name
+        return replace(op, inputs=tuple(operands), outputs=(natural.name,))
 
     def constant_output(self, name: str) -> None:
         """A constant that the network gives out, in the order and type of the file. Called before any operator takes

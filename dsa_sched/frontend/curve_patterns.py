@@ -1,9 +1,10 @@
-"""Activations that a file spells out, found again as the operators that they are, for targets that want these whole.
+"""Activations that a file spells out, found again as the operators that they are.
 
     x * 0.5 * (1 + Erf(x / 1.4142))                      -->  Gelu(x)
     0.5 * x * (1 + Tanh(0.7979 * (x + 0.0447 * x^3)))    -->  Gelu(x, approximate=tanh)
+    x * Sigmoid(1.5958 * (x + 0.0447 * x^3))             -->  Gelu(x, approximate=tanh)
     x * Tanh(Softplus(x))                                -->  Mish(x)
-    x * Sigmoid(x)                                       -->  Swish(x)
+    x * Sigmoid(x), x * Sigmoid(1.702 * x)               -->  Swish(x), Swish(x, alpha=1.702)
 
 Sums, products and powers around the curve are read as a polynomial in x and in the curve's value, so that it does not
 matter how a file orders or groups them. Values in between that something else reads stay beside the new operator.
@@ -12,14 +13,16 @@ matter how a file orders or groups them. Values in between that something else r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from math import pi, sqrt
 
 import numpy as np
 
-from dsa_sched.frontend.network import Network, Node, Setting
+from dsa_sched.frontend.chain import Settings
+from dsa_sched.frontend.network import Network, Node
+from dsa_sched.frontend.pattern_search import Match, is_computed, number_of, shape_of
 
-__all__ = ["find_curves"]
+__all__ = ["curve_matches"]
 
 Powers = tuple[int, int]
 """Exponents of x and of the curve's value."""
@@ -40,7 +43,7 @@ class Form:
     """An operator as `whole`(x, curve(inner(x)))."""
 
     op_type: str
-    settings: tuple[tuple[str, Setting], ...]
+    settings: Settings
     curve: str
     inner: Polynomial
     whole: Polynomial
@@ -55,35 +58,44 @@ FORMS = (
         {(1, 0): sqrt(2 / pi), (3, 0): 0.044715 * sqrt(2 / pi)},
         HALF_OF_BOTH,
     ),
-    Form("Swish", (), "Sigmoid", {(1, 0): 1.0}, PRODUCT),
+    Form(
+        "Gelu",
+        (("approximate", "tanh"),),
+        "Sigmoid",
+        {(1, 0): 2 * sqrt(2 / pi), (3, 0): 2 * 0.044715 * sqrt(2 / pi)},
+        PRODUCT,
+    ),
 )
-MISH = "Mish"
 
 
-def find_curves(network: Network, whole: frozenset[str]) -> Network:
-    """The network with every activation of `whole` that it spells out as one node; what nothing reads is left."""
-    found: dict[str, Node] = {}
+def curve_matches(network: Network) -> Iterator[Match]:
+    """Every activation that the network spells out."""
     for node in network.nodes:
-        for end, op_type, x, settings in _ends(network, node, whole):
-            found[end.name] = replace(end, op_type=op_type, inputs=(x,), settings=settings)
-            break
-    return replace(network, nodes=tuple(found.get(node.name, node) for node in network.nodes)) if found else network
+        if node.op_type in ("Erf", "Tanh", "Sigmoid"):
+            found = next(_ends(network, node), None)
+            if found is not None:
+                yield found
 
 
-def _ends(
-    network: Network, curve: Node, whole: frozenset[str]
-) -> Iterator[tuple[Node, str, str, tuple[tuple[str, Setting], ...]]]:
-    """The last node of an operator around a curve, its type, what it reads and its settings."""
-    for form in FORMS:
-        if form.op_type in whole and curve.op_type == form.curve:
-            x = _variable(network, curve.inputs[0])
-            if x and _alike(_polynomial(network, curve.inputs[0], {x: (1, 0)}), form.inner):
-                for end in _climbed(network, curve, x, form.whole):
-                    yield end, form.op_type, x, form.settings
-    inner = network.producer.get(curve.inputs[0]) if curve.inputs else None
-    if MISH in whole and curve.op_type == "Tanh" and inner is not None and inner.op_type == "Softplus":
-        for end in _climbed(network, curve, inner.inputs[0], PRODUCT):
-            yield end, MISH, inner.inputs[0], ()
+def _ends(network: Network, curve: Node) -> Iterator[Match]:
+    """The operator around a curve, for each value that could be its x."""
+    inner = network.producer.get(curve.inputs[0])
+    if curve.op_type == "Tanh" and inner is not None and inner.op_type == "Softplus":
+        yield from _whole(network, curve, "Mish", inner.inputs[0], (), PRODUCT)
+    for x in _variables(network, curve.inputs[0]):
+        polynomial = _Polynomials(network, {x: (1, 0)}).of(curve.inputs[0])
+        for form in FORMS:
+            if curve.op_type == form.curve and _alike(polynomial, form.inner):
+                yield from _whole(network, curve, form.op_type, x, form.settings, form.whole)
+        if curve.op_type == "Sigmoid" and polynomial is not None and polynomial.keys() == {(1, 0)}:
+            yield from _whole(network, curve, "Swish", x, (("alpha", polynomial[1, 0]),), PRODUCT)
+
+
+def _whole(
+    network: Network, curve: Node, op_type: str, x: str, settings: Settings, wanted: Polynomial
+) -> Iterator[Match]:
+    for end in _climbed(network, curve, x, wanted):
+        yield Match(end, lambda chain: chain.add(op_type, x, shape=network.shape(x), settings=settings))
 
 
 def _climbed(network: Network, curve: Node, x: str, wanted: Polynomial) -> Iterator[Node]:
@@ -94,33 +106,26 @@ def _climbed(network: Network, curve: Node, x: str, wanted: Polynomial) -> Itera
         if len(readers) != 1 or node.outputs[0] in network.outputs:
             return
         node = readers[0]
-        polynomial = _polynomial(network, node.outputs[0], seen)
+        polynomial = _Polynomials(network, seen).of(node.outputs[0])
         if polynomial is None:
             return
-        if _alike(polynomial, wanted) and _shape(network, node.outputs[0]) == _shape(network, x):
+        if _alike(polynomial, wanted) and shape_of(network, node.outputs[0]) == shape_of(network, x) is not None:
             yield node
             return
 
 
-def _shape(network: Network, name: str) -> tuple[int, ...] | None:
-    return network.values[name].shape if name in network.values else None
-
-
-def _variable(network: Network, name: str) -> str:
-    """The one value that an expression of constants depends on, where it has several elements at most of them; empty
-    where there is none or are several."""
-    waiting, found, steps = [name], dict[str, None](), 0
-    while waiting:
-        steps += 1
-        current = waiting.pop()
+def _variables(network: Network, name: str) -> Iterator[str]:
+    """Values that an expression of sums, products and powers may be of, the nearest first."""
+    waiting, seen = [name], dict.fromkeys([name])
+    for current in waiting:
+        if len(seen) > MOST_NODES:
+            return
+        yield current
         node = network.producer.get(current)
-        if current in network.constants:
-            continue
-        if steps > MOST_NODES or node is None or node.op_type not in ARITHMETIC:
-            found[current] = None
-            continue
-        waiting += node.inputs
-    return next(iter(found)) if len(found) == 1 else ""
+        if node is not None and node.op_type in ARITHMETIC:
+            more = [operand for operand in node.inputs if is_computed(network, operand) and operand not in seen]
+            seen |= dict.fromkeys(more)
+            waiting += more
 
 
 def _alike(polynomial: Polynomial | None, wanted: Polynomial) -> bool:
@@ -134,27 +139,42 @@ def _alike(polynomial: Polynomial | None, wanted: Polynomial) -> bool:
 ARITHMETIC = frozenset(["Add", "Sub", "Mul", "Div", "Neg", "Pow", "Identity", "Cast", "Dropout"])
 
 
-def _polynomial(network: Network, name: str, known: Mapping[str, Powers], depth: int = 0) -> Polynomial | None:
-    """The value as a polynomial of known values; None where it is none, or one of too many terms."""
-    if name in known:
-        return {known[name]: 1.0}
-    if name in network.constants:
-        array = network.constants[name]
-        return {(0, 0): float(array.reshape(-1)[0])} if array.size == 1 and np.isfinite(array).all() else None
-    node = network.producer.get(name)
-    if node is None or node.op_type not in ARITHMETIC or depth > MOST_NODES:
-        return None
-    if node.op_type == "Dropout" and node.input(2):
-        return None
-    first = _polynomial(network, node.inputs[0], known, depth + 1)
-    if first is None or node.op_type in ("Identity", "Cast", "Dropout"):
-        return first
-    if node.op_type == "Neg":
-        return _times(first, {(0, 0): -1.0})
-    second = _polynomial(network, node.inputs[1], known, depth + 1)
-    if second is None:
-        return None
-    match node.op_type:
+@dataclass
+class _Polynomials:
+    """Values as polynomials of known values, each worked out once."""
+
+    network: Network
+    known: Mapping[str, Powers]
+    found: dict[str, Polynomial | None] = field(default_factory=dict)
+
+    def of(self, name: str, depth: int = 0) -> Polynomial | None:
+        """None where it is none, or one of too many terms or nodes."""
+        if name not in self.found:
+            self.found[name] = self._of(name, depth)
+        return self.found[name]
+
+    def _of(self, name: str, depth: int) -> Polynomial | None:
+        if name in self.known:
+            return {self.known[name]: 1.0}
+        if name in self.network.constants:
+            value = number_of(self.network, name)
+            return {(0, 0): value} if value is not None and np.isfinite(value) else None
+        node = self.network.producer.get(name)
+        if node is None or node.op_type not in ARITHMETIC or depth > MOST_NODES:
+            return None
+        if node.op_type == "Dropout" and node.input(2):
+            return None
+        first = self.of(node.inputs[0], depth + 1)
+        if first is None or node.op_type in ("Identity", "Cast", "Dropout"):
+            return first
+        if node.op_type == "Neg":
+            return _times(first, {(0, 0): -1.0})
+        second = self.of(node.inputs[1], depth + 1)
+        return None if second is None else _combined(node.op_type, first, second)
+
+
+def _combined(op_type: str, first: Polynomial, second: Polynomial) -> Polynomial | None:
+    match op_type:
         case "Add":
             return _plus(first, second)
         case "Sub":

@@ -10,15 +10,17 @@ node's name and its output's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import pi, sqrt
 
 from dsa_sched.frontend import norms
+from dsa_sched.frontend.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
 from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import Network, Node
+from dsa_sched.frontend.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
 
-__all__ = ["DECOMPOSED", "LIMITS", "decompose"]
+__all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention"]
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
@@ -26,10 +28,25 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
     """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
+    return _decomposed(network, lambda node: None if node.op_type in whole else DECOMPOSED.get(node.op_type))
+
+
+def decompose_attention(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """The same for attention and rotary embeddings, which choices by masks may come out of. Those wanted whole get one
+    form; what ONNX cannot say as one node is taken apart for every target."""
+    apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
+
+    def rule(node: Node) -> Rule | None:
+        return (as_one if node.op_type in whole and stays_whole(node) else apart).get(node.op_type)
+
+    return _decomposed(network, rule)
+
+
+def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
-        rule = None if node.op_type in whole else DECOMPOSED.get(node.op_type)
+        rule = rule_of(node)
         chain = Chain(network, node)
         known = all(name in values or name in constants for name in (*node.inputs, *node.outputs[:1]) if name)
         if rule is None or not known or not rule(chain, node):
@@ -209,6 +226,8 @@ DECOMPOSED: Mapping[str, Rule] = {
 }
 """What becomes of each; where a rule says no, the node is refused by its own name."""
 
+TAKEN_APART = frozenset([*DECOMPOSED, *ATTENTION, *ROTARY])
+"""All that becomes other operators, unless a target wants it whole."""
 
 LIMITS: Mapping[str, str] = {
     "CastLike": "the second operand has no known type",
@@ -219,6 +238,8 @@ LIMITS: Mapping[str, str] = {
     "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",
+    **ATTENTION_LIMITS,
+    **ROTARY_LIMITS,
     "DepthToSpace": "a blocksize that does not divide the channels of an image",
     "SpaceToDepth": "a blocksize that does not divide the extents of an image",
 }

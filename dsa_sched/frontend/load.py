@@ -19,8 +19,9 @@ from codegen.generic import NEUTRAL
 from dsa_sched.frontend.build import Built, build_graph
 from dsa_sched.frontend.constant_folding import fold_constants
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
-from dsa_sched.frontend.network import Network, Origin, Value
+from dsa_sched.frontend.network import Found, Network, Origin, Value
 from dsa_sched.frontend.operators import RefusedNodes, require_whole
+from dsa_sched.frontend.preparation import prepare
 from dsa_sched.frontend.refusals import (
     Judge,
     RefusedNode,
@@ -40,7 +41,7 @@ from partitioner.ir.wants import Wants
 NOBODY = Judge(NEUTRAL)
 """Where no target is asked."""
 
-__all__ = ["Model", "Opened", "load_model", "load_network", "load_source", "open_model"]
+__all__ = ["Model", "Opened", "load_model", "load_network", "load_source", "open_model", "read_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Model:
     `source` is the checked original with external data and static shapes, never the simplified one: what verification
     judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins`
     says of values that a rewrite put in the place of the file's how the file's follow from them, `terms` of the
-    graph's constants how they follow from the file's.
+    graph's constants how they follow from the file's, `found` which norms, activations and attentions it has.
     """
 
     graph: Graph
@@ -74,6 +75,7 @@ class Model:
     sha256: str
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
 
 
 def open_model(source: str | Path) -> Opened:
@@ -104,7 +106,16 @@ def load_model(
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
-    return Model(built.graph, built.constants, file.model, built.warnings, file.sha256, network.origins, built.terms)
+    return Model(
+        built.graph,
+        built.constants,
+        file.model,
+        built.warnings,
+        file.sha256,
+        network.origins,
+        built.terms,
+        network.found,
+    )
 
 
 def _rest_refused(
@@ -164,15 +175,23 @@ def load_source(
 ) -> onnx.ModelProto:
     """The checked model with static input shapes, of any standard operators: those that onnxruntime may know and the
     compiler does not. Raises ModelError."""
-    model = _known(source, any_standard=True).model
-    fix_shapes(model, shapes or {}, batch)
-    return model
+    return read_source(source, shapes, batch).model
+
+
+def read_source(
+    source: str | Path | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+) -> ModelFile:
+    """The same with the hash of its file. Raises ModelError."""
+    file = _known(source, any_standard=True)
+    fix_shapes(file.model, shapes or {}, batch)
+    return file
 
 
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
     network = fold_constants(model, fix_shapes(model, shapes, batch))
+    network = prepare(network) if wants.words else network
     return simplify(network, require_whole(wants.whole), halves=wants.dtype("float32") == "float16")
 
 

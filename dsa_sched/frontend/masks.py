@@ -24,7 +24,7 @@ from dsa_sched.frontend.chain import Chain
 from dsa_sched.frontend.network import Array, Network, Node
 from dsa_sched.frontend.terms import Term, number, triangle
 
-__all__ = ["MASK_LIMITS", "replace_masks"]
+__all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 FLOATING = (1, 10, 11, 16)
@@ -55,10 +55,12 @@ MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Tr
 def replace_masks(network: Network) -> Network:
     """All nodes that make truth values of numbers or of truth values, and all choices by those and by constants. Nodes
     that cannot be expressed so stay, and are refused later."""
-    network = _without_guards(network)
+    network = without_guards(network)
     nodes: list[Node] = []
-    truths: set[str] = set()
+    made = {output for op in network.prepared for output in op.outputs}
+    truths = {name for name in network.inputs if name in made and network.values[name].dtype == BOOL}
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    values |= {name: replace(values[name], dtype=FLOAT) for name in truths}
     for node in network.nodes:
         of_truth = node.op_type in MOVES and node.inputs[0] in truths and node.outputs[0] not in network.outputs
         rule = RULES.get(node.op_type)
@@ -151,6 +153,9 @@ def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
     operands = [_truth(chain, name, truths) for name in node.inputs]
     if not all(operands):
         return False
+    shape = chain.shape(node.outputs[0])
+    if all(chain.shape(name) != shape for name in operands):  # a target works on whole values with at most one other
+        operands[0] = _whole(chain, operands[0], shape)
     match node.op_type:
         case "Not":
             _not(chain, operands[0])
@@ -161,6 +166,16 @@ def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
         case _:
             chain.add("Abs", chain.add("Sub", *operands))
     return True
+
+
+def _whole(chain: Chain, name: str, shape: tuple[int, ...]) -> str:
+    """The operand broadcast to a shape."""
+    constant = chain.constants.get(name)
+    if constant is not None:
+        own = (1,) * (len(shape) - constant.ndim) + constant.shape
+        term = chain.terms[name].reshape(*own).broadcast(*shape)
+        return chain.array(np.ascontiguousarray(np.broadcast_to(constant, shape)), term)
+    return chain.add("Expand", name, chain.array(np.array(shape, np.int64), number(0.0)), shape=shape)
 
 
 def _cast(chain: Chain, node: Node, truths: set[str]) -> bool:
@@ -255,7 +270,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def _without_guards(network: Network) -> Network:
+def without_guards(network: Network) -> Network:
     """Choices that never choose, or between values that are the same half: the value itself."""
     nodes = tuple(
         replace(node, op_type="Identity", inputs=(kept,)) if (kept := _guarded(network, node)) else node
@@ -286,6 +301,8 @@ def _never_nan(network: Network, name: str) -> bool:
     softmax = network.producer.get(name)
     if softmax is None or softmax.op_type != "Softmax" or name not in network.values:
         return False
+    if _is_bounded(network, softmax.inputs[0]):
+        return True
     shape = network.shape(name)
     made = network.producer.get(softmax.inputs[0])
     if made is None or made.op_type in SCORES:
@@ -295,6 +312,20 @@ def _never_nan(network: Network, name: str) -> bool:
         return False
     spread = np.broadcast_to(masks[0], shape)
     return bool((spread.max(axis=softmax.integer("axis", -1)) >= SMALLEST_OF_A_ROW).all())
+
+
+def _is_bounded(network: Network, name: str) -> bool:
+    """Finite in the file: scores, finite constants, choices between such and sums of such."""
+    constant = network.constants.get(name)
+    if constant is not None:
+        return constant.dtype.kind != "f" or bool(np.isfinite(constant).all())
+    made = network.producer.get(name)
+    if made is None:
+        return False
+    if made.op_type in SCORES:
+        return True
+    chosen = made.inputs[1:] if made.op_type == "Where" else made.inputs[:1] if made.op_type in MOVES else made.inputs
+    return made.op_type in ("Add", "Sub", "Where", *MOVES) and all(_is_bounded(network, other) for other in chosen)
 
 
 SCORES = frozenset(["MatMul", "Gemm", "Mul", "Div"])

@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 from dsa_sched.frontend.terms import Term, from_file
 from hw_models.errors import ModelError
+from partitioner.ir.graph import Op
 
 __all__ = [
     "NEAREST",
@@ -26,6 +27,7 @@ __all__ = [
     "POWER",
     "SCALE_SHIFT",
     "Array",
+    "Found",
     "Network",
     "Node",
     "Origin",
@@ -132,10 +134,21 @@ class Origin:
         return self.scale.reshape(shape), self.shift.reshape(shape)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node that is one operator of those that exporters often take apart: its name, what readers call it, and whether
+    the file has it `spelled` out, as several nodes of which this was the last."""
+
+    name: str
+    label: str
+    spelled: bool
+
+
 @dataclass(frozen=True)
 class Network:
     """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
-    constants that are none of the file's how they follow from it."""
+    constants that are none of the file's how they follow from it; `found` lists operators before any was taken
+    apart."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -146,6 +159,9 @@ class Network:
     opset: int
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
+    prepared: tuple[Op, ...] = ()
+    raw: tuple[str, ...] = ()
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
@@ -179,7 +195,8 @@ class Network:
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 kept.append(node)
-        constants = {name: array for name, array in self.constants.items() if name in needed}
+        read = needed | {name for op in self.prepared for name in op.inputs}
+        constants = {name: array for name, array in self.constants.items() if name in read}
         return replace(self, nodes=tuple(reversed(kept)), constants=constants)
 
 
@@ -205,6 +222,8 @@ def node_of(proto: onnx.NodeProto) -> Node:
             settings.append((attribute.name, value))
         elif isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) for v in value):
             settings.append((attribute.name, tuple(value)))
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, bytes) for v in value):
+            settings.append((attribute.name, tuple(v.decode("utf-8", "replace") for v in value)))
     return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), tuple(sorted(settings)))
 
 

@@ -100,9 +100,15 @@ def _standardised(chain: Chain, x: str, axes: Shape, epsilon: float, deviation: 
 
 
 def _affine(chain: Chain, x: str, scale: str, bias: str) -> None:
-    result = chain.add("Mul", x, scale)
-    if bias:
+    """Numbers that change nothing are left out."""
+    result = x if _all(chain, scale, 1.0) else chain.add("Mul", x, scale)
+    if bias and not _all(chain, bias, 0.0):
         chain.add("Add", result, bias)
+
+
+def _all(chain: Chain, name: str, number: float) -> bool:
+    constant = chain.constants.get(name, chain.network.constants.get(name))
+    return constant is not None and constant.shape != () and bool((constant == number).all())
 
 
 def _epsilon(node: Node) -> float:

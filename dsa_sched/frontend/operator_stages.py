@@ -62,6 +62,10 @@ def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Pla
             return _lrn(op, inputs[0], outputs[0])
         case "layer_norm" | "rms_norm":
             return (_lines(op, inputs, outputs[0]),)
+        case "attention":
+            return (_attention(inputs, outputs[0]),)
+        case "rotary_embedding":
+            return (_rotary(op, inputs, outputs[0]),)
     return _from_tensor_ir(op, inputs, outputs)
 
 
@@ -313,3 +317,33 @@ def _lines(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
         )
         reads.append(Access(vector.name, tuple(indices)))
     return Stage(op.kind, domain, writes, tuple(reads))
+
+
+def _attention(inputs: Sequence[Placed], result: Placed) -> Stage:
+    """A row of q of one head, all of k, a column of v for each element, and a row of the mask."""
+    domain, writes = _plain(result)
+    batch, head, row, element = (writes.indices[result.axes.index(axis)] for axis in range(4))
+    q, k, v, *masks = inputs
+    shared = head
+    if k.shape[1] != q.shape[1]:
+        shared = Grouped(domain[result.axes.index(1)].name, q.shape[1] // k.shape[1], 1)
+    reads = [
+        _by_axis(q, (batch, head, row, Full())),
+        _by_axis(k, (batch, shared, Full(), Full())),
+        _by_axis(v, (batch, shared, Full(), element)),
+        *(_by_axis(mask, (batch, head, row, Full())) for mask in masks),
+    ]
+    return Stage("attention", domain, writes, tuple(reads))
+
+
+def _rotary(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+    """The elements of a row and head, with the cosines and sines of the row."""
+    domain, writes = _plain(result)
+    indices = tuple(writes.indices[result.axes.index(axis)] for axis in range(3))
+    return Stage(op.kind, domain, writes, tuple(_by_axis(operand, (*indices, Full())) for operand in inputs))
+
+
+def _by_axis(operand: Placed, indices: tuple[Index, ...]) -> Access:
+    """An index for each axis of the file, in device order; axes of one element are read as they are."""
+    used = (Linear() if operand.shape[axis] == 1 else indices[axis] for axis in operand.axes)
+    return Access(operand.name, tuple(used))

@@ -23,10 +23,12 @@ from dsa_sched.frontend import (
     rules_transposed,
     rules_window,
 )
-from dsa_sched.frontend.decompose import DECOMPOSED, LIMITS
+from dsa_sched.frontend.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.masks import MASK_LIMITS
 from dsa_sched.frontend.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
 from dsa_sched.frontend.operation import Operations, Refusal, Rule, Writer
+from dsa_sched.frontend.preparation import WORD_OPERATORS
+from dsa_sched.frontend.recurrent import RECURRENT, refuse_recurrent
 from dsa_sched.frontend.refusals import RefusedNode
 from dsa_sched.frontend.scalars import give_axes
 from dsa_sched.frontend.shapes import known_values, shape_text
@@ -174,7 +176,18 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
 
 
 SIMPLIFIED_AWAY = frozenset(
-    ["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *DECOMPOSED, *MASK_LIMITS]
+    [
+        "Identity",
+        "Dropout",
+        "Cast",
+        "Sum",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        *TAKEN_APART,
+        *MASK_LIMITS,
+        *WORD_OPERATORS,
+    ]
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""
@@ -215,6 +228,7 @@ OPERATORS: dict[str, Rule] = {
     "Gather": rules_axes.gather,
     "Expand": rules_axes.expand,
     "Tile": rules_axes.tile,
+    **dict.fromkeys(RECURRENT, refuse_recurrent),
     "Resize": rules_resize.resize,
     "Upsample": rules_resize.resize,
 }

@@ -35,7 +35,10 @@ class Judge:
     refuses: Refuses | None = None
 
 
-PLACE = "`dsa-sched place MODEL --scenario FILE` gives such layers to other devices (docs/placement.md)"
+PLACE = (
+    "--host (of compile and verify) leaves such operators to the host; `dsa-sched place MODEL --scenario FILE` gives "
+    "such layers to other devices (docs/placement.md)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.curve_patterns import find_curves
-from dsa_sched.frontend.decompose import decompose
+from dsa_sched.frontend.constant_gathers import flatten_gathers
+from dsa_sched.frontend.decompose import decompose, decompose_attention
 from dsa_sched.frontend.gains import MEAN, VARIANCE, move_gains
-from dsa_sched.frontend.masks import replace_masks
+from dsa_sched.frontend.masks import replace_masks, without_guards
 from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.norm_patterns import scale_norms
+from dsa_sched.frontend.patterns import find_patterns
+from dsa_sched.frontend.recurrent import unroll_recurrent
 from dsa_sched.frontend.terms import Term, from_file, number
 
 __all__ = ["PASSES", "simplify"]
@@ -31,9 +33,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
-    """All passes in order, after activations were found again, choices became arithmetic, and operators were taken
-    apart that a target does not want `whole`. Choices are arithmetic of `halves` only."""
-    network = find_curves(network, whole).pruned()
+    """All passes in order, after recurrent operators were unrolled, those found again that the file spells out, choices
+    became arithmetic, and what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only.
+    """
+    network = drop_no_ops(without_guards(network) if halves else network).pruned()
+    network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
+    network = decompose_attention(network, whole).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
     for apply in PASSES:

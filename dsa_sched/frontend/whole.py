@@ -53,6 +53,28 @@ def _norm(writer: Writer, node: Node) -> None:
     writer.add(node, kind, attributes, inputs=inputs, outputs=node.outputs[:1])
 
 
+def _attention(writer: Writer, node: Node) -> None:
+    """Of q, k, v by (batch, head, row, element), and a mask that is added to the scores where there is one. A row sees
+    at most so many columns to its left and right, -1 for all. Capped scores are those of a softcap above zero."""
+    attributes: dict[str, Attribute] = {
+        "scale": node.number("scale", 1.0),
+        "softcap": node.number("softcap", 0.0),
+        "left": node.integer("left_window_size", -1),
+        "right": 0 if node.integer("is_causal", 0) else node.integer("right_window_size", -1),
+    }
+    writer.add(node, "attention", attributes, inputs=of_equal_rank(writer, node, node.inputs))
+
+
+def _rotary(writer: Writer, node: Node) -> None:
+    """Of x by (batch, head, row, element), cosines and sines by (batch, 1, row, half); the first `elements` are turned,
+    in pairs of neighbours where they are interleaved, else first half with second."""
+    attributes: dict[str, Attribute] = {
+        "interleaved": node.integer("interleaved", 0),
+        "elements": node.integer("rotary_embedding_dim", 0),
+    }
+    writer.add(node, "rotary_embedding", attributes, inputs=node.inputs)
+
+
 WHOLE: Mapping[str, Rule] = {
     "Gelu": _gelu,
     "Mish": _mish,
@@ -63,5 +85,7 @@ WHOLE: Mapping[str, Rule] = {
     "Softsign": _softsign,
     "LayerNormalization": _norm,
     "RMSNormalization": _norm,
+    "Attention": _attention,
+    "RotaryEmbedding": _rotary,
 }
 """What each becomes where it is wanted whole."""

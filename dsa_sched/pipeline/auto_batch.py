@@ -77,7 +77,7 @@ def compile_fastest_batch(
     interrupted = whole.chosen.interrupted
     sizes = () if interrupted else sizes_to_try(share, chip.cores_per_cluster, options.effort)
     try:
-        if sizes and batch_problem(model.graph):
+        if sizes and batch_problem(model.graph, model.constants):
             reason = "items of the batch are not known to be computed apart"
             decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
             sizes = ()

@@ -169,7 +169,7 @@ def _require_apart(
 
 
 def _refuse_dependent_items(model: Model, options: CompileOptions) -> None:
-    if problem := batch_problem(model.graph):
+    if problem := batch_problem(model.graph, model.constants):
         raise ModelError(
             f"model {model.graph.name}",
             needs="inputs and outputs whose outermost axis counts items that are computed by themselves",

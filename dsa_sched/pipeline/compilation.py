@@ -22,14 +22,16 @@ from dsa_sched.artifact.format import (
     Artifact,
     ChipId,
     ExecutionEntry,
+    IndexBounds,
     Manifest,
     ProgramEntry,
     TensorEntry,
     cluster_folder,
-    file_entry,
 )
+from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.pipeline.index_bounds import index_bounds
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Placement, Program
@@ -230,7 +232,7 @@ class Compilation:
             batch_start=batch_start,
             batch=self.rows,
             passes=self.passes,
-            inputs=tuple(self.tensors[name] for name in graph.inputs),
+            inputs=tuple(self.tensors[name] for name in graph.fed),
             outputs=tuple(self.tensors[name] for name in graph.outputs),
             files=tuple(file_entry(f"{folder}{name}", data) for name, data in self.files.files.items()),
         )
@@ -250,7 +252,12 @@ class Compilation:
             device_dtype=tensor.dtype,  # type: ignore[arg-type]
             address=self.target.address(placement.memory, placement.offset_bytes),
             bytes=placement.size_bytes,
+            indices=self._indices.get(placement.tensor, ()),
         )
+
+    @cached_property
+    def _indices(self) -> dict[str, tuple[IndexBounds, ...]]:
+        return index_bounds(self.model.graph, self.model.constants)
 
 
 def no_layout(target: GroupTarget) -> TargetError:

@@ -10,18 +10,26 @@ from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 
+from dsa_sched.host.verify import HostedReport
 from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.verification.tolerances import LogitsResult
 from dsa_sched.verification.verdict import VerifyReport
 
-__all__ = ["FORMAT", "report_json", "write_report"]
+__all__ = ["FORMAT", "HOSTED_FORMAT", "report_json", "write_hosted_report", "write_report"]
 
 FORMAT = "dsa-sched-verify/2"
+HOSTED_FORMAT = "dsa-sched-verify-host/1"
+"""Of a network in stages of chip and host."""
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 
 def report_json(report: VerifyReport) -> str:
     """The report as JSON text, one key a line."""
+    return _text(_report(report))
+
+
+def _report(report: VerifyReport) -> dict[str, object]:
     whole = {
         "format": FORMAT,
         "passed": report.passed,
@@ -29,8 +37,14 @@ def report_json(report: VerifyReport) -> str:
         **asdict(report),
         "seconds": dict(report.seconds),
     }
-    for logits, result in zip(whole["logits"], report.logits, strict=True):
-        logits |= {"share": result.share, "bound": result.bound, "statement": result.statement}
+    return whole | {"logits": [_logits(result) for result in report.logits]}
+
+
+def _logits(result: LogitsResult) -> dict[str, object]:
+    return asdict(result) | {"share": result.share, "bound": result.bound, "statement": result.statement}
+
+
+def _text(whole: dict[str, object]) -> str:
     return json.dumps(_plain(whole), indent=1, allow_nan=False) + "\n"
 
 
@@ -50,4 +64,21 @@ def _plain(value: object) -> Json:
 def write_report(report: VerifyReport, path: Path) -> None:
     """Write the JSON form, whole or not at all. Raises UserError."""
     text = report_json(report).encode()
+    write_whole(path, lambda stream: stream.write(text))
+
+
+def write_hosted_report(report: HostedReport, path: Path) -> None:
+    """The same of a network in stages: their reports, then what holds of the whole."""
+    whole = {
+        "format": HOSTED_FORMAT,
+        "passed": report.passed,
+        "line": report.line,
+        "stages": [_report(stage) for stage in report.stages],
+        "ends": [_logits(end) for end in report.ends],
+        "unequal": [
+            {"tensor": name, "input": number, "different": wrong, "elements": count}
+            for name, number, wrong, count in report.unequal
+        ],
+    }
+    text = _text(whole).encode()
     write_whole(path, lambda stream: stream.write(text))

@@ -7,12 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dsa_sched.analysis.work import LayerWork
+from dsa_sched.host.verify import HostedReport
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
 from dsa_sched.verification.tolerances import LogitsResult
 from dsa_sched.verification.verdict import BoundedLevelResult, ConstantsResult, LayerResult, LevelResult, VerifyReport
 from hw_models.errors import size_text
 
-__all__ = ["print_report"]
+__all__ = ["print_hosted_report", "print_report"]
 
 
 def print_report(report: VerifyReport, console: Console | None = None) -> None:
@@ -34,6 +35,23 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         console.print(Text(f"failed: {failure}", "red"), soft_wrap=True)
     said = "passed" if report.end_to_end != "no statement" else "passed, with no statement about the end to end"
     console.print(Text(said, "bold green") if report.passed else Text("FAILED", "bold red"))
+
+
+def print_hosted_report(report: HostedReport, console: Console | None = None) -> None:
+    """Print the reports of all stages on the chip, then what holds of the whole."""
+    console = console or output_console()
+    console.print(report.line, markup=False, highlight=False, soft_wrap=True)
+    for stage in report.stages:
+        console.print()
+        print_report(stage, console)
+    console.print()
+    console.print(Text("all stages, one after another", "bold"))
+    for end in report.ends:
+        console.print(_end(end), markup=False, highlight=False, soft_wrap=True)
+    for name, number, wrong, count in report.unequal:
+        line = f"output {name}, input {number}: {wrong} of {count} elements differ from the reference's"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(Text("passed", "bold green") if report.passed else Text("FAILED", "bold red"))
 
 
 def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:
@@ -145,6 +163,14 @@ def _programs(report: VerifyReport) -> list[str]:
             line += f": {fewer:.1f} times fewer bytes and {less:.2f} times fewer cycles than {first.name}"
         lines.append(line)
     return lines
+
+
+def _end(result: LogitsResult) -> str:
+    """An output of stages of chip and host for one input: what rounding makes of it is not worked out."""
+    line = f"output {result.tensor}, input {result.input}: error {result.error:.3g}"
+    if not result.statement:
+        return f"{line}; no statement: both inputs give the same"
+    return f"{line}, {result.share:.1%} of the distance {result.distance:.3g} between inputs (at most 10%)"
 
 
 def _logits(result: LogitsResult) -> str:

@@ -110,7 +110,7 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     taken from the run of the whole network.
     """
     graph, artifact, model = isolated.model.graph, isolated.artifact, isolated.model
-    placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.inputs}
+    placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.fed}
     for op in graph.ops:
         for name in op.outputs:
             if comparable(model, name, exact):
@@ -119,7 +119,7 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
                 placed[name] = placed[op.inputs[0]]
             elif name in stored:
                 placed[name] = stored[name]
-    place = {name: name if name in graph.inputs else f"{name}::probe" for name in placed}
+    place = {name: name if name in graph.fed else f"{name}::probe" for name in placed}
     return {artifact.tensor(place[name]).address: data for name, data in placed.items()}
 
 

@@ -44,7 +44,7 @@ argument is, so that they add up and do not cancel."""
 EXACT = frozenset(
     [
         "Abs", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
-        "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape",
+        "GatherElements", "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape",
         "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
     ]
 )  # fmt: skip
@@ -133,6 +133,12 @@ class RoundedNetwork:
     def append(self, node: onnx.NodeProto) -> None:
         if not any(name in self.varying for name in node.input):
             self.nodes.append(node)
+            return
+        if node.op_type in ("Shape", "Size"):  # what they make does not vary, but what they read has another name here
+            self.nodes.append(helper.make_node(
+                node.op_type, [self.rounded(name) for name in node.input], node.output,
+                **{a.name: helper.get_attribute_value(a) for a in node.attribute},
+            ))  # fmt: skip
             return
         copy = onnx.NodeProto()
         copy.CopyFrom(node)

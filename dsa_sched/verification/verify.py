@@ -50,6 +50,7 @@ from dsa_sched.verification.file_constants import compare_constants
 from dsa_sched.verification.floors import Floors, start_floors
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
 from dsa_sched.verification.samples import Samples, Values, check_level, check_samples
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
 from dsa_sched.verification.verdict import (
@@ -66,7 +67,7 @@ from partitioner.ir.layers import Layer
 from partitioner.planners.levels import NO_SPILLS
 from partitioner.planners.registry import LEVELS
 
-__all__ = ["Runner", "VerifyOptions", "judged_twins", "simulator", "verify_compiled", "verify_model"]
+__all__ = ["Runner", "VerifyOptions", "command_runner", "judged_twins", "simulator", "verify_compiled", "verify_model"]
 
 Progress = Callable[[str], None]
 Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution]
@@ -93,6 +94,15 @@ def simulator(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ..
     return execute(artifact, loads, dumps, None, seed)
 
 
+def command_runner(command: str | None) -> Runner:
+    """The runner that starts a command (see `dsa_sched.artifact.runner`); the target's own where there is none."""
+
+    def run(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
+        return execute(artifact, loads, dumps, command, seed)
+
+    return run
+
+
 def verify_model(
     source: str | Path,
     chip: str | Path | Chip,
@@ -112,11 +122,7 @@ def verify_model(
     isolated, plain = judged_twins(whole, progress)
     feeds = seeded_or_given(whole.model.source, options)
     seconds = perf_counter() - started
-
-    def command(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
-        return execute(artifact, loads, dumps, runner, seed)
-
-    report = verify_compiled(whole, isolated, feeds, options, command, progress, plain)
+    report = verify_compiled(whole, isolated, feeds, options, command_runner(runner), progress, plain)
     return replace(report, seconds=(("compile", seconds), *report.seconds))
 
 
@@ -163,7 +169,8 @@ def verify_compiled(
     with ThreadPoolExecutor(options.workers) as pool:
         start = _Starter(pool, run, options.seed, progress)
         # Constants are read back once: they are the same for every input.
-        names = [(*stored_values(whole), *(() if number else _constants(whole))) for number in range(len(feeds))]
+        always = tuple(dict.fromkeys((*stored_values(whole), *prepared_names(whole))))
+        names = [(*always, *(() if number else _constants(whole))) for number in range(len(feeds))]
         loads = [whole.artifact.encode(feed) for feed in feeds]
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
         clock.lap("network")
@@ -238,6 +245,11 @@ def _report(
         failures=(
             *failures(layers, logits),
             *changed_constants(whole, found.ours[0]),
+            *(
+                sentence
+                for number, (dump, exact) in enumerate(zip(found.ours, found.exact, strict=True))
+                for sentence in wrong_prepared(whole, dump, exact, number)
+            ),
             *against_file.sentences,
             *(level_failures(found.levels) if found.levels else ()),
         ),

@@ -2,6 +2,9 @@
 
     name  -->  $XDG_CACHE_HOME/dsa-sched/zoo-NAME-RECIPE.onnx (or ~/.cache/...)  -->  ModelProto
 
+Weights that are only drawn, not calibrated, are drawn each time: that takes no longer than to read and check them, and
+nobody's disk holds a gigabyte of them.
+
 The file is an ordinary ONNX model whose last bytes are one `metadata_props` entry with the SHA-256 of all before it
 (protobuf allows a message to be continued by appending). A file that is absent, cut short or changed is made anew; a
 directory that cannot be written costs the time of calibration and nothing else.
@@ -16,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from dsa_sched.zoo.networks import built_model, topology_bytes
+from dsa_sched.zoo.networks import built_model, is_calibrated, topology_bytes
 from hw_models.scratch import replace_file
 from hw_models.user_cache import cache_directory
 
@@ -27,7 +30,7 @@ RECIPE = ("calibration.py", "evaluation.py", "inputs.py", "networks.py", "weight
 
 
 def zoo_model(name: str) -> onnx.ModelProto:
-    """The network `name` with real initialisers and one input, a single image.
+    """The network `name` with real initialisers.
 
     Takes seconds the first time (20 s for the largest), then comes from the cache; always the same bytes. The caller
     may change it. Raises ModelError for an unknown name.
@@ -53,8 +56,11 @@ def zoo_file(name: str) -> tuple[onnx.ModelProto, str]:
 
 
 def cached_file(name: str) -> Path | None:
-    """Where the finished network lies or would lie; None without a home directory. ModelError for an unknown name."""
+    """Where the finished network lies or would lie; None without a home directory, and for a network that is drawn each
+    time. ModelError for an unknown name."""
     digest = hashlib.sha256(topology_bytes(name))
+    if not is_calibrated(name):
+        return None
     digest.update(np.__version__.encode())
     for module in RECIPE:
         digest.update((resources.files("dsa_sched.zoo") / module).read_bytes())

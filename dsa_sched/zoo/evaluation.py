@@ -171,6 +171,7 @@ _HANDLERS: dict[str, Callable[[onnx.NodeProto, Sequence[Tensor]], Doubles]] = {
     "Relu": lambda _, operands: np.maximum(_wide(operands[0]), 0.0),
     "Reshape": lambda _, operands: _wide(operands[0]).reshape(operands[1].tolist()),
     "Resize": _resize,
+    "Sigmoid": lambda _, operands: np.asarray(1 / (1 + np.exp(-_wide(operands[0])))),
     "Slice": _slice,
     "Softmax": _softmax,
     "Sum": lambda _, operands: sum((_wide(item) for item in operands[1:]), _wide(operands[0])),

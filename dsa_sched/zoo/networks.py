@@ -1,6 +1,7 @@
-"""The nine topologies of the onnx wheel, and a few built here, as clean models with weights of our own.
+"""The nine topologies of the onnx wheel, and those built here, as clean models with weights of our own.
 
     light_resnet50.onnx (constant weights)  -->  seeded weights  -->  calibrated layer by layer  -->  ModelProto
+    transformers, recurrent networks, two inputs  -->  seeded weights  -->  ModelProto
 
 Node and value names are the file's. What differs: weights are initialisers, not ConstantOfShape nodes; only the image
 is a graph input (the IR version is raised to 4, which allows that); what nothing reads is gone.
@@ -19,7 +20,11 @@ import onnx
 from onnx import numpy_helper
 
 from dsa_sched.zoo.calibration import Aims, calibrated
+from dsa_sched.zoo.drawn import drawn_model
+from dsa_sched.zoo.drawn_networks import DRAWN
+from dsa_sched.zoo.efficientnet import efficientnet_b0_mini_topology, efficientnet_b0_topology
 from dsa_sched.zoo.evaluation import Tensor
+from dsa_sched.zoo.inception_v3 import inception_v3_mini_topology, inception_v3_topology
 from dsa_sched.zoo.inputs import low_frequency
 from dsa_sched.zoo.mobilenet import mobilenet_v2_mini_topology, mobilenet_v2_topology
 from dsa_sched.zoo.nasnet import nasnet_topology
@@ -28,10 +33,22 @@ from dsa_sched.zoo.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
 
-__all__ = ["built_model", "set_values", "topology_bytes", "zoo_names"]
+__all__ = [
+    "built_model",
+    "is_built",
+    "is_calibrated",
+    "published_shapes",
+    "set_values",
+    "topology_bytes",
+    "zoo_names",
+]
 
-BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
+CALIBRATED: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
     {
+        "efficientnet_b0": efficientnet_b0_topology,
+        "efficientnet_b0-mini": efficientnet_b0_mini_topology,
+        "inception_v3": inception_v3_topology,
+        "inception_v3-mini": inception_v3_mini_topology,
         "mobilenet_v2": mobilenet_v2_topology,
         "mobilenet_v2-mini": mobilenet_v2_mini_topology,
         "nasnet": nasnet_topology,
@@ -40,7 +57,12 @@ BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
         "unet": unet_topology,
     }
 )
-"""Topologies that the wheel does not ship. NAME-mini has the operators of NAME and runs in seconds."""
+"""Topologies of one image that the wheel does not ship. NAME-mini has the operators of NAME and runs in seconds."""
+
+BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
+    {**CALIBRATED, **{name: row.topology for name, row in DRAWN.items()}}
+)
+"""All that the wheel does not ship."""
 
 SHIPPED = (
     "bvlc_alexnet",
@@ -63,6 +85,21 @@ FIRST_IR_VERSION_WITH_PLAIN_INITIALISERS = 4
 def zoo_names() -> tuple[str, ...]:
     """The networks of the zoo, sorted."""
     return NAMES
+
+
+def is_calibrated(name: str) -> bool:
+    """Whether weights depend on what the network makes of images, which takes seconds to find; else they are drawn."""
+    return name not in DRAWN
+
+
+def is_built(name: str) -> bool:
+    """Whether it is written here, so that its weights are ConstantOfShape and its other constants none."""
+    return name in BUILT
+
+
+def published_shapes(name: str) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of inputs that the network's file leaves open, as it was published; empty for a file of fixed ones."""
+    return DRAWN[name].shapes if name in DRAWN else {}
 
 
 def topology_bytes(name: str) -> bytes:
@@ -111,9 +148,11 @@ def _read(model: onnx.ModelProto) -> _Topology:
 
 
 def built_model(name: str, aims: Aims = DEFAULT_AIMS) -> onnx.ModelProto:
-    """The network with seeded and calibrated weights, made from scratch: seconds of work, the same bytes every time."""
+    """The network with seeded weights, made from scratch: seconds of work, the same bytes every time."""
     model = onnx.ModelProto()
     model.ParseFromString(topology_bytes(name))
+    if name in DRAWN:
+        return drawn_model(name, model)
     network = _read(model)
     part = roles(network.nodes, network.floats)
     floats = {constant: drawn(name, constant, part[constant], shape) for constant, shape in network.floats.items()}

@@ -21,12 +21,16 @@ Floats = npt.NDArray[np.float32]
 
 SPREAD = np.float32(0.2)
 PASSED_ON = ("Unsqueeze", "Reshape")  # some files put these between a constant and its reader
+SEEN_BY_OTHERS = ("Transpose",)  # of a constant that another node reads as it is
 
 
 class Role(Enum):
     """What a constant does to the value it meets."""
 
     WEIGHT = "weight"
+    MATRIX = "matrix"
+    RECURRENT = "recurrent"
+    TABLE = "table"
     FACTOR = "factor"
     SHIFT = "shift"
     MEAN = "mean"
@@ -44,6 +48,18 @@ _ROLES = {
     ("BatchNormalization", 4): Role.VARIANCE,
     ("Mul", 1): Role.FACTOR,
     ("Add", 1): Role.SHIFT,
+    ("LayerNormalization", 1): Role.FACTOR,
+    ("LayerNormalization", 2): Role.SHIFT,
+    ("MatMul", 1): Role.MATRIX,
+    ("LSTM", 1): Role.RECURRENT,
+    ("LSTM", 2): Role.RECURRENT,
+    ("LSTM", 3): Role.SHIFT,
+    ("GRU", 1): Role.RECURRENT,
+    ("GRU", 2): Role.RECURRENT,
+    ("GRU", 3): Role.SHIFT,
+    ("Gather", 0): Role.TABLE,
+    ("Slice", 0): Role.TABLE,
+    ("Expand", 0): Role.TABLE,
 }
 
 
@@ -61,17 +77,24 @@ def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ..
             origin[node.output[0]] = origin[node.input[0]]
             continue
         for position, operand in enumerate(node.input):
-            if operand in origin:
+            if operand in origin and node.op_type not in SEEN_BY_OTHERS:
                 result[origin[operand]] = _ROLES[node.op_type, position]
     return result
 
 
 def drawn(network: str, constant: str, role: Role, shape: tuple[int, ...]) -> Floats:
-    """Weights with He's variance (2 over the inputs of one output); factors about 1, shifts about 0."""
+    """Weights with He's variance (2 over the inputs of one output), which a ReLU halves again; in MatMuls and recurrences
+    half of it. Rows of tables of unit variance, factors about 1, shifts about 0."""
     generator = np.random.default_rng(seed_of(network, constant))
     match role:
         case Role.WEIGHT:
             return _bell(generator, shape) * np.float32(np.sqrt(2 / np.prod(shape[1:])))
+        case Role.MATRIX:  # [..., inputs, outputs]
+            return _bell(generator, shape) * np.float32(np.sqrt(1 / shape[-2]))
+        case Role.RECURRENT:  # [directions, gates x states, inputs]
+            return _bell(generator, shape) * np.float32(np.sqrt(1 / shape[-1]))
+        case Role.TABLE:
+            return _bell(generator, shape)
         case Role.FACTOR:
             return np.float32(1) + SPREAD * (2 * generator.random(shape, np.float32) - 1)
         case Role.SHIFT:

@@ -17,8 +17,9 @@ from isched.lowering.main_memory_allocation import place_tensors
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Placement, Program, Stream
-from isched.program.target import Copy, Schedulable
+from isched.program.target import Copy, Prepares, Schedulable
 from partitioner.expansion.expansion import (
+    DMA_CORE,
     Barrier,
     Begin,
     Compute,
@@ -107,6 +108,7 @@ def lower_layout(
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(ctx.chip.cores_per_cluster)]
     state = _Lowering(ctx, layout, by_name, reads, streams)
+    _prepare(state)
     source = ""
     for event in expand(layout, ctx):
         match event:
@@ -120,6 +122,24 @@ def lower_layout(
                 state.barrier(source)
     streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
     return Program(ctx.graph.name, ctx.chip.name, 0, ctx.target.barrier, placements, streams_of)
+
+
+def _prepare(state: _Lowering) -> None:
+    """What is done in the main memory before all else, by the core that has to do with it; the others wait."""
+    ctx = state.ctx
+    if not ctx.graph.prepared:
+        return
+    assert isinstance(ctx.target, Prepares)  # else the graph is made without
+    places = {name: placement.offset_bytes for name, placement in state.placement.items()}
+    touched = False
+    for op in ctx.graph.prepared:
+        instrs = ctx.target.prepare(ctx.graph, op, places, ctx.chip)
+        if touched and any(instr.starts for instr in instrs):  # nothing but a barrier orders a transfer behind these
+            state.barrier(op.name)
+            touched = False
+        touched |= any(instr.writes and not instr.starts for instr in instrs)
+        state.streams[DMA_CORE].extend(instrs)
+    state.barrier(ctx.graph.prepared[-1].name)
 
 
 def _transfer(state: _Lowering, moved: Transfer) -> list[Copy]:

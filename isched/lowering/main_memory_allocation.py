@@ -71,7 +71,8 @@ def _placed(
 ) -> tuple[Placement, ...]:
     graph, main, named = ctx.graph, ctx.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
-    own = [tensor.name for tensor in names if tensor.constant or tensor.name in graph.inputs]
+    given = {*graph.fed, *(name for op in graph.prepared for name in op.outputs)}
+    own = [tensor.name for tensor in names if tensor.constant or tensor.name in given]
     ends = {named[name] for name in graph.outputs}
     stored = [tensor.name for tensor in names if tensor.name in lives.spans and tensor.name not in own]
     own += [name for name in stored if keep_values or name in ends]
@@ -130,7 +131,7 @@ def _kind(graph: Graph, named: Mapping[str, str], name: str) -> str:
         return "alias"
     if graph.by_name[name].constant:
         return "constant"
-    if name in graph.inputs:
+    if name in graph.fed:
         return "input"
     return "output" if name in graph.outputs else "value"
 

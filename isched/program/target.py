@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
+
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program, Region
 from isched.program.timed_ops import CoreIssue, TimedStream
-from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget, Work
 
-__all__ = ["DENSE", "Copy", "LowerTarget", "Schedulable", "Timeable"]
+__all__ = ["DENSE", "Copy", "LowerTarget", "Prepares", "Schedulable", "Timeable"]
 
 DENSE: Mapping[str, int] = MappingProxyType({})
 """No buffer has a pitch."""
@@ -64,6 +67,20 @@ class LowerTarget(PlanTarget, Protocol):
 
     def synchronise(self, source: str) -> Instr:
         """The barrier instruction."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A target that does operators on integers, and lookups by them, in the main memory."""
+
+    def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
+        """Instructions of one core for one of the graph's prepared operators, all of them over after the last one;
+        `places` are offsets in the main memory."""
+
+    def emulate_prepared(
+        self, graph: Graph, op: Op, read: Callable[[str], npt.NDArray[np.generic]]
+    ) -> npt.NDArray[np.generic]:
+        """What the operator must have stored, computed slowly from its operands as stored."""
 
 
 @runtime_checkable

@@ -163,7 +163,8 @@ def timed_work(
     takes by itself, and the flows behind them. `idle`: it is only a wait of the scalar core."""
     if background:
         cycles, flows = _transfer(instr, chip)
-        return "", cycles + len(instr.reads) * chip.assumed.dma_descriptor_cycles, flows
+        descriptors = len(instr.reads) if _paired(instr) else sum(region.rows for region in instr.writes)
+        return "", cycles + descriptors * chip.assumed.dma_descriptor_cycles, flows
     if idle:
         return "", 0.0, ()
     worker = chip.engine(instr.engine)
@@ -180,7 +181,8 @@ def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:
     """
     links: dict[tuple[str, str], Link] = {}
     flows: list[Flow] = []
-    for source, destination in zip(instr.reads, instr.writes, strict=True):
+    reads = instr.reads if _paired(instr) else tuple(replace(w, memory=instr.reads[0].memory) for w in instr.writes)
+    for source, destination in zip(reads, instr.writes, strict=True):
         way = (source.memory, destination.memory)
         if way not in links:
             links[way] = chip.link(*way, instr.engine)
@@ -190,6 +192,12 @@ def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:
             size += flows.pop().size_bytes
         flows.append(Flow(link.name, size))
     return max(link.latency_cycles for link in links.values()), tuple(flows)
+
+
+def _paired(instr: Instr) -> bool:
+    """Whether each read is what one write stores. Else it is any rows of the first one that are written: indices, which
+    are read too, choose them."""
+    return len(instr.reads) == len(instr.writes)
 
 
 def _rows(region: Region) -> int:

@@ -81,6 +81,11 @@ class Transfers:
         back = transfer_cycles(self.ctx.chip, main, self.ctx.staging, size_bytes)
         return transfer_cycles(self.ctx.chip, self.ctx.staging, main, size_bytes) + readers * back
 
+    def shared_cycles(self, size_bytes: int) -> float:
+        """All of a value from the cores' memories to the staging memory, or back: each core has an even part."""
+        each = -(-size_bytes // self.ctx.chip.cores_per_cluster)
+        return self._link(self.ctx.local.memory, self.ctx.staging, each, 1)
+
     def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
         sharers = self.ctx.chip.cores_per_cluster
         return transfer_cycles(self.ctx.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)

@@ -5,7 +5,10 @@ outputs, one item --boxes backward through all operators--> that item of every i
 
 from __future__ import annotations
 
-from partitioner.ir.graph import Graph
+import numpy as np
+
+from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.prepared_items import NONE, prepared_items
 from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join
 
 __all__ = ["batch_problem"]
@@ -14,26 +17,32 @@ MOST_ITEMS = 16
 """Of a larger batch so many items are looked at, evenly spread: whoever moves items moves some of these."""
 
 
-def batch_problem(graph: Graph) -> str | None:
+def batch_problem(graph: Graph, constants: Constants) -> str | None:
     """None when the outermost ONNX axis of all inputs and outputs counts items that do not meet; else what is wrong.
 
     The graph must hold two items at least, or nothing could be seen to meet. Boxes may be larger than what is read, so
     a network may be refused that could be divided, never the other way.
     """
     extents = {}
-    for name in (*graph.inputs, *graph.outputs):
+    for name in (*graph.fed, *graph.outputs):
         tensor = graph.by_name[name]
         if tensor.constant:
             return f"{name} is constant: its items do not belong to those of the inputs"
         if not tensor.shape:
             return f"{name} has no axis for items"
         extents[name] = tensor.shape[_item_axis(graph, name)]
-    items = extents[graph.inputs[0]] if graph.inputs else 1
+    items = extents[graph.fed[0]] if graph.fed else 1
     if odd := [name for name, extent in extents.items() if extent != items]:
-        return f"{odd[0]} has {extents[odd[0]]} items and {graph.inputs[0]} {items}"
+        return f"{odd[0]} has {extents[odd[0]]} items and {graph.fed[0]} {items}"
+    prepared = prepared_items(graph, constants)
     step = -(-items // MOST_ITEMS)
     for item in dict.fromkeys((*range(0, items, step), items - 1)):
         for name, box in _read(graph, item).items():
+            if name in prepared:
+                own = prepared[name][tuple(slice(*edges) for edges in box)]
+                if not np.isin(own, (NONE, item)).all():
+                    return f"item {item} of the outputs reads what {name} has of other items"
+                continue
             low, high = box[_item_axis(graph, name)]
             if (low, high) != (item, item + 1):
                 read = f"items {low} to {high - 1}" if high - low > 1 else f"item {low}"

@@ -142,13 +142,25 @@ class Op:
 
 @dataclass(frozen=True)
 class Graph:
-    """Operators in topological order. `tensors` holds every value, constants too (their data are in a `Constants`)."""
+    """Operators in topological order. `tensors` holds every value, constants too (their data are in a `Constants`).
+
+    `prepared` are operators on integers, and lookups by them, that are done in the main memory before all others, in
+    order, each value whole: their results are `inputs` of what is planned, as what is `fed` is. They read `raw`, further
+    inputs that nothing else reads, constants, and each other's results."""
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     ops: tuple[Op, ...]
     tensors: tuple[Tensor, ...]
+    prepared: tuple[Op, ...] = ()
+    raw: tuple[str, ...] = ()
+
+    @cached_property
+    def fed(self) -> tuple[str, ...]:
+        """What comes from outside."""
+        made = {output for op in self.prepared for output in op.outputs}
+        return (*(name for name in self.inputs if name not in made), *self.raw)
 
     def __hash__(self) -> int:
         """Of its names alone, so that what is worked out of a graph can be remembered by it."""
@@ -201,7 +213,7 @@ def content_hash(array: npt.NDArray[np.generic]) -> str:
 
 def verify_graph(graph: Graph) -> None:
     """Names unique and defined before use, shapes positive, every op has stages. Raises ModelError naming the op."""
-    defined = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
+    defined = set(graph.fed) | {t.name for t in graph.tensors if t.constant}
     if len(graph.by_name) != len(graph.tensors) or len(graph.op_by_name) != len(graph.ops):
         raise ModelError(who=f"graph {graph.name}", needs="unique names of tensors and operators")
     for tensor in graph.tensors:
@@ -210,19 +222,25 @@ def verify_graph(graph: Graph) -> None:
         if tensor.quantisation and (problem := tensor.quantisation.problem(tensor.shape, tensor.dtype)):
             has = f"{tensor.dtype} {list(tensor.shape)}, {tensor.quantisation}"
             raise ModelError(who=f"tensor {tensor.name}", needs=problem, has=has)
+    for op in graph.prepared:
+        _verify_operands(graph, op, defined)
+        defined.update(op.outputs)
+    defined -= set(graph.raw)
     for op in graph.ops:
-        if missing := [name for name in op.inputs if name not in defined]:
-            raise ModelError(
-                who=f"operator {op.name}", needs="inputs that are defined before it", has=", ".join(missing)
-            )
+        _verify_operands(graph, op, defined)
         if not op.stages or not op.outputs:
             raise ModelError(who=f"operator {op.name}", needs="at least one stage and one output")
-        if unknown := [name for name in op.outputs if name not in graph.by_name or name in defined]:
-            raise ModelError(who=f"operator {op.name}", needs="outputs written once", has=", ".join(unknown))
         _verify_stages(graph, op)
         defined.update(op.outputs)
     if missing := [name for name in graph.outputs if name not in defined]:
         raise ModelError(who=f"graph {graph.name}", needs="outputs that some operator writes", has=", ".join(missing))
+
+
+def _verify_operands(graph: Graph, op: Op, defined: set[str]) -> None:
+    if missing := [name for name in op.inputs if name not in defined]:
+        raise ModelError(who=f"operator {op.name}", needs="inputs that are defined before it", has=", ".join(missing))
+    if unknown := [name for name in op.outputs if name not in graph.by_name or name in defined]:
+        raise ModelError(who=f"operator {op.name}", needs="outputs written once", has=", ".join(unknown))
 
 
 def _verify_stages(graph: Graph, op: Op) -> None:

@@ -1,6 +1,6 @@
 """The text form of a graph: a line each tensor, operator and stage, and its parser.
 
-str(graph) --> graph ... / tensor ... / op ... / stage ...  --parse_graph--> the same Graph
+str(graph) --> graph ... / tensor ... / prepared ... / op ... / stage ...  --parse_graph--> the same Graph
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["format_graph", "parse_graph"]
 
 def format_graph(graph: Graph) -> str:
     """The text form, one tensor, operator or stage a line."""
-    lines = [format_line("graph", ("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))]
+    header = (("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))
+    lines = [format_line("graph", *header, *((("raw", graph.raw),) if graph.raw else ()))]
     for t in graph.tensors:
         extra: list[tuple[str, object]] = [("constant", t.constant)] if t.constant else []
         extra += [("quantisation", t.quantisation.json())] if t.quantisation else []
@@ -31,20 +32,9 @@ def format_graph(graph: Graph) -> str:
                 *extra,
             )
         )
+    lines += ["  " + _format_op("prepared", op) for op in graph.prepared]
     for op in graph.ops:
-        lines.append(
-            "  "
-            + format_line(
-                "op",
-                ("name", op.name),
-                ("kind", op.kind),
-                ("inputs", op.inputs),
-                ("outputs", op.outputs),
-                ("attributes", dict(op.attributes)),
-                ("macs", op.macs),
-                ("source", op.source),
-            )
-        )
+        lines.append("  " + _format_op("op", op))
         for s in op.stages:
             domain = " ".join(f"{'+' if a.reduce else ''}{a.name}:{a.extent}" for a in s.domain)
             lines.append(
@@ -60,21 +50,39 @@ def format_graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-TAGS = frozenset({"graph", "tensor", "op", "stage"})
+def _format_op(tag: str, op: Op) -> str:
+    return format_line(
+        tag,
+        ("name", op.name),
+        ("kind", op.kind),
+        ("inputs", op.inputs),
+        ("outputs", op.outputs),
+        ("attributes", dict(op.attributes)),
+        ("macs", op.macs),
+        ("source", op.source),
+    )
+
+
+TAGS = frozenset({"graph", "tensor", "prepared", "op", "stage"})
 
 
 def parse_graph(text: str) -> Graph:
     """The converse of `str(graph)`. Raises TextError naming the line."""
     header: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
+    raw: tuple[str, ...] = ()
+    prepared: list[Op] = []
     tensors: list[Tensor] = []
     ops: list[tuple[Fields, list[Stage]]] = []
     for number, tag, fields in parse_lines(text):
         if tag not in TAGS:
-            raise TextError(who=f"line {number}", needs="graph, tensor, op or stage", has=tag)
+            raise TextError(who=f"line {number}", needs="graph, tensor, prepared, op or stage", has=tag)
         try:
             match tag:
                 case "graph":
                     header = str(fields["name"]), as_names(fields["inputs"]), as_names(fields["outputs"])
+                    raw = as_names(fields["raw"]) if "raw" in fields else ()
+                case "prepared":
+                    prepared.append(_op(fields, []))
                 case "tensor":
                     tensors.append(_tensor(fields))
                 case "op":
@@ -87,7 +95,8 @@ def parse_graph(text: str) -> Graph:
             raise TextError(who=f"line {number}, {error.who}", needs=error.needs, has=error.has) from error
     if header is None:
         raise TextError(who="text", needs="a graph line first")
-    return Graph(*header, tuple(_op(fields, stages) for fields, stages in ops), tuple(tensors))
+    found = tuple(_op(fields, stages) for fields, stages in ops)
+    return Graph(*header, found, tuple(tensors), tuple(prepared), raw)
 
 
 def _tensor(fields: Fields) -> Tensor:

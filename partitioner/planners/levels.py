@@ -31,6 +31,7 @@ __all__ = [
     "O2",
     "O3",
     "PLANNERS",
+    "SEGMENTS",
     "SPILLS",
     "SPILL_HELP",
     "Astitch",
@@ -39,6 +40,8 @@ __all__ = [
     "KernelPlanner",
     "LayerKernels",
     "Planner",
+    "Segment",
+    "Segments",
     "kernel_planner_of",
     "level_help",
     "planner_of",
@@ -104,6 +107,25 @@ class Astitch:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """Layers from the one named `first` to that before the next segment, as a whole level has them."""
+
+    level: str
+    spill: str
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Parts of the network as different levels have them: what level auto finds, with `parts` that say which."""
+
+    name: ClassVar[str] = "segments"
+    summary: ClassVar[str] = "parts of the network as different levels have them"
+
+    parts: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LayerKernels:
     """For targets whose kernels are whole groups: the fastest kernel of each layer."""
 
@@ -129,7 +151,7 @@ class FastestKernels:
     summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"
 
 
-Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch
+Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch | Segments
 KernelPlanner: TypeAlias = LayerKernels | FusedKernels | FastestKernels
 
 PLANNERS: Mapping[str, type[Planner]] = MappingProxyType({kind.name: kind for kind in (O0, O1, O2, O3, Astitch)})
@@ -137,6 +159,9 @@ KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
     {kind.name: kind for kind in (LayerKernels, FusedKernels, FastestKernels)}
 )
 LEVELS = tuple(PLANNERS)
+
+SEGMENTS = Segments.name
+"""No choice of a user's: a plan of it needs the parts that level auto has found."""
 
 AUTO = FastestKernels.name
 """No planner of its own: the fastest of what the levels make, as the cycle model judges their programs."""
@@ -157,17 +182,19 @@ def level_help() -> str:
 
 def require_known(level: str, effort: str = NORMAL_EFFORT) -> None:
     """Raises ModelError for the name of no level, and of no effort."""
-    if level not in LEVEL_CHOICES:
+    if level not in (*LEVEL_CHOICES, SEGMENTS):
         raise ModelError("--level", needs=f"one of {', '.join(LEVEL_CHOICES)}", has=level)
     if effort not in EFFORTS:
         raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=effort)
 
 
-def planner_of(level: str, spill: str = NO_SPILLS) -> Planner:
+def planner_of(level: str, spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Planner:
     """A planner by its name, with its options. Raises ModelError for a name of none, a value that there is not, and an
     option that planners of this name do not have."""
     require_known(level)
-    if level == AUTO:
+    if level == SEGMENTS and segments:
+        return Segments(segments)
+    if level in (AUTO, SEGMENTS):
         raise ModelError("--level", needs=f"a planner: {', '.join(LEVELS)}", has=level)
     kind = PLANNERS[level]
     if kind is O3:

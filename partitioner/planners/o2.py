@@ -20,6 +20,7 @@ from partitioner.planners.core_binding import Binder, Bound
 from partitioner.planners.local_scopes import LocalScopes, Move
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
 from partitioner.planners.o1 import Staging, runs_of
+from partitioner.planners.weight_pinning import with_pins
 from partitioner.tiling.staging_traffic import StagedBytes
 
 __all__ = ["in_cores"]
@@ -66,7 +67,7 @@ class _Level:
                 (not_local if name in chosen.kept else not_staged)[name] = reason_text(layout)
             chosen = self._choose(binder, bound, not_local)
             chosen.mend()
-        return plan
+        return plan if isinstance(layout, Infeasible) else with_pins(self.ctx, plan, layout)
 
     def _choose(self, binder: Binder, bound: Mapping[int, Bound], banned: Mapping[str, str]) -> LocalScopes:
         shared = 0 if self.ctx.staging == self.ctx.main else self.ctx.chip.memory(self.ctx.staging).size_bytes

@@ -32,6 +32,8 @@ from partitioner.planners.levels import (
     KernelPlanner,
     LayerKernels,
     Planner,
+    Segment,
+    Segments,
     kernel_planner_of,
     planner_of,
 )
@@ -39,19 +41,20 @@ from partitioner.planners.o0 import in_main
 from partitioner.planners.o1 import in_staging
 from partitioner.planners.o2 import in_cores
 from partitioner.planners.o3 import plan_instances
+from partitioner.planners.segments import in_segments
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
 __all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
 
 
-def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS) -> Plan:
+def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Plan:
     """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
-    where they do not all fit. Raises ModelError listing all operators it cannot compute, or saying which levels there
+    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`. Raises ModelError listing all operators it cannot compute, or saying which levels there
     are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = _planned(ctx, planner_of(level, spill))
+    plan = _planned(ctx, planner_of(level, spill, segments))
     verify_plan(plan, ctx)
     return plan
 
@@ -83,6 +86,9 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
             return plan_instances(ctx, None if spill == NO_SPILLS else spill)
         case Astitch():
             return stitched(ctx)
+        case Segments(parts):
+            wanted = dict.fromkeys((part.level, part.spill) for part in parts)
+            return in_segments(ctx, parts, {key: _planned(ctx, planner_of(*key)) for key in wanted})
 
 
 def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...]) -> Plan:
@@ -95,7 +101,9 @@ def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[s
             return fastest_kernels(ctx, forced)
 
 
-def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -> None:
+def require_level(
+    target: AcceptingTarget, level: str, spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()
+) -> None:
     """Raises ModelError for a level or a way of spilling that there is not, or not for such a target."""
     if isinstance(target, KernelTarget):
         kernel_planner_of(target.name, level, spill)
@@ -104,7 +112,7 @@ def require_level(target: AcceptingTarget, level: str, spill: str = NO_SPILLS) -
             O3(spill)  # a value that there is not is told first
             raise ModelError("--spill", needs=f"a level that does not try spills by itself: {O3.name}", has=level)
     else:
-        planner_of(level, spill)
+        planner_of(level, spill, segments)
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:

@@ -1,18 +1,20 @@
-"""Constants that stay: weights that several instances read are kept in the staging memory while there is room.
+"""Constants that stay: weights that several instances or layers read are kept in the staging memory while there is room.
 
-plan, layout --free staging bytes while a group's instances run--> plan with pinned constants
+plan, layout --free staging bytes while their readers run--> plan with pinned constants
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from hw_models.errors import reason_text, size_text
 from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
-from partitioner.ir.plan import Plan
+from partitioner.ir.plan import Group, Plan
 from partitioner.memory.memory_plan import Layout, fit_layout
+from partitioner.memory.memory_plan_types import LayerLayout
 
 __all__ = ["with_pins"]
 
@@ -21,56 +23,100 @@ LEFT_FREE = 8
 
 
 def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
-    """Constants that several instances read stay in the staging memory while there is room beside all else."""
-    graph = ctx.graph
-    steps = [
-        (step, entries) for step, entries in zip(plan.steps, layout.steps, strict=True) if isinstance(entries, tuple)
-    ]
+    """Constants that several instances of a group, or several layers, read stay in the staging memory while there is
+    room beside all else."""
+    found = _Pins(ctx, layout, [entries for entries in layout.steps if isinstance(entries, tuple)])
+    steps = [step for step, entries in zip(plan.steps, layout.steps, strict=True) if isinstance(entries, tuple)]
     spans: dict[str, tuple[int, int]] = {}
-    for position, (step, entries) in enumerate(steps):
+    for position, (step, entries) in enumerate(zip(steps, found.entries, strict=True)):
         if entries:
             spans[step.group] = (spans.get(step.group, (position, position))[0], position)
-    reserve = ctx.chip.memory(layout.staging).size_bytes // LEFT_FREE
-    pinned: list[str] = []
-    reasons: list[Decision] = []
-    taken = [0] * len(steps)
     for group in sorted(plan.groups, key=lambda group: -group.split.instances):
-        if group.split.instances < 2 or group.name not in spans:
-            continue
-        first, last = spans[group.name]
-        room = (
-            min(
-                (
-                    entry.staging[1] - taken[position]
-                    for position in range(first, last + 1)
-                    for entry in steps[position][1]
-                ),
-                default=0,
-            )
-            - reserve
-        )
+        if group.split.instances > 1 and group.name in spans:
+            found.keep_group(group, spans[group.name])
+    of_groups = found.plan(plan)
+    found.keep_shared()
+    kept = found.plan(plan)
+    for attempt in dict.fromkeys((kept, of_groups)):
+        fitted = fit_layout(attempt, ctx)
+        if not isinstance(fitted, Infeasible):
+            return attempt
+        refused = reason_text(fitted)
+    return replace(plan, decisions=(*plan.decisions, Decision("constants", "read again by each reader", refused)))
+
+
+@dataclass
+class _Pins:
+    """The choice while it is made: what is `pinned`, and how many bytes that takes at each position of the plan."""
+
+    ctx: PlanContext
+    layout: Layout
+    entries: Sequence[tuple[LayerLayout, ...]]
+    pinned: list[str] = field(default_factory=list)
+    reasons: list[Decision] = field(default_factory=list)
+    taken: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.taken = [0] * len(self.entries)
+
+    def plan(self, plan: Plan) -> Plan:
+        """The plan with what is pinned so far."""
+        return replace(plan, pinned=tuple(sorted(self.pinned)), decisions=(*plan.decisions, *self.reasons))
+
+    def keep_group(self, group: Group, span: tuple[int, int]) -> None:
+        """What instances of a group read, the largest first, while its instances run."""
+        graph = self.ctx.graph
+        room = self._room(span)
         names = dict.fromkeys(
             name for layer in group.layers for name in layer.inputs(graph) if graph.by_name[name].constant
         )
-        used = 0
-        for name in sorted(names, key=lambda name: -graph.by_name[name].size_bytes):
-            size = graph.by_name[name].size_bytes
-            if size > 0 and used + size <= room and name not in pinned:
-                pinned.append(name)
-                used += size
-        for position in range(first, last + 1):
-            taken[position] += used
+        used = self._keep(sorted(names, key=self._size), span, room)
         if used:
-            reasons.append(
-                Decision(
-                    group.name,
-                    f"{size_text(used)} of constants stay in {layout.staging}",
-                    f"{group.split.instances} instances read them; {size_text(max(0, room))} are free while they run",
-                )
-            )
-    kept = replace(plan, pinned=tuple(sorted(pinned)), decisions=(*plan.decisions, *reasons))
-    found = fit_layout(kept, ctx)
-    if isinstance(found, Infeasible):
-        again = Decision("constants", "read again by each instance", reason_text(found))
-        return replace(plan, decisions=(*plan.decisions, again))
-    return kept
+            self._say(group.name, used, f"{group.split.instances} instances read them", room)
+
+    def keep_shared(self) -> None:
+        """What layers of several names read, from the first of them to the last: those with most readers first."""
+        readers: dict[str, dict[str, int]] = {}
+        first: dict[str, int] = {}
+        for position, entries in enumerate(self.entries):
+            for entry in entries:
+                for name in entry.layer.inputs(self.ctx.graph):
+                    if self.ctx.graph.by_name[name].constant and name not in self.pinned:
+                        readers.setdefault(name, {})[entry.layer.name] = position
+                        first.setdefault(name, position)
+        shared = [name for name, found in readers.items() if len(found) > 1]
+        for name in sorted(shared, key=lambda name: (-len(readers[name]), self._size(name))):
+            span = first[name], max(readers[name].values())
+            room = self._room(span)
+            if used := self._keep([name], span, room):
+                self._say(name, used, f"{len(readers[name])} layers read it", room)
+
+    def _size(self, name: str) -> int:
+        """For the largest to come first."""
+        return -self.ctx.graph.by_name[name].size_bytes
+
+    def _room(self, span: tuple[int, int]) -> int:
+        """Bytes that are free throughout."""
+        first, last = span
+        each = (
+            entry.staging[1] - self.taken[position]
+            for position in range(first, last + 1)
+            for entry in self.entries[position]
+        )
+        return min(each, default=0) - self.ctx.chip.memory(self.layout.staging).size_bytes // LEFT_FREE
+
+    def _keep(self, names: Iterable[str], span: tuple[int, int], room: int) -> int:
+        """Pin what fits; its bytes."""
+        used = 0
+        for name in names:
+            size = self.ctx.graph.by_name[name].size_bytes
+            if size > 0 and used + size <= room and name not in self.pinned:
+                self.pinned.append(name)
+                used += size
+        for position in range(span[0], span[1] + 1):
+            self.taken[position] += used
+        return used
+
+    def _say(self, who: str, used_bytes: int, readers: str, room_bytes: int) -> None:
+        kept = f"{size_text(used_bytes)} of constants stay in {self.layout.staging}"
+        self.reasons.append(Decision(who, kept, f"{readers}; {size_text(max(0, room_bytes))} are free while they run"))

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.artifact_timing import time_path
-from dsa_sched.artifact.format import Artifact, file_entry
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import compile_clusters
 from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact

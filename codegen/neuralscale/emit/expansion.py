@@ -14,6 +14,7 @@ from functools import cache
 
 from codegen.neuralscale.asm.assembler import load_immediate
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
+from codegen.neuralscale.emit.word_loops import WORD_PREFIX, descriptor_loop, word_code
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Kind
 from codegen.neuralscale.isa.table import Instruction, instruction, row
@@ -31,6 +32,9 @@ CORE_MAP = "mte_coremap"
 DESCRIPTOR_STORE = 0x1000
 DESCRIPTOR_BYTES = 24
 DESCRIPTOR_WORDS = 5
+VALID = 1 << 31
+LENGTH_MASK = 0x3F_FFFF
+"""Of the first word of a descriptor: 4 MiB is written as 0."""
 
 POLL_INSTRUCTIONS = 3
 """Load, mask, branch: the loop that waits for a DMA channel."""
@@ -53,6 +57,10 @@ class Body:
                 self._start_dma(code, dict(instr.operands))
             case "dma.wait":
                 self._await_dma(code, dict(instr.operands))
+            case "dma.gather":
+                self._gather(code, dict(instr.operands))
+            case opcode if opcode.startswith(WORD_PREFIX):
+                code += word_code(opcode, dict(instr.operands)).items
             case _:
                 self._issue(code, instr)
         return code
@@ -107,16 +115,36 @@ class Body:
         self._set(code, S11, _descriptor_store(engine, channel))
         for position, word in enumerate(self._chain(operands)):
             self._store(code, word, 4 * position, S11)
+        self._start_channel(code, channel)
+
+    def _start_channel(self, code: list[Instruction], channel: int) -> None:
+        """Channel control, first descriptor and start; S10 and S11 hold the engine and the chain."""
         self._store(code, 1, 0x000, S10)
         self._store(code, 0x8000_0000, 0x100 * (channel + 1), S10)
         code.append(instruction("sw", S11, 0x114 + 0x100 * channel, S10))
         self._store(code, 1 << channel, 0x004, S10)
+
+    def _gather(self, code: list[Instruction], operands: dict[str, int]) -> int:
+        """A loop writes the chain from indices in memory; returns how many instructions run."""
+        engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
+        self._set(code, S10, engine)
+        self._set(code, S11, _descriptor_store(engine, channel))
+        destination = in_cluster(operands["destination"], self.cluster)
+        control = VALID | operands["row_bytes"] & LENGTH_MASK
+        loop = descriptor_loop({**operands, "destination": destination}, self.registers[S11], control)
+        code += loop.items
+        self._start_channel(code, channel)
+        return len(code) - len(loop.items) + loop.executed
 
     def count(self, instr: Instr) -> int:
         """How many instructions `expand` gives for anything but a wait, and the same effect on what CSRs and registers
         hold: the cycle model counts programs more often than they are emitted, and counting should not make them."""
         if instr.opcode == "dma.start":
             return self._count_dma(dict(instr.operands))
+        if instr.opcode == "dma.gather":
+            return self._gather([], dict(instr.operands))
+        if instr.opcode.startswith(WORD_PREFIX):
+            return word_code(instr.opcode, dict(instr.operands)).executed
         csrs, registers = self.csrs, self.registers
         held = registers.get(T0)
         count = 1

@@ -11,6 +11,7 @@ from inspect import cleandoc
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
+from codegen.neuralscale.kernels.preparation import preparation_instructions
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
@@ -53,7 +54,7 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
 }
 
-WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images")
+WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images", words=True)
 """Templates compute in halves along channels, windows over images; norms and such are put together of what they have.
 """
 
@@ -130,6 +131,9 @@ class NeuralScaleKernels:
 
     def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         return copy_instructions(copies, source, chip)
+
+    def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
+        return preparation_instructions(graph, op, places, chip)
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
         """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all."""

@@ -3,24 +3,22 @@
     ModelProto --fold--> nodes that depend on inputs --layers--> TaskModel(graph) --part(task)--> Part(model)
 
 A task is a layer: an anchor (convolution, product, pooling, concatenation, ...) with the light nodes around it, which
-are element-wise or only rearrange. Constants and what is computed from them or from shapes belong to whoever reads
-them, in each part anew. Operators may be any of standard ONNX: devices say what they can run.
+are element-wise or only rearrange. Operators may be any of standard ONNX: devices say what they can run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from dsa_sched.frontend.constant_folding import fold_constants
-from dsa_sched.frontend.network import Network, Node, Value, name_nodes
-from dsa_sched.frontend.shapes import fix_shapes
+from dsa_sched.frontend.folded import FoldedModel, folded_model
+from dsa_sched.frontend.network import Network, Node, Value
 from dsa_sched.placement.model import task_graph
 from dsa_sched.placement.model.task_graph import (
     ENDS,
@@ -37,9 +35,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.plan import Plan
 
 __all__ = ["Part", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
-
-OLDEST_IR = 4
-"""From here on constants need not be listed among the inputs."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +58,16 @@ class Part:
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A model with its task graph. `network` has constants folded and all shapes; `protos` are the file's nodes.
+    """A model with its task graph. Tasks of `graph` are `layers`, or what `with_groups` made of them."""
 
-    Tasks of `graph` are `layers`, or what `with_groups` made of them.
-    """
-
-    network: Network
-    protos: Mapping[str, onnx.NodeProto]
-    opsets: tuple[tuple[str, int], ...]
-    ir_version: int
+    folded: FoldedModel
     graph: TaskGraph
     layers: TaskGraph
+
+    @property
+    def network(self) -> Network:
+        """With constants folded and all shapes."""
+        return self.folded.network
 
     def part(self, task: Task) -> Part:
         """The model of a task of `graph`, or of one that `grouped` made of several."""
@@ -91,39 +85,13 @@ class TaskModel:
 
     def value(self, name: str) -> Value:
         """Shape and element type. Raises ModelError where they are not static."""
-        found = self.network.values.get(name)
-        if found is None:
-            raise ModelError(f"tensor {name}", needs="a static shape and type", has="neither, by shape inference")
-        return found
+        return self.folded.value(name)
 
     def _cut(self, name: str, names: tuple[str, ...], through: tuple[str, ...] = ()) -> Part:
-        wanted = frozenset(names)
-        nodes = [node for node in self.network.nodes if node.name in wanted]
-        made = {output for node in nodes for output in node.outputs if output}
-        read = dict.fromkeys(value for node in nodes for value in node.inputs if value and value not in made)
-        constants = [value for value in read if value in self.network.constants]
-        inputs = tuple(dict.fromkeys((*(value for value in read if value not in self.network.constants), *through)))
-        given = set(self.network.outputs)
-        outputs = tuple(
-            value for node in nodes for value in node.outputs
-            if value and (value in given or any(r.name not in wanted for r in self.network.readers.get(value, ())))
-        ) + through  # fmt: skip
-        graph = helper.make_graph(
-            [self.protos[node.name] for node in nodes],
-            "part",
-            [self._typed(value) for value in inputs],
-            [self._typed(value) for value in outputs],
-            [numpy_helper.from_array(self.network.constants[value], value) for value in constants],
-        )
-        opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
-        layers = [number for number, task in enumerate(self.layers.tasks) if wanted.issuperset(task.nodes or [""])]
+        cut = self.folded.cut(names, through)
+        layers = [number for number, task in enumerate(self.layers.tasks) if {*names}.issuperset(task.nodes or [""])]
         work = tuple((self.layers.tasks[number].macs, *task_bytes(self.layers, number)) for number in layers)
-        return Part(name, model, inputs, outputs, work)
-
-    def _typed(self, name: str) -> onnx.ValueInfoProto:
-        value = self.value(name)
-        return helper.make_tensor_value_info(name, value.dtype, value.shape)
+        return Part(name, cut.model, cut.inputs, cut.outputs, work)
 
 
 def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
@@ -134,22 +102,16 @@ def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
 def task_model_of(model: onnx.ModelProto) -> TaskModel:
     """The same with what cuts parts out of the model, which is not changed. Raises ModelError, also for nodes that
     have the names of the graph's ends."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    name_nodes(copy)
-    for proto in copy.graph.node:
-        if proto.name in ENDS:
+    folded = folded_model(model)
+    network = folded.network
+    for name in folded.protos:
+        if name in ENDS:
             has = "the name of an end of task graphs"
-            raise ModelError(f"node {proto.name}", needs="another name", has=has, change="rename it in the model")
-    network = fold_constants(copy, fix_shapes(copy, {}, None))
-    if not network.nodes:
-        raise ModelError(network.name, needs="a node that depends on an input", has="constants alone")
-    protos = {proto.name: proto for proto in copy.graph.node}
-    opsets = tuple((item.domain, int(item.version)) for item in copy.opset_import)
+            raise ModelError(f"node {name}", needs="another name", has=has, change="rename it in the model")
     by_node = _node_graph(network)
     graph = _renamed(grouped(by_node, _layers(network, by_node)), network)
     verify_task_graph(graph)
-    return TaskModel(network, protos, opsets, max(copy.ir_version, OLDEST_IR), graph, graph)
+    return TaskModel(folded, graph, graph)
 
 
 def plan_groups(graph: TaskGraph, plan: Plan) -> list[tuple[int, ...]]:

@@ -139,6 +139,11 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             return [x.mean(axis=op.ints("axes"), keepdims=True)]
         case "reduce_sum":
             return [x.sum(axis=op.ints("axes"), keepdims=True)]
+        case "reduce_nearest":
+            low, high = (f(x, axis=op.ints("axes"), keepdims=True) for f in (np.min, np.max))
+            return [np.clip(0.0, low, high)]
+        case "reduce_power":
+            return [_power(x, op.ints("axes"), centred=bool(op.number("centred")))]
         case "reduce_max":
             return [x.max(axis=op.ints("axes"), keepdims=True)]
         case "gather":
@@ -216,6 +221,15 @@ def windows(op: Op, x: Doubles, fill: float, shape: tuple[int, ...]) -> Doubles:
             index.append(slice(start, start + (shape[1 + axis] - 1) * step + 1, step))
         taps.append(padded[tuple(index)])
     return np.stack(taps)
+
+
+def _power(x: Doubles, axes: tuple[int, ...], *, centred: bool) -> Doubles:
+    """64 over the power of two at or above the largest magnitude of a line, at most 2^15."""
+    low, high = (f(x, axis=axes, keepdims=True) for f in (np.min, np.max))
+    nearest = np.clip(0.0, low, high) if centred else 0.0
+    largest = np.maximum(np.abs(low - nearest), np.abs(high - nearest))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.minimum(64 / 2.0 ** np.ceil(np.log2(largest)), 2.0**15))
 
 
 def _conv(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> Doubles:

@@ -1,0 +1,298 @@
+"""Loops of the scalar core over 32-bit words in memory: index arithmetic, and the descriptors of looked-up rows.
+
+    words.add {a, b, out, count, ...} --word_code--> li, lw, lw, add, sw, ..., bne      and how many of these are executed
+
+No branch depends on data, so that every run takes the same instructions. Registers used are none that `Body` follows.
+An index is made one inside the table before it becomes an address: a negative one counts from the end, and what is
+still outside becomes the nearest end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from codegen.neuralscale.asm.assembler import load_immediate
+from codegen.neuralscale.isa.table import Instruction, instruction
+
+__all__ = ["FUNCTIONS", "WORD_PREFIX", "Code", "descriptor_loop", "word_code"]
+
+WORD_PREFIX = "words."
+"""Opcodes of these loops begin so."""
+
+ZERO = 0
+A, B, C, D = 6, 7, 28, 29  # values of one element
+IN_A, IN_B, IN_C, OUT = 8, 9, 18, 19
+OUTER, MIDDLE, INNER = 20, 21, 22  # counters
+CONST_0, CONST_1, CONST_2 = 23, 24, 25
+BASE_IN, BASE_OUT = 13, 14
+BEST, PLACE, TICK = 15, 16, 17
+STEP = 30
+FT1 = 1
+NEAREST_MODE = 0
+WORD_BYTES, HALF_BYTES = 4, 2
+DESCRIPTOR_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Instructions in order, and how many of them one run executes."""
+
+    items: tuple[Instruction, ...] = ()
+    executed: int = 0
+
+    def __add__(self, other: Code) -> Code:
+        return Code(self.items + other.items, self.executed + other.executed)
+
+
+def _code(*items: Instruction) -> Code:
+    return Code(items, len(items))
+
+
+def _set(register: int, value: int) -> Code:
+    return _code(*load_immediate(register, value)) if value else _code(instruction("addi", register, ZERO, 0))
+
+
+def _add(register: int, source: int, value: int) -> Code:
+    """register = source + value, by way of STEP where the value is large."""
+    if -2048 <= value < 2048:
+        return _code(instruction("addi", register, source, value))
+    return _set(STEP, value) + _code(instruction("add", register, source, STEP))
+
+
+def _repeat(counter: int, count: int, body: Code) -> Code:
+    """The body `count` times, at least once."""
+    assert count > 0
+    end = _code(
+        instruction("addi", counter, counter, -1),
+        instruction("bne", counter, ZERO, -4 * (len(body.items) + 1)),
+    )
+    before, once = _set(counter, count), body + end
+    return Code(before.items + once.items, before.executed + count * once.executed)
+
+
+def _mask(register: int, truth: int) -> Instruction:
+    """All ones where the truth value is one."""
+    return instruction("sub", register, ZERO, truth)
+
+
+def _choose(result: int, mask: int, yes: int, no: int) -> Code:
+    """result = yes where the mask is all ones, else no; STEP is used."""
+    return _code(
+        instruction("xor", STEP, yes, no),
+        instruction("and", STEP, STEP, mask),
+        instruction("xor", result, no, STEP),
+    )
+
+
+def _inside(index: int, rows: int, last: int) -> Code:
+    """An index that may be anything becomes one of a table; the registers `rows` and `last` hold its rows, and one
+    less. STEP and C are used."""
+    return _code(
+        instruction("srai", STEP, index, 31),
+        instruction("and", STEP, STEP, rows),
+        instruction("add", index, index, STEP),
+        instruction("srai", STEP, index, 31),
+        instruction("xori", STEP, STEP, -1),
+        instruction("and", index, index, STEP),
+        instruction("slt", STEP, last, index),
+        _mask(STEP, STEP),
+        instruction("sub", C, index, last),
+        instruction("and", C, C, STEP),
+        instruction("sub", index, index, C),
+    )
+
+
+def _minimum(least: bool) -> Code:
+    first, second = (A, B) if least else (B, A)
+    return _code(instruction("slt", D, first, second), _mask(D, D)) + _choose(A, D, A, B)
+
+
+def _modulo() -> Code:
+    """The remainder with the sign of the divisor."""
+    return _code(
+        instruction("rem", A, A, B),
+        instruction("xor", C, A, B),
+        instruction("srai", C, C, 31),
+        instruction("sltu", D, ZERO, A),
+        _mask(D, D),
+        instruction("and", C, C, D),
+        instruction("and", C, C, B),
+        instruction("add", A, A, C),
+    )
+
+
+def _absolute() -> Code:
+    return _code(instruction("srai", D, A, 31), instruction("xor", A, A, D), instruction("sub", A, A, D))
+
+
+def _one(name: str) -> Callable[[], Code]:
+    return lambda: _code(instruction(name, A, A, B))
+
+
+FUNCTIONS: Mapping[str, tuple[int, Callable[[], Code]]] = {
+    "add": (2, _one("add")),
+    "sub": (2, _one("sub")),
+    "mul": (2, _one("mul")),
+    "div": (2, _one("div")),
+    "remainder": (2, _one("rem")),
+    "mod": (2, _modulo),
+    "and": (2, _one("and")),
+    "or": (2, _one("or")),
+    "xor": (2, _one("xor")),
+    "not": (1, lambda: _code(instruction("xori", A, A, 1))),
+    "min": (2, lambda: _minimum(least=True)),
+    "max": (2, lambda: _minimum(least=False)),
+    "equal": (2, lambda: _code(instruction("sub", A, A, B), instruction("sltiu", A, A, 1))),
+    "less": (2, _one("slt")),
+    "greater": (2, lambda: _code(instruction("slt", A, B, A))),
+    "less_equal": (2, lambda: _code(instruction("slt", A, B, A), instruction("xori", A, A, 1))),
+    "greater_equal": (2, lambda: _code(instruction("slt", A, A, B), instruction("xori", A, A, 1))),
+    "neg": (1, lambda: _code(instruction("sub", A, ZERO, A))),
+    "abs": (1, _absolute),
+    "truth": (1, lambda: _code(instruction("sltu", A, ZERO, A))),
+    "copy": (1, lambda: Code()),
+    "where": (3, lambda: _code(_mask(D, A)) + _choose(A, D, B, C)),
+}
+"""Functions of one element of each operand: how many operands, and what makes A of A, B and C."""
+
+
+def word_code(opcode: str, operands: Mapping[str, int]) -> Code:
+    """The loop of an instruction whose opcode begins with WORD_PREFIX. Raises KeyError for one that there is not."""
+    name = opcode.removeprefix(WORD_PREFIX)
+    if name in FUNCTIONS:
+        return _elementwise(name, operands)
+    return {"take": _take, "number": _number, "cumsum": _running_sum, "copy_rows": _copy_rows,
+            **dict.fromkeys(("sum", "greatest", "least", "place_of_greatest", "place_of_least"),
+                            lambda given: _reduction(name, given))}[name](operands)  # fmt: skip
+
+
+def _elementwise(name: str, given: Mapping[str, int]) -> Code:
+    """out[i] = f(a[i], b[i], c[i]); a step of 0 says that an operand is one word for all."""
+    arity, function = FUNCTIONS[name]
+    places = tuple(zip((A, B, C), (IN_A, IN_B, IN_C), ("a", "b", "c"), strict=True))[:arity]
+    code = _set(OUT, given["out"])
+    body = Code()
+    for value, pointer, operand in places:
+        code += _set(pointer, given[operand])
+        body += _code(instruction("lw", value, 0, pointer))
+    body += function() + _code(instruction("sw", A, 0, OUT))
+    for _, pointer, operand in places:
+        if given[f"{operand}_step"]:
+            body += _add(pointer, pointer, given[f"{operand}_step"])
+    return code + _repeat(INNER, given["count"], body + _add(OUT, OUT, WORD_BYTES))
+
+
+def _take(given: Mapping[str, int]) -> Code:
+    """out[i] = a[index[i]]."""
+    code = _set(IN_A, given["a"]) + _set(IN_B, given["index"]) + _set(OUT, given["out"])
+    code += _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
+    body = _code(instruction("lw", A, 0, IN_B)) + _inside(A, CONST_0, CONST_1)
+    body += _code(
+        instruction("slli", A, A, 2),
+        instruction("add", A, A, IN_A),
+        instruction("lw", A, 0, A),
+        instruction("sw", A, 0, OUT),
+        instruction("addi", IN_B, IN_B, WORD_BYTES),
+        instruction("addi", OUT, OUT, WORD_BYTES),
+    )
+    return code + _repeat(INNER, given["count"], body)
+
+
+def _number(given: Mapping[str, int]) -> Code:
+    """Words as halves, exact up to 2048, beyond it toward zero, at most the largest half."""
+    code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
+    body = _code(
+        instruction("lw", A, 0, IN_A),
+        instruction("fcvt.s.w", FT1, A, NEAREST_MODE),
+        instruction("fshw", FT1, OUT),
+        instruction("addi", IN_A, IN_A, WORD_BYTES),
+        instruction("addi", OUT, OUT, HALF_BYTES),
+    )
+    return code + _repeat(INNER, given["count"], body)
+
+
+def _lines(given: Mapping[str, int], line: Code, out_line_bytes: int) -> Code:
+    """A line's code for each of `outer` x `inner` lines of `count` words, `inner` words apart. BASE_IN and BASE_OUT
+    point to the first word of the line and of its result; `out_line_bytes` is what an outer step of the result is."""
+    inner, count = given["inner"], given["count"]
+    within = line + _code(
+        instruction("addi", BASE_IN, BASE_IN, WORD_BYTES), instruction("addi", BASE_OUT, BASE_OUT, WORD_BYTES)
+    )
+    across = _repeat(MIDDLE, inner, within)
+    across += _add(BASE_IN, BASE_IN, (count - 1) * inner * WORD_BYTES)
+    if out_line_bytes != inner * WORD_BYTES:
+        across += _add(BASE_OUT, BASE_OUT, out_line_bytes - inner * WORD_BYTES)
+    return _set(BASE_IN, given["a"]) + _set(BASE_OUT, given["out"]) + _repeat(OUTER, given["outer"], across)
+
+
+def _running_sum(given: Mapping[str, int]) -> Code:
+    """Sums along lines; `exclusive` without the word itself, `reverse` from the end."""
+    count, inner = given["count"], given["inner"]
+    step = (-1 if given["reverse"] else 1) * inner * WORD_BYTES
+    start = (count - 1) * inner * WORD_BYTES if given["reverse"] else 0
+    load, store = _code(instruction("lw", A, 0, IN_A)), _code(instruction("sw", B, 0, OUT))
+    add = _code(instruction("add", B, B, A))
+    body = load + (store + add if given["exclusive"] else add + store) + _add(IN_A, IN_A, step) + _add(OUT, OUT, step)
+    line = _add(IN_A, BASE_IN, start) + _add(OUT, BASE_OUT, start) + _set(B, 0) + _repeat(INNER, count, body)
+    return _lines(given, line, count * inner * WORD_BYTES)
+
+
+def _reduction(name: str, given: Mapping[str, int]) -> Code:
+    """One word a line: its sum, an extreme, or the place of one; of several the first, or the `last`."""
+    count, inner = given["count"], given["inner"]
+    place, greatest = name.startswith("place_of"), name.endswith("greatest")
+    first, second = (BEST, A) if greatest else (A, BEST)
+    if name == "sum":
+        better = _code(instruction("add", BEST, BEST, A))
+    elif given["last"]:
+        better = _code(instruction("slt", D, second, first), instruction("xori", D, D, 1), _mask(D, D))
+    else:
+        better = _code(instruction("slt", D, first, second), _mask(D, D))
+    if name != "sum":
+        better += _choose(BEST, D, A, BEST)
+        better += _choose(PLACE, D, TICK, PLACE) + _code(instruction("addi", TICK, TICK, 1)) if place else Code()
+    body = _code(instruction("lw", A, 0, IN_A)) + better + _add(IN_A, IN_A, inner * WORD_BYTES)
+    line = _code(instruction("addi", IN_A, BASE_IN, 0))
+    line += _set(BEST, 0) if name == "sum" else _code(instruction("lw", BEST, 0, IN_A))
+    line += _set(PLACE, 0) + _set(TICK, 0) if place else Code()
+    line += _repeat(INNER, count, body) + _code(instruction("sw", PLACE if place else BEST, 0, BASE_OUT))
+    return _lines(given, line, inner * WORD_BYTES)
+
+
+def _copy_rows(given: Mapping[str, int]) -> Code:
+    """`rows` runs of `count` words, as far apart as `a_step` and `out_step` say."""
+    run = _code(
+        instruction("lw", A, 0, IN_A),
+        instruction("sw", A, 0, OUT),
+        instruction("addi", IN_A, IN_A, WORD_BYTES),
+        instruction("addi", OUT, OUT, WORD_BYTES),
+    )
+    length = given["count"] * WORD_BYTES
+    row = _repeat(INNER, given["count"], run)
+    row += _add(IN_A, IN_A, given["a_step"] - length) if given["a_step"] != length else Code()
+    row += _add(OUT, OUT, given["out_step"] - length) if given["out_step"] != length else Code()
+    return _set(IN_A, given["a"]) + _set(OUT, given["out"]) + _repeat(OUTER, given["rows"], row)
+
+
+def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> Code:
+    """A chain of descriptors in the store from `store` on, one for each of `count` rows of a table."""
+    code = _set(IN_A, given["index"]) + _set(IN_B, given["table"]) + _set(OUT, store)
+    code += _set(BASE_OUT, given["destination"]) + _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
+    code += _set(CONST_2, given["row_bytes"]) + _set(BEST, control)
+    body = _code(instruction("lw", A, 0, IN_A)) + _inside(A, CONST_0, CONST_1)
+    body += _code(
+        instruction("mul", A, A, CONST_2),
+        instruction("add", A, A, IN_B),
+        instruction("sw", BEST, 0, OUT),
+        instruction("sw", A, 4, OUT),
+        instruction("sw", BASE_OUT, 8, OUT),
+        instruction("sw", ZERO, 12, OUT),
+        instruction("sw", ZERO, 16, OUT),
+        instruction("addi", A, OUT, DESCRIPTOR_BYTES),
+        instruction("sw", A, 20, OUT),
+        instruction("addi", OUT, OUT, DESCRIPTOR_BYTES),
+        instruction("add", BASE_OUT, BASE_OUT, CONST_2),
+        instruction("addi", IN_A, IN_A, WORD_BYTES),
+    )
+    return code + _repeat(INNER, given["count"], body) + _code(instruction("sw", ZERO, -4, OUT))

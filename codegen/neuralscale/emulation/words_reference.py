@@ -1,0 +1,124 @@
+"""What prepared operators must have left in memory, in plain numpy: integers of 32 bits that wrap around.
+
+    operator + operands as stored  -->  its result as stored
+
+Written apart from the loops that the machine runs: whole arrays, 64 bits inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from partitioner.ir.graph import Graph, Op
+
+__all__ = ["emulate_prepared"]
+
+Array = npt.NDArray[np.generic]
+Wide = npt.NDArray[np.int64]
+
+LARGEST_HALF = 65504
+
+FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": lambda a: a ^ 1,
+    "min": np.minimum,
+    "max": np.maximum,
+    "equal": np.equal,
+    "less": np.less,
+    "greater": np.greater,
+    "less_equal": np.less_equal,
+    "greater_equal": np.greater_equal,
+    "neg": np.negative,
+    "abs": np.abs,
+    "truth": lambda a: a != 0,
+    "copy": lambda a: a,
+    "where": lambda c, a, b: np.where(c != 0, a, b),
+    "div": lambda a, b: _toward_zero(a, b),
+    "remainder": lambda a, b: a - b * np.where(b == 0, 0, _toward_zero(a, b)),
+    "mod": lambda a, b: np.where(b == 0, a, a - b * np.floor_divide(a, np.where(b == 0, 1, b))),
+}
+
+
+def _toward_zero(a: Wide, b: Wide) -> Wide:
+    """As the machine divides: all ones where the divisor is zero."""
+    some = np.where(b == 0, 1, b)
+    return np.where(b == 0, -1, np.sign(a) * np.sign(some) * (np.abs(a) // np.abs(some)))
+
+
+def emulate_prepared(graph: Graph, op: Op, read: Callable[[str], Array]) -> Array:
+    """The result of a prepared operator from its operands as `read(name)` has them, in its shape and type."""
+    tensor = graph.by_name[op.outputs[0]]
+    operands = [read(name) for name in op.inputs]
+    return _made(op, operands, prod(tensor.shape)).astype(tensor.dtype).reshape(tensor.shape)
+
+
+def _made(op: Op, operands: list[Array], count: int) -> Array:
+    match op.kind:
+        case "words":
+            wide = [np.broadcast_to(own.astype(np.int64).reshape(-1), (count,)) for own in operands]
+            return _wrapped(FUNCTIONS[str(op.attribute("function"))](*wide))
+        case "take":
+            source, index = (own.reshape(-1) for own in operands)
+            return source[_inside(index, source.size)]
+        case "lookup":
+            rows = int(op.number("rows"))
+            return operands[0].reshape(rows, -1)[_inside(operands[1].reshape(-1), rows)]
+        case "number":
+            return _half(operands[0].astype(np.int64))
+        case "join":
+            outer = int(op.number("outer"))
+            return np.concatenate([own.reshape(outer, -1) for own in operands], axis=1)
+    lines = operands[0].astype(np.int64)
+    lines = lines.reshape(int(op.number("outer")), int(op.number("count")), int(op.number("inner")))
+    if op.kind == "cumsum":
+        return _wrapped(_running_sum(lines, bool(op.number("exclusive")), bool(op.number("reverse"))))
+    return _wrapped(_reduced(str(op.attribute("function")), lines, bool(op.number("last"))))
+
+
+def _wrapped(wide: Array) -> Array:
+    return (wide.astype(np.int64) & 0xFFFF_FFFF).astype(np.uint32).view(np.int32)
+
+
+def _inside(index: Array, rows: int) -> Wide:
+    """Rows of a table, whatever the indices are."""
+    wide = index.astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + rows, wide), 0, rows - 1)
+
+
+def _half(words: Wide) -> Array:
+    """Halves, cut toward zero after the conversion to 24 bits; never infinite."""
+    single = np.abs(words).astype(np.float32).astype(np.float64)
+    exponent = np.floor(np.log2(np.maximum(single, 1.0)))
+    step = np.exp2(np.maximum(exponent - 10, 0))
+    cut = np.minimum(np.floor(single / step) * step, LARGEST_HALF)
+    return np.where(words < 0, -cut, cut).astype(np.float16)
+
+
+def _running_sum(lines: Wide, exclusive: bool, reverse: bool) -> Wide:
+    lines = lines[:, ::-1] if reverse else lines
+    sums = np.cumsum(lines, axis=1)
+    sums = sums - lines if exclusive else sums
+    return sums[:, ::-1] if reverse else sums
+
+
+def _reduced(function: str, lines: Wide, last: bool) -> Wide:
+    match function:
+        case "sum":
+            return lines.sum(axis=1)
+        case "greatest":
+            return lines.max(axis=1)
+        case "least":
+            return lines.min(axis=1)
+    signed = lines if function == "place_of_greatest" else -lines
+    if last:
+        return np.asarray(lines.shape[1] - 1 - signed[:, ::-1].argmax(axis=1))
+    return np.asarray(signed.argmax(axis=1))

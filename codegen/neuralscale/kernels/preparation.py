@@ -1,0 +1,167 @@
+"""Operators on 32-bit words in the main memory, and rows looked up by such words: the scalar core's and the DMA's work.
+
+    words           one loop of the scalar core over the main memory an operator
+    looked-up rows  chains of descriptors that the scalar core writes, a row each: table -> staging memory -> result
+
+Both DMA engines take chunks of rows in turn: while one gathers, the next chain is written for the other, and what the
+chunk before gathered leaves by the second channel. Whatever an index holds, only the table is read: as far as planning
+knows a chunk reads the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
+from codegen.neuralscale.emit.word_loops import FUNCTIONS, WORD_PREFIX
+from codegen.neuralscale.kernels.transfers import CHAIN_SHARE, VALID
+from hw_models.chip import Chip
+from isched.program.program import Instr, Region
+from partitioner.ir.graph import Graph, Op
+
+__all__ = ["GATHER", "MOST_ROW_BYTES", "preparation_instructions"]
+
+GATHER = "dma.gather"
+"""A chain of descriptors, one a row, whose sources the scalar core works out from indices."""
+MAIN, STAGING = "DDR", "LLB"
+INWARD, OUTWARD = 0, 1
+"""Channels of an engine."""
+BUFFERS_PER_ENGINE = 2
+LENGTH_MASK = 0x3F_FFFF
+BUFFER_BYTES = LLB_SLICE_BYTES // 4
+"""Of the staging memory for one chunk: two engines have two each."""
+MOST_ROW_BYTES = BUFFER_BYTES
+"""A row of a table is at most one chunk."""
+
+
+def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
+    """What one core does for an operator; `places` says where its tensors lie in the main memory. All of it is over
+    after the last instruction."""
+    if op.kind == "lookup":
+        return tuple(_lookup(graph, op, places, chip))
+    if op.kind == "join":
+        return tuple(_join(graph, op, places))
+    return (_loop(graph, op, places),)
+
+
+def _whole(graph: Graph, name: str, places: Mapping[str, int]) -> Region:
+    return Region(MAIN, places[name], graph.by_name[name].size_bytes)
+
+
+def _count(graph: Graph, name: str) -> int:
+    return prod(graph.by_name[name].shape)
+
+
+def _instr(
+    op: Op, function: str, operands: tuple[tuple[str, int], ...], reads: tuple[Region, ...], writes: Region
+) -> Instr:
+    return Instr("scalar", f"{WORD_PREFIX}{function}", operands, reads, (writes,), 0.0, op.name)
+
+
+def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:
+    """An operator that is one loop."""
+    addresses = [address_of(MAIN, places[name]) for name in op.inputs]
+    out, count = ("out", address_of(MAIN, places[op.outputs[0]])), _count(graph, op.outputs[0])
+    match op.kind:
+        case "words":
+            function = str(op.attribute("function"))
+            operands: tuple[tuple[str, int], ...] = (out, ("count", count))
+            for letter, name, address in zip("abc", op.inputs, addresses, strict=False):
+                step = 0 if _count(graph, name) == 1 else graph.by_name[name].item_bytes
+                operands += ((letter, address), (f"{letter}_step", step))
+            assert FUNCTIONS[function][0] == len(op.inputs)  # the frontend writes them so
+        case "take":
+            function, rows = "take", _count(graph, op.inputs[0])
+            operands = (("a", addresses[0]), ("index", addresses[1]), ("rows", rows), out, ("count", count))
+        case "number":
+            function, operands = "number", (("a", addresses[0]), out, ("count", count))
+        case _:  # along lines: sums that run, and reductions
+            function = "cumsum" if op.kind == "cumsum" else str(op.attribute("function"))
+            given = tuple((name, value) for name, value in op.attributes if isinstance(value, int))
+            operands = (("a", addresses[0]), out, *given)
+    reads = tuple(_whole(graph, name, places) for name in dict.fromkeys(op.inputs))
+    return _instr(op, function, operands, reads, _whole(graph, op.outputs[0], places))
+
+
+def _join(graph: Graph, op: Op, places: Mapping[str, int]) -> Iterator[Instr]:
+    """Operands side by side: of each `outer` row first what the first one has, then the next."""
+    result = op.outputs[0]
+    outer = int(op.number("outer"))
+    item = graph.by_name[result].item_bytes
+    step, at = _count(graph, result) // outer * item, 0
+    for name in op.inputs:
+        length = _count(graph, name) // outer * item
+        writes = Region(MAIN, places[result] + at, length, outer, step if outer > 1 else 0)
+        operands = (
+            ("a", address_of(MAIN, places[name])),
+            ("a_step", length),
+            ("out", address_of(MAIN, places[result] + at)),
+            ("out_step", step),
+            ("rows", outer),
+            ("count", length // item),
+        )
+        yield _instr(op, "copy_rows", operands, (_whole(graph, name, places),), writes)
+        at += length
+
+
+def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iterator[Instr]:
+    """Chunks of rows on the engines in turn; a chunk leaves while the next one comes."""
+    table, index = op.inputs
+    rows = int(op.number("rows"))
+    row_bytes = graph.by_name[table].size_bytes // rows
+    total = _count(graph, index)
+    most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, BUFFER_BYTES // row_bytes))
+    engines = chip.dma.engines_per_cluster
+    chunks = [(start, min(most, total - start)) for start in range(0, total, most)]
+    leaving: set[int] = set()  # engines whose outward channel works
+    for number in range(len(chunks) + 1):
+        if number < len(chunks):
+            start, count = chunks[number]
+            engine, place = number % engines, _buffer(number, engines)
+            yield Instr(
+                chip.dma.engine,
+                GATHER,
+                (
+                    ("engine", engine),
+                    ("channel", INWARD),
+                    ("index", address_of(MAIN, places[index] + 4 * start)),
+                    ("table", address_of(MAIN, places[table])),
+                    ("rows", rows),
+                    ("row_bytes", row_bytes),
+                    ("destination", address_of(STAGING, place)),
+                    ("count", count),
+                ),
+                (_whole(graph, table, places), Region(MAIN, places[index] + 4 * start, 4 * count)),
+                (Region(STAGING, place, row_bytes, count, row_bytes if count > 1 else 0),),
+                0.0,
+                op.name,
+                starts=f"dma{engine}.{INWARD}",
+            )
+        if number > 0:
+            start, count = chunks[number - 1]
+            engine, place = (number - 1) % engines, _buffer(number - 1, engines)
+            yield _wait(op, engine, INWARD)
+            if engine in leaving:
+                yield _wait(op, engine, OUTWARD)
+            yield _leave(op, engine, place, places[op.outputs[0]] + start * row_bytes, count * row_bytes, chip)
+            leaving.add(engine)
+    for engine in sorted(leaving):
+        yield _wait(op, engine, OUTWARD)
+
+
+def _buffer(chunk: int, engines: int) -> int:
+    """Where a chunk lies in the staging memory."""
+    return (chunk % (engines * BUFFERS_PER_ENGINE)) * BUFFER_BYTES
+
+
+def _wait(op: Op, engine: int, channel: int) -> Instr:
+    operands = (("engine", engine), ("channel", channel))
+    return Instr("scalar", "dma.wait", operands, source=op.name, awaits=f"dma{engine}.{channel}")
+
+
+def _leave(op: Op, engine: int, place: int, to: int, size_bytes: int, chip: Chip) -> Instr:
+    words = (VALID | size_bytes & LENGTH_MASK, address_of(STAGING, place), address_of(MAIN, to), 0, 0)
+    operands = (("engine", engine), ("channel", OUTWARD), *((f"w{i}", word) for i, word in enumerate(words)))
+    reads, writes = (Region(STAGING, place, size_bytes),), (Region(MAIN, to, size_bytes),)
+    return Instr(chip.dma.engine, "dma.start", operands, reads, writes, 0.0, op.name, starts=f"dma{engine}.{OUTWARD}")

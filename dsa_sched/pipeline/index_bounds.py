@@ -1,0 +1,52 @@
+"""What integers of an input may be, where they choose rows of a table as they are: for `run` to refuse others.
+
+ids --lookup(table of 100 rows)-->  -100 to 99, all elements        ids[:, 2] --lookup-->  every third element
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from dsa_sched.artifact.format import IndexBounds
+from partitioner.ir.graph import Constants, Graph, Op
+
+__all__ = ["index_bounds"]
+
+
+def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBounds, ...]]:
+    """By raw input. Elements that are no evenly spaced ones, and indices that are computed, are not told: the machine
+    code keeps these inside its tables by itself."""
+    made = {op.outputs[0]: op for op in graph.prepared}
+    found: dict[str, list[IndexBounds]] = {}
+    for op in graph.prepared:
+        rows = _rows(graph, op)
+        if not rows:
+            continue
+        name, places = op.inputs[1], None
+        source = made.get(name)
+        if source is not None and source.kind == "take" and (fixed := graph.by_name[source.inputs[1]].constant):
+            name, places = source.inputs[0], constants[fixed].reshape(-1).astype(np.int64)
+        if name not in graph.raw:
+            continue
+        size = prod(graph.by_name[name].shape)
+        if places is None:
+            first, step, count = 0, 1, size
+        else:
+            places = np.unique(places)
+            first, count = int(places[0]), len(places)
+            step = int(places[1] - places[0]) if count > 1 else 1
+            if (places != first + step * np.arange(count)).any():
+                continue
+        found.setdefault(name, []).append(IndexBounds(least=-rows, most=rows - 1, first=first, step=step, count=count))
+    return {name: tuple(dict.fromkeys(bounds)) for name, bounds in found.items()}
+
+
+def _rows(graph: Graph, op: Op) -> int:
+    """Rows among which the second operand of an operator chooses; 0 where it does not."""
+    if op.kind == "lookup":
+        return int(op.number("rows"))
+    if op.kind == "take" and not graph.by_name[op.inputs[1]].constant:
+        return prod(graph.by_name[op.inputs[0]].shape)
+    return 0

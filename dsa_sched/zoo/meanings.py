@@ -1,0 +1,117 @@
+"""What the integers of an input stand for, so that they are drawn as they are meant.
+
+    Indices((30522,)) of input_ids  <-->  metadata_props of the model file: dsa-sched.input.input_ids = indices 30522
+
+A file of a user's own may say it in the same words.
+
+    indices N         from 0 to N - 1
+    indices N, M, ... the same, each place along the last axis with its own bound
+    mask              ones and then zeros along the last axis, at least one 1: what is there and what only fills up
+    lengths N         from 1 to N
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from hw_models.errors import ModelError
+
+__all__ = ["Indices", "Lengths", "Mask", "Meaning", "drawn_integers", "meanings", "with_meanings"]
+
+KEY = "dsa-sched.input."
+MOST_PLACES = 4096
+MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Indices:
+    """`below` is one bound for all, or one for each place along the last axis."""
+
+    below: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "indices " + ", ".join(map(str, self.below))
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Ones where there is something, then zeros."""
+
+    def __str__(self) -> str:
+        return "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """From 1 to `most`."""
+
+    most: int
+
+    def __str__(self) -> str:
+        return f"lengths {self.most}"
+
+
+Meaning = Indices | Mask | Lengths
+
+
+def with_meanings(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
+    """The same model, which it changes, with an entry for every input named."""
+    entries = {f"{KEY}{name}": str(meaning) for name, meaning in said.items()}
+    model.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items())
+    return model
+
+
+def meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
+    """What a model file says of its inputs. Raises ModelError for words that nobody knows."""
+    return {
+        entry.key.removeprefix(KEY): _parsed(entry.key.removeprefix(KEY), entry.value)
+        for entry in model.metadata_props
+        if entry.key.startswith(KEY)
+    }
+
+
+def _parsed(name: str, text: str) -> Meaning:
+    word, _, rest = text.strip().partition(" ")
+    places = [part.strip() for part in rest.split(",")] if rest else []
+    if all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in places):
+        bounds = tuple(map(int, places))
+        if word == "mask" and not bounds:
+            return Mask()
+        if word == "lengths" and len(bounds) == 1 and bounds[0] > 0:
+            return Lengths(bounds[0])
+        if word == "indices" and 1 <= len(bounds) <= MOST_PLACES and min(bounds) > 0:
+            return Indices(bounds)
+    raise ModelError(
+        f"input {name}",
+        needs=f"`mask`, `lengths N` or `indices N, M, ...` (at most {MOST_PLACES} bounds) in {KEY}{name}",
+        has=repr(text[:60]),
+        change="correct or remove this entry of the model's metadata_props",
+    )
+
+
+def drawn_integers(
+    name: str, meaning: Meaning, generator: np.random.Generator, shape: tuple[int, ...]
+) -> npt.NDArray[np.int64]:
+    """Integers that mean something. Raises ModelError for bounds of places that are not those of the shape."""
+    match meaning:
+        case Mask():
+            if not shape:
+                return np.ones((), np.int64)
+            lengths = generator.integers(1, shape[-1], shape[:-1], endpoint=True)
+            return (np.arange(shape[-1]) < lengths[..., None]).astype(np.int64)
+        case Lengths(most):
+            return generator.integers(1, most, shape, endpoint=True)
+        case Indices(below):
+            if len(below) not in (1, shape[-1] if shape else 1):
+                raise ModelError(
+                    f"input {name}",
+                    needs="one bound of its indices, or one for each place along the last axis",
+                    has=f"{len(below)} for the shape {list(shape)}",
+                )
+            bounds = np.array(below if len(below) > 1 else below[0], np.int64)
+            return generator.integers(0, bounds, shape)

@@ -1,0 +1,155 @@
+"""One plan out of several: consecutive parts of the network, each as another plan has it.
+
+    plans + layers at which one gives way to the next --groups and steps of each part, values that cross a border in a
+    shared memory--> Plan
+
+A value that crosses a border lies in the staging memory, or in the main one where that has no room, and its readers on
+the other side take it from there tile by tile: what one plan holds on cores, the next one wants on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from hw_models.errors import ModelError, PlanError, size_text
+from partitioner.context.plan_context import PlanContext
+from partitioner.ir.decisions import Decision
+from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
+from partitioner.ir.plan import Group, Plan
+from partitioner.ir.steps import MoveStep, RunStep, Step
+from partitioner.ir.value_lifetimes import own_names, waiting_values
+from partitioner.memory.memory_plan import fit_layout
+from partitioner.memory.no_plan import NoPlan, planned, unless_forbidden
+from partitioner.planners.levels import SEGMENTS, Segment
+
+__all__ = ["PlanPart", "border_values", "cut_points", "fit_segments", "in_segments"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPart:
+    """Layers from `first` to before `end`, by index, as `plan` has them."""
+
+    plan: Plan
+    first: int
+    end: int
+
+
+def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[tuple[str, str], Plan]) -> Plan:
+    """The plan of these segments, out of plans by level and spill. Raises ModelError for segments that do not cover the
+    network in the order of its layers, PlanError for one that would cut a group, and DoesNotFit."""
+    index = {layer.name: number for number, layer in enumerate(ctx.layers)}
+    starts = [index.get(segment.first, -1) for segment in segments]
+    if not starts or starts[0] or any(before >= behind for before, behind in pairwise(starts)):
+        raise ModelError(
+            "segments",
+            needs=f"layers of {ctx.graph.name} in their order, {ctx.layers[0].name} first",
+            has=", ".join(segment.first for segment in segments) or "none",
+        )
+    ends = (*starts[1:], len(ctx.layers))
+    parts = [
+        PlanPart(plans[segment.level, segment.spill], first, end)
+        for segment, first, end in zip(segments, starts, ends, strict=True)
+    ]
+    for part, segment in zip(parts, segments, strict=True):
+        whole = cut_points(ctx.layers, part.plan)
+        if odd := [cut for cut in (part.first, part.end) if cut not in whole]:
+            name = ctx.layers[odd[0]].name
+            raise PlanError(
+                f"the segment of {segment.level} from {segment.first}",
+                needs="borders between groups",
+                has=f"a group of {segment.level} that goes on at {name}",
+                change=f"begin a segment where {segment.level} begins a group",
+            )
+    return planned(fit_segments(ctx, parts))
+
+
+def cut_points(layers: Sequence[Layer], plan: Plan) -> frozenset[int]:
+    """Indices of layers before which a plan can be cut: no group has layers on both sides."""
+    index = {layer.name: number for number, layer in enumerate(layers)}
+    crossed: set[int] = set()
+    for group in plan.groups:
+        found = [index[layer.name] for layer in group.layers]
+        crossed.update(range(min(found) + 1, max(found) + 1))
+    return frozenset(range(len(layers) + 1)) - crossed
+
+
+def border_values(graph: Graph, layers: Sequence[Layer], cuts: Iterable[int]) -> dict[str, int]:
+    """Values made before a cut and read behind it, under any name, with their bytes, in the order in which they are
+    made."""
+    points = tuple(cuts)
+    return {
+        value.name: value.size_bytes
+        for value in waiting_values(graph, layers)
+        if not value.leaves and any(value.made < cut <= value.last for cut in points)
+    }
+
+
+def fit_segments(ctx: PlanContext, parts: Sequence[PlanPart]) -> Plan | NoPlan:
+    """The plan of these parts, which cover all layers in order and end at `cut_points` of their plans. Values at
+    borders go to the main memory, the largest first, until all fits; what is missing then is returned."""
+    borders = border_values(ctx.graph, ctx.layers, (part.first for part in parts[1:]))
+    staged = [] if ctx.staging == ctx.main else sorted(borders, key=lambda name: borders[name])
+    while True:
+        scopes = {name: ctx.staging if name in staged else ctx.main for name in borders}
+        layout = unless_forbidden(partial(fit_layout, plan := _joined(ctx, parts, scopes), ctx))
+        if not isinstance(layout, NoPlan):
+            return plan
+        if not staged:
+            return layout
+        staged.pop()
+
+
+def _joined(ctx: PlanContext, parts: Sequence[PlanPart], scopes: Mapping[str, str]) -> Plan:
+    own = own_names(ctx.graph, ctx.layers)
+    border = {name: scopes[own.get(name, name)] for name in (*scopes, *own) if own.get(name, name) in scopes}
+    groups: list[Group] = []
+    steps: list[Step] = []
+    reasons: list[Decision] = []
+    pinned: list[str] = []
+    for part in parts:
+        layers = {layer.name for layer in ctx.layers[part.first : part.end]}
+        inside = {group.name: group for group in part.plan.groups if group.layers[0].name in layers}
+        groups += inside.values()
+        for step in part.plan.steps:
+            if step.group in inside and not (isinstance(step, MoveStep) and step.tensor in border):
+                steps.append(_with_border(step, inside[step.group].output, border))
+        known = _names(ctx.graph, inside.values())
+        reasons += (decision for decision in part.plan.decisions if decision.subject in known)
+        pinned += (name for name in part.plan.pinned if name in known)
+    return replace(
+        parts[0].plan,
+        level=SEGMENTS,
+        groups=tuple(groups),
+        steps=tuple(steps),
+        decisions=(*_border_decisions(ctx, scopes), *dict.fromkeys(reasons)),
+        pinned=tuple(name for name in dict.fromkeys(pinned) if pinned.count(name) == 1),
+    )
+
+
+def _border_decisions(ctx: PlanContext, scopes: Mapping[str, str]) -> Iterator[Decision]:
+    for name, scope in scopes.items():
+        size = size_text(ctx.graph.by_name[name].size_bytes)
+        yield Decision(name, f"between segments in {scope}", f"{size} that segments of different levels make and read")
+
+
+def _with_border(step: Step, output: str, border: Mapping[str, str]) -> Step:
+    if isinstance(step, MoveStep):
+        return step
+    scope = border.get(output, step.scope)
+    if isinstance(step, RunStep):
+        return replace(step, scope=scope, exports=tuple((name, border.get(name, to)) for name, to in step.exports))
+    return replace(step, scope=scope)
+
+
+def _names(graph: Graph, groups: Iterable[Group]) -> frozenset[str]:
+    """Of groups, layers, operators and values of some groups."""
+    found: set[str] = set()
+    for group in groups:
+        found.add(group.name)
+        for layer in group.layers:
+            found |= {layer.name, layer.output, *layer.ops, *layer.inputs(graph)}
+    return frozenset(found)
