@@ -42,10 +42,5 @@ Which = tuple[str, str]
 
 EXPORTS: tuple[Which, ...] = tuple((name, exporter) for name in NAMES for exporter in EXPORTERS)
 
-LOOKUP = "no template computes gather"
-TEXT = ("bert", "roberta", "distilbert", "gpt2", "llama_prefill", "t5_encoder", "lstm_tagger", "gru_tagger")
-
-REFUSED: Mapping[Which, str] = {
-    (name, exporter): LOOKUP for name in (*TEXT, "dlrm", "wide_and_deep") for exporter in EXPORTERS
-}
+REFUSED: Mapping[Which, str] = {}
 """Those that do not compile, with a part of what the compiler says."""
