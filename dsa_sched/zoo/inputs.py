@@ -9,7 +9,6 @@ import onnx
 from onnx import helper
 
 from dsa_sched.zoo.evaluation import Doubles, Tensor
-from dsa_sched.zoo.meanings import Meaning, drawn_integers, meanings
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
 
@@ -25,18 +24,14 @@ def seeded_inputs(model: onnx.ModelProto, count: int, seed: int) -> tuple[dict[s
     """`count` different sets of inputs: name -> array in the model's dtype and ONNX layout.
 
     Each array depends on the seed, its set's number and the input's name only. Feature maps of rank 4 get waves, other
-    floats normal numbers, integers what the model says of them (`meanings`), else small non-negative ones. Raises
-    ModelError for a dynamic shape.
+    floats normal numbers, integers small non-negative ones. Raises ModelError for a dynamic shape.
     """
     constants = {item.name for item in model.graph.initializer}
     inputs = tuple(item for item in model.graph.input if item.name not in constants)
-    said = meanings(model)
-    return tuple(
-        {item.name: _seeded(item, said.get(item.name), seed, number) for item in inputs} for number in range(count)
-    )
+    return tuple({item.name: _seeded(item, seed, number) for item in inputs} for number in range(count))
 
 
-def _seeded(item: onnx.ValueInfoProto, meaning: Meaning | None, seed: int, number: int) -> Tensor:
+def _seeded(item: onnx.ValueInfoProto, seed: int, number: int) -> Tensor:
     kind = item.type.tensor_type
     shape = tuple(dim.dim_value for dim in kind.shape.dim)
     if not kind.HasField("shape") or any(not dim.HasField("dim_value") or dim.dim_value < 1 for dim in kind.shape.dim):
@@ -44,8 +39,6 @@ def _seeded(item: onnx.ValueInfoProto, meaning: Meaning | None, seed: int, numbe
         raise ModelError(f"input {item.name}", needs="a static shape", has=str(shown).replace("'", ""))
     dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
     generator = np.random.default_rng(seed_of("input", seed, number, item.name))
-    if meaning is not None and dtype.kind in "iub":
-        return drawn_integers(item.name, meaning, generator, shape).astype(dtype)
     if dtype.kind in "iu":
         return generator.integers(0, INTEGERS, shape).astype(dtype)
     if dtype.kind == "b":

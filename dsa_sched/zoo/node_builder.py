@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from dsa_sched.zoo.meanings import Meaning, with_meanings
+from dsa_sched.zoo.declared_meanings import Declared, with_declared
 
 __all__ = ["NodeBuilder"]
 
@@ -34,7 +34,7 @@ class NodeBuilder:
         self.name = name
         self.opset = opset
         self.inputs: list[onnx.ValueInfoProto] = []
-        self.meanings: dict[str, Meaning] = {}
+        self.meanings: dict[str, Declared] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[TensorProto] = []
         self._made: set[str] = set()
@@ -44,7 +44,7 @@ class NodeBuilder:
         self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(extents)))
         return name
 
-    def integer_input(self, name: str, extents: Sequence[int | str], meaning: Meaning) -> str:
+    def integer_input(self, name: str, extents: Sequence[int | str], meaning: Declared) -> str:
         """64-bit integers and what they stand for."""
         self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, list(extents)))
         self.meanings[name] = meaning
@@ -64,7 +64,7 @@ class NodeBuilder:
         graph = helper.make_graph(self.nodes, self.name, self.inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", self.opset)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
-        return with_meanings(model, self.meanings)
+        return with_declared(model, self.meanings)
 
     def node(self, op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str] = (), **settings: Any) -> str:
         """One node; its first output, which is called as the node is where no outputs are named."""

@@ -1,4 +1,4 @@
-"""What the integers of an input stand for, so that they are drawn as they are meant.
+"""Seeded inputs, with integers as the model file says that they are meant.
 
     Indices((30522,)) of input_ids  <-->  metadata_props of the model file: dsa-sched.input.input_ids = indices 30522
 
@@ -8,6 +8,8 @@ A file of a user's own may say it in the same words.
     indices N, M, ... the same, each place along the last axis with its own bound
     mask              ones and then zeros along the last axis, at least one 1: what is there and what only fills up
     lengths N         from 1 to N
+
+Inputs of which the file says nothing are those of `inputs.py`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dsa_sched.zoo import inputs
+from dsa_sched.zoo.evaluation import Tensor
+from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
 
-__all__ = ["Indices", "Lengths", "Mask", "Meaning", "drawn_integers", "meanings", "with_meanings"]
+__all__ = ["Declared", "Indices", "Lengths", "Mask", "declared_meanings", "seeded_inputs", "with_declared"]
 
 KEY = "dsa-sched.input."
 MOST_PLACES = 4096
@@ -56,17 +61,17 @@ class Lengths:
         return f"lengths {self.most}"
 
 
-Meaning = Indices | Mask | Lengths
+Declared = Indices | Mask | Lengths
 
 
-def with_meanings(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
+def with_declared(model: onnx.ModelProto, said: Mapping[str, Declared]) -> onnx.ModelProto:
     """The same model, which it changes, with an entry for every input named."""
     entries = {f"{KEY}{name}": str(meaning) for name, meaning in said.items()}
     model.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items())
     return model
 
 
-def meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
+def declared_meanings(model: onnx.ModelProto) -> dict[str, Declared]:
     """What a model file says of its inputs. Raises ModelError for words that nobody knows."""
     return {
         entry.key.removeprefix(KEY): _parsed(entry.key.removeprefix(KEY), entry.value)
@@ -75,7 +80,7 @@ def meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
     }
 
 
-def _parsed(name: str, text: str) -> Meaning:
+def _parsed(name: str, text: str) -> Declared:
     word, _, rest = text.strip().partition(" ")
     places = [part.strip() for part in rest.split(",")] if rest else []
     if all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in places):
@@ -94,10 +99,33 @@ def _parsed(name: str, text: str) -> Meaning:
     )
 
 
-def drawn_integers(
-    name: str, meaning: Meaning, generator: np.random.Generator, shape: tuple[int, ...]
+def seeded_inputs(model: onnx.ModelProto, count: int, seed: int) -> tuple[dict[str, Tensor], ...]:
+    """`count` different sets of inputs: name -> array in the model's dtype and ONNX layout.
+
+    Each array depends on the seed, its set's number, the input's name, and what its integers are said to mean. Raises
+    ModelError for a dynamic shape, and for a meaning that nobody knows or that is not of the input's shape.
+    """
+    said = declared_meanings(model)
+    feeds = inputs.seeded_inputs(model, count, seed)
+    return tuple(
+        {
+            name: _drawn(name, said[name], array, seed, number) if name in said and array.dtype.kind in "iub" else array
+            for name, array in feed.items()
+        }
+        for number, feed in enumerate(feeds)
+    )
+
+
+def _drawn(name: str, meaning: Declared, array: Tensor, seed: int, number: int) -> Tensor:
+    """In the place of an array, of its type and shape."""
+    generator = np.random.default_rng(seed_of("input", seed, number, name))
+    return _integers(name, meaning, generator, array.shape).astype(array.dtype)
+
+
+def _integers(
+    name: str, meaning: Declared, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
-    """Integers that mean something. Raises ModelError for bounds of places that are not those of the shape."""
+    """Raises ModelError for as many bounds as there are no places."""
     match meaning:
         case Mask():
             if not shape:

@@ -10,18 +10,18 @@ import pytest
 from onnx import TensorProto, helper
 
 from dsa_sched.zoo import seeded_inputs
-from dsa_sched.zoo.meanings import Indices, Lengths, Mask, Meaning, meanings, with_meanings
+from dsa_sched.zoo.declared_meanings import Declared, Indices, Lengths, Mask, declared_meanings, with_declared
 from hw_models.errors import ModelError
 
 KEY = "dsa-sched.input.x"
 
 
 def model_of(
-    shape: list[int], meaning: Meaning | None = None, said: str = "", kind: int = TensorProto.INT64
+    shape: list[int], meaning: Declared | None = None, said: str = "", kind: int = TensorProto.INT64
 ) -> onnx.ModelProto:
     """One input `x` and what the file says of it."""
     graph = helper.make_graph([], "net", [helper.make_tensor_value_info("x", kind, shape)], [])
-    model = with_meanings(helper.make_model(graph), {} if meaning is None else {"x": meaning})
+    model = with_declared(helper.make_model(graph), {} if meaning is None else {"x": meaning})
     if said:
         model.metadata_props.append(onnx.StringStringEntryProto(key=KEY, value=said))
     return model
@@ -31,18 +31,18 @@ def model_of(
     ("meaning", "text"),
     [(Mask(), "mask"), (Lengths(12), "lengths 12"), (Indices((5,)), "indices 5"), (Indices((5, 7)), "indices 5, 7")],
 )
-def test_what_is_said_is_read_again(meaning: Meaning, text: str, tmp_path: Path) -> None:
+def test_what_is_said_is_read_again(meaning: Declared, text: str, tmp_path: Path) -> None:
     model = model_of([2, 2], meaning)
     assert {item.key: item.value for item in model.metadata_props} == {KEY: text}
     file = tmp_path / "model.onnx"
     onnx.save(model, file)
-    assert meanings(onnx.load(file)) == {"x": meaning}
+    assert declared_meanings(onnx.load(file)) == {"x": meaning}
 
 
 def test_other_entries_are_nobodys_business() -> None:
     model = model_of([2])
     model.metadata_props.append(onnx.StringStringEntryProto(key="author", value="somebody"))
-    assert meanings(model) == {}
+    assert declared_meanings(model) == {}
 
 
 @pytest.mark.parametrize(
