@@ -1,4 +1,4 @@
-"""What an integer input of a model means that does not say it (`meanings.py`), by what reads it.
+"""What an integer input of a model means that does not say it (`declared_meanings.py`), by what reads it.
 
 ids -> Gather(table of 100 rows)          indices, 0 to 99
 mask -> Cast, Not, Where                  0 or 1
@@ -8,17 +8,19 @@ lengths -> Less(arange(12), lengths)      lengths, 1 to 12
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.meanings import Indices, Lengths, Mask, Meaning
+from dsa_sched.zoo.declared_meanings import Indices, Lengths, Mask, Meaning
 
 __all__ = ["inferred_meanings"]
 
 MOVES = frozenset(
     [
-        "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+        "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
+        "Unsqueeze",
     ]
 )  # fmt: skip
 GATHERS = ("Gather", "GatherND", "GatherElements")
