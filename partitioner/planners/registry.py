@@ -50,8 +50,9 @@ __all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level",
 
 def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Plan:
     """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
-    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`. Raises ModelError listing all operators it cannot compute, or saying which levels there
-    are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
+    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`. Raises ModelError listing all
+    operators it cannot compute, or saying which levels there are, and DoesNotFit, before any planning, where the main
+    memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
     plan = _planned(ctx, planner_of(level, spill, segments))
