@@ -28,7 +28,8 @@ def node(op_type: str, inputs: Sequence[str], output: str = "y", **attributes: A
 
 def table(rows: int, *width: int) -> npt.NDArray[np.float32]:
     """Rows that differ, of numbers that halves hold exactly."""
-    return np.random.default_rng(rows).integers(-1000, 1000, (rows, *width)).astype(np.float32) / 8
+    numbers = np.random.default_rng(rows).integers(-1000, 1000, (rows, *width)) / 8
+    return numbers.astype(np.float32)
 
 
 def model_of(

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.frontend.chain import Chain
-from dsa_sched.frontend.network import Array, Network, Node
+from dsa_sched.frontend.network import Array, Network, Node, Value
 from dsa_sched.frontend.terms import Term, number, triangle
 
 __all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
@@ -55,7 +55,7 @@ MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Tr
 def replace_masks(network: Network) -> Network:
     """All nodes that make truth values of numbers or of truth values, and all choices by those and by constants. Nodes
     that cannot be expressed so stay, and are refused later."""
-    network = without_guards(network)
+    network = without_guards(_with_open_rows(network).pruned())
     nodes: list[Node] = []
     made = {output for op in network.prepared for output in op.outputs}
     truths = {name for name in network.inputs if name in made and network.values[name].dtype == BOOL}
@@ -268,6 +268,73 @@ RULES: Mapping[str, Rule] = {
     "Where": _where,
     "Trilu": _triangle,
 }
+
+
+def _with_open_rows(network: Network) -> Network:
+    """Guards behind a Softmax whose mask is computed and may close a row as a whole: zeros there by a product.
+
+    Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
+    """
+    nodes: list[Node] = []
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    for node in network.nodes:
+        found = _closing(network, node)
+        if found is None:
+            nodes.append(node)
+            continue
+        softmax, total, mask, closed = found
+        scores = next(name for name in total.inputs if name != mask.outputs[0])
+        open_, least = (mask.inputs[0], f"{node.outputs[0]}::least")
+        constants[least], terms[least] = np.array(-LARGEST, np.float32), number(-LARGEST)
+        values[least] = Value((), FLOAT)
+        chain, name = Chain(network, node), node.outputs[0]
+        kept = mask.inputs[1] if closed == 2 else mask.inputs[2]
+        if closed == 1:  # it is true where the row is closed
+            open_ = f"{name}::open"
+            nodes.append(Node(f"{node.name}::open", "Not", (mask.inputs[0],), (open_,)))
+            values[open_] = Value(network.shape(mask.inputs[0]), BOOL)
+        shape, of_mask = network.shape(name), chain.shape(open_) if closed == 2 else values[open_].shape
+        axis = softmax.integer("axis", -1) % len(shape) - len(shape)
+        any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
+        steps = (
+            ("mask", "Where", (open_, kept, least), of_mask, ()),
+            ("sum", "Add", (scores, f"{name}::mask"), network.shape(total.outputs[0]), ()),
+            ("soft", "Softmax", (f"{name}::sum",), shape, softmax.settings),
+            ("number", "Cast", (open_,), of_mask, (("to", FLOAT),)),
+            ("any", "ReduceMax", (f"{name}::number",), any_shape, (("axes", (axis,)), ("keepdims", 1))),
+        )
+        for suffix, op_type, inputs, made, settings in steps:
+            values[f"{name}::{suffix}"] = Value(made, FLOAT)
+            nodes.append(Node(f"{node.name}::{suffix}", op_type, inputs, (f"{name}::{suffix}",), settings))
+        nodes.append(Node(node.name, "Mul", (f"{name}::soft", f"{name}::any"), (name,)))
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+
+def _closing(network: Network, node: Node) -> tuple[Node, Node, Node, int] | None:
+    """Softmax, sum and choice of a guard with such a mask, and which operand of the choice is minus infinity."""
+    if node.op_type != "Where" or not _guards(network, node):
+        return None
+    softmax = network.producer.get(node.inputs[2])
+    total = network.producer.get(softmax.inputs[0]) if softmax is not None and softmax.op_type == "Softmax" else None
+    if softmax is None or total is None or total.op_type != "Add":
+        return None
+    masks = [made for name in total.inputs if (made := network.producer.get(name)) and made.op_type == "Where"]
+    if len(masks) != 1 or not any(_is_bounded(network, name) for name in total.inputs if name not in masks[0].outputs):
+        return None
+    pair = [network.constants.get(name) for name in masks[0].inputs[1:]]
+    if masks[0].inputs[0] in network.constants or any(array is None or array.size != 1 for array in pair):
+        return None
+    first, second = (float(array.reshape(-1)[0]) for array in pair if array is not None)
+    if (first == -inf) == (second == -inf) or inf in (first, second):
+        return None
+    return softmax, total, masks[0], 1 if first == -inf else 2
+
+
+def _guards(network: Network, node: Node) -> bool:
+    """Zero where the other operand is no number."""
+    condition, zero = network.producer.get(node.inputs[0]), network.constants.get(node.inputs[1])
+    same = condition is not None and condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]
+    return same and zero is not None and not zero.any()
 
 
 def without_guards(network: Network) -> Network:

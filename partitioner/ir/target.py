@@ -92,7 +92,7 @@ class AcceptingTarget(Protocol):
 class JudgesPrepared(Protocol):
     """A target that prepares operators on integers in the main memory, but not all there can be."""
 
-    def refuses_prepared(self, graph: Graph, op: Op) -> str | None:
+    def refuses_prepared(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         """None when the target can do a prepared operator, else the sentence that the user reads."""
 
 

@@ -16,6 +16,9 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend.preparation import WORD_OPERATORS
 from dsa_sched.frontend.word_rules import RULES
+from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.prepared_values import wrong_prepared
+from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
@@ -211,7 +214,7 @@ def test_a_model_of_everything_at_every_level(level: str, tmp_path: Path) -> Non
         node("Unsqueeze", ["truth", "last"], "column"),
         node("Where", ["column", "scores", "least"]),
     ]
-    constants = {
+    constants: dict[str, Array] = {
         "words": table(40, 16) / 64,
         "positions": table(7, 16) / 64,
         "weights": RANDOM.normal(0, 0.2, (16, 8)).astype(np.float32),
@@ -219,10 +222,10 @@ def test_a_model_of_everything_at_every_level(level: str, tmp_path: Path) -> Non
         "last": ints(2),
         "least": np.array(-4.0, np.float32),
     }
-    inputs = {"ids": ids, "mask": mask}
+    inputs: dict[str, Array] = {"ids": ids, "mask": mask}
     model = model_of(nodes, inputs, constants)
-    found = run_whole(compiled(model, tmp_path, level), inputs)["y"]
-    wanted = reference(model, inputs)[0]
+    found = run_whole(compiled(model, tmp_path, level), inputs)["y"].astype(np.float64)
+    wanted = reference(model, inputs)[0].astype(np.float64)
     assert (found[1, 4:] == -4).all()
     assert np.linalg.norm(found - wanted) < 5e-3 * np.linalg.norm(wanted)
 
@@ -280,9 +283,8 @@ def test_run_refuses_indices_outside_a_table(tmp_path: Path) -> None:
 def test_a_table_of_which_one_row_is_beyond_a_chunk_is_refused(tmp_path: Path) -> None:
     indices = np.array([1], np.int64)
     model = model_of([node("Gather", ["table", "i"])], {"i": indices}, {"table": np.zeros((2, 1_100_000), np.float32)})
-    with pytest.raises(
-        ModelError, match="a row of its table has 2,200,000 bytes; at most 2,097,152 are looked up at a time"
-    ):
+    said = "a row of its table has 2,200,000 bytes; at most 2,097,152 are looked up at a time"
+    with pytest.raises(ModelError, match=said):
         compiled(model, tmp_path)
 
 
@@ -356,3 +358,81 @@ def test_items_of_a_batch(tmp_path: Path) -> None:
         constants = {"axis": np.array(axis), "table": table(9, 4)}
         made = compiled(model_of(nodes, {"i": np.ones((3, 2), np.int64)}, constants), tmp_path)
         assert batch_problem(made.model.graph, made.model.constants) == problem
+
+
+@pytest.mark.parametrize("negated", [False, True])
+def test_a_row_that_a_mask_closes_as_a_whole_is_zero(negated: bool, tmp_path: Path) -> None:
+    """As exporters guard attention: minus infinity in the mask, zeros where the softmax is no number."""
+    mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0]], np.int64)
+    chosen = ("closed", "least", "zero") if negated else ("open", "zero", "least")
+    nodes = [
+        node("MatMul", ["x", "weights"], "scores"),
+        node("Cast", ["mask"], "truth", to=9),
+        node("Unsqueeze", ["truth", "one"], "open"),
+        node("Not", ["open"], "closed"),
+        node("Where", chosen, "masked"),
+        node("Add", ["scores", "masked"], "sum"),
+        node("Softmax", ["sum"], "soft", axis=-1),
+        node("IsNaN", ["soft"], "none"),
+        node("Where", ["none", "zero", "soft"]),
+    ]
+    constants: dict[str, Array] = {
+        "weights": RANDOM.normal(0, 1, (8, 4)).astype(np.float32),
+        "one": ints(1),
+        "zero": np.array(0, np.float32),
+        "least": np.array(-np.inf, np.float32),
+    }
+    inputs: dict[str, Array] = {"x": RANDOM.normal(0, 1, (2, 3, 8)).astype(np.float32), "mask": mask}
+    model = model_of(nodes, inputs, constants)
+    found = run_whole(compiled(model, tmp_path), inputs)["y"].astype(np.float64)
+    wanted = reference(model, inputs)[0].astype(np.float64)
+    assert (found[1] == 0).all()
+    assert (found[0, :, 1] == 0).all()
+    np.testing.assert_allclose(found, wanted, atol=3e-3)
+
+
+@pytest.mark.parametrize(("shape", "wanted"), [((2, 6), (0, 10)), ((6,), (0, 10))])
+def test_inputs_are_drawn_by_what_they_mean(shape: tuple[int, ...], wanted: tuple[int, int]) -> None:
+    """Rows of a table, a mask that closes no line, lengths."""
+    inputs: dict[str, Array] = {
+        "ids": np.zeros(shape, np.int64),
+        "mask": np.zeros(shape, np.int64),
+        "lengths": np.zeros(2, np.int64),
+    }
+    nodes = [
+        node("Gather", ["table", "ids"], "rows"),
+        node("Cast", ["mask"], "y", to=FLOAT),
+        node("Unsqueeze", ["lengths", "one"], "column"),
+        node("Less", ["places", "column"], "open"),
+        node("Cast", ["open"], "z", to=FLOAT),
+    ]
+    constants: dict[str, Array] = {"table": table(10, 4), "one": ints(1), "places": np.arange(12)}
+    model = model_of(nodes, inputs, constants, ("rows", "y", "z"))
+    for drawn in seeded_inputs(model, 20, 3):
+        assert wanted[0] <= drawn["ids"].min() <= drawn["ids"].max() < wanted[1]
+        assert set(np.unique(drawn["mask"])) <= {0, 1}
+        assert (drawn["mask"][..., 0] == 1).all()
+        assert 1 <= drawn["lengths"].min() <= drawn["lengths"].max() <= 12
+
+
+def test_verify_sees_a_wrong_word(tmp_path: Path) -> None:
+    """One bit of one index after a run is told, with operator and place."""
+    made = everything(tmp_path)
+    inputs: dict[str, Array] = {"i": np.arange(200, dtype=np.int64).reshape(2, 100)}
+    artifact = made.artifact
+    entries = [entry for entry in artifact.manifest.tensors if entry.kind != "probe"]
+    dumps = tuple((entry.address, entry.bytes) for entry in entries)
+    memory = execute(artifact, artifact.encode(inputs), dumps, None, 0).memory
+    dump = {entry.name: memory[entry.address, entry.bytes] for entry in entries}
+    exact = reference_values(made, inputs)
+    assert list(wrong_prepared(made, dump, exact, 0)) == []
+    name = made.model.graph.prepared[0].outputs[0]
+    damaged = bytearray(dump[name])
+    damaged[44] ^= 1
+    said = list(wrong_prepared(made, {**dump, name: bytes(damaged)}, exact, 0))
+    assert said[0].startswith("prepared Add the_next, input 0: 1 of 200 elements differ, first at [0, 11]: 13, 12 emul")
+    assert len(said) > 1  # the rows are no longer those of the indices
+
+
+def reference_values(made: Any, inputs: dict[str, Array]) -> dict[str, Array]:
+    return Reference(made.model.source).values(inputs)

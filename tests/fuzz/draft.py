@@ -160,16 +160,9 @@ class Draft:
             nodes[::-1],
             "random",
             [
-                *(
-                    helper.make_tensor_value_info(name, FLOAT, self.shapes[name])
-                    for name in self.inputs
-                    if name in needed
-                ),
-                *(
-                    helper.make_tensor_value_info(name, dtype, shape)
-                    for name, (shape, dtype) in self.integer_inputs.items()
-                    if name in needed
-                ),
+                helper.make_tensor_value_info(name, dtype, shape)
+                for name, (shape, dtype) in ({name: types[name] for name in self.inputs} | self.integer_inputs).items()
+                if name in needed
             ],
             [helper.make_tensor_value_info(name, types[name][1], types[name][0]) for name in outputs],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items() if name in needed],

@@ -31,6 +31,8 @@ STEP = 30
 FT1 = 1
 NEAREST_MODE = 0
 WORD_BYTES, HALF_BYTES = 4, 2
+ALL_ACCESSES = 15
+"""Of a fence: memory and devices, loads and stores."""
 DESCRIPTOR_BYTES = 24
 
 
@@ -161,10 +163,12 @@ def word_code(opcode: str, operands: Mapping[str, int]) -> Code:
     """The loop of an instruction whose opcode begins with WORD_PREFIX. Raises KeyError for one that there is not."""
     name = opcode.removeprefix(WORD_PREFIX)
     if name in FUNCTIONS:
-        return _elementwise(name, operands)
-    if name in REDUCTIONS:
-        return _reduction(name, operands)
-    return LOOPS[name](operands)
+        code = _elementwise(name, operands)
+    elif name in REDUCTIONS:
+        code = _reduction(name, operands)
+    else:
+        code = LOOPS[name](operands)
+    return code + _code(instruction("fence", ALL_ACCESSES, ALL_ACCESSES))  # before any transfer that reads the words
 
 
 def _elementwise(name: str, given: Mapping[str, int]) -> Code:

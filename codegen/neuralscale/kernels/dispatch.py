@@ -135,8 +135,8 @@ class NeuralScaleKernels:
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         return preparation_instructions(graph, op, places, chip)
 
-    def refuses_prepared(self, graph: Graph, op: Op) -> str | None:
-        return refused_preparation(graph, op)
+    def refuses_prepared(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        return refused_preparation(graph, op, chip)
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
         """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
+from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.emit.word_loops import FUNCTIONS, WORD_PREFIX
 from codegen.neuralscale.kernels.transfers import CHAIN_SHARE, VALID
 from hw_models.chip import Chip
@@ -29,10 +29,6 @@ INWARD, OUTWARD = 0, 1
 """Channels of an engine."""
 BUFFERS_PER_ENGINE = 2
 LENGTH_MASK = 0x3F_FFFF
-BUFFER_BYTES = LLB_SLICE_BYTES // 4
-"""Of the staging memory for one chunk: two engines have two each."""
-MOST_ROW_BYTES = BUFFER_BYTES
-"""A row of a table is at most one chunk."""
 
 
 def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
@@ -45,12 +41,12 @@ def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], ch
     return (_loop(graph, op, places),)
 
 
-def refused_preparation(graph: Graph, op: Op) -> str | None:
+def refused_preparation(graph: Graph, op: Op, chip: Chip) -> str | None:
     """Why an operator cannot be prepared; None where it can."""
     if op.kind == "lookup":
         size = graph.by_name[op.inputs[0]].size_bytes // int(op.number("rows"))
-        if size > MOST_ROW_BYTES:
-            return f"a row of its table has {size:,} bytes; at most {MOST_ROW_BYTES:,} are looked up at a time"
+        if size > (most := _buffer_bytes(chip)):
+            return f"a row of its table has {size:,} bytes; at most {most:,} are looked up at a time"
     return None
 
 
@@ -120,14 +116,14 @@ def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iter
     rows = int(op.number("rows"))
     row_bytes = graph.by_name[table].size_bytes // rows
     total = _count(graph, index)
-    most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, BUFFER_BYTES // row_bytes))
+    most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, _buffer_bytes(chip) // row_bytes))
     engines = chip.dma.engines_per_cluster
     chunks = [(start, min(most, total - start)) for start in range(0, total, most)]
     leaving: set[int] = set()  # engines whose outward channel works
     for number in range(len(chunks) + 1):
         if number < len(chunks):
             start, count = chunks[number]
-            engine, place = number % engines, _buffer(number, engines)
+            engine, place = number % engines, _buffer(number, chip)
             yield Instr(
                 chip.dma.engine,
                 GATHER,
@@ -149,7 +145,7 @@ def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iter
             )
         if number > 0:
             start, count = chunks[number - 1]
-            engine, place = (number - 1) % engines, _buffer(number - 1, engines)
+            engine, place = (number - 1) % engines, _buffer(number - 1, chip)
             yield _wait(op, engine, INWARD)
             if engine in leaving:
                 yield _wait(op, engine, OUTWARD)
@@ -159,9 +155,16 @@ def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iter
         yield _wait(op, engine, OUTWARD)
 
 
-def _buffer(chunk: int, engines: int) -> int:
+def _buffer_bytes(chip: Chip) -> int:
+    """Of the staging memory for one chunk, at a multiple of what its addresses must be; a row is at most this."""
+    memory = chip.memory(STAGING)
+    share = memory.size_bytes // (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)
+    return share // memory.alignment_bytes * memory.alignment_bytes
+
+
+def _buffer(chunk: int, chip: Chip) -> int:
     """Where a chunk lies in the staging memory."""
-    return (chunk % (engines * BUFFERS_PER_ENGINE)) * BUFFER_BYTES
+    return (chunk % (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)) * _buffer_bytes(chip)
 
 
 def _wait(op: Op, engine: int, channel: int) -> Instr:
