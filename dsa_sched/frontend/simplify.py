@@ -32,8 +32,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
-    """All passes in order, after recurrent operators were unrolled, activations were found again, choices became arithmetic, and operators were taken
-    apart that a target does not want `whole`. Choices are arithmetic of `halves` only."""
+    """All passes in order, after recurrent operators were unrolled, activations were found again, choices became
+    arithmetic, and operators were taken apart that a target does not want `whole`. Choices are arithmetic of `halves`
+    only."""
     network = find_curves(unroll_recurrent(network, whole), whole).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole).pruned()
