@@ -4,6 +4,7 @@
     And, Or, Not        -->  a * b, Max(a, b), 1 - a
     Where(t, a, b)      -->  Max(Min(a, m), Min(b, -m))                 m = infinity where t is true, else -infinity
     Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) worked out
+    ThresholdedRelu(x)  -->  Where(x > alpha, x, 0)
     Trilu(x)            -->  Where(constant triangle, x, 0)
 
 So infinities that are chosen stay, and those that are not leave no trace; a NaN that is not chosen does, as no maximum
@@ -44,6 +45,7 @@ MASK_LIMITS: Mapping[str, str] = {
     "Where": "the condition is constant or a truth value of floating-point numbers, the others are such numbers; not "
     "from a Softmax, whose NaN would stay where it is not chosen",
     "Trilu": "floating-point numbers, and a constant diagonal",
+    "ThresholdedRelu": "floating-point numbers",
     "IsNaN": "only where it guards a Softmax of which no row is masked as a whole: Where(IsNaN(s), constant, s)",
 }
 """What the user reads where such a node cannot be expressed."""
@@ -208,10 +210,24 @@ def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
         return True
     if condition not in truths:
         return False
-    sign = chain.add("Sub", condition, chain.number(0.5))
+    _either(chain, condition, a, b)
+    return True
+
+
+def _either(chain: Chain, truth: str, a: str, b: str) -> None:
+    """By a truth value that is computed."""
+    sign = chain.add("Sub", truth, chain.number(0.5))
     first = chain.add("Min", a, chain.add("Mul", sign, chain.number(inf)))
     second = chain.add("Min", b, chain.add("Mul", sign, chain.number(-inf)))
     chain.add("Max", first, second)
+
+
+def _thresholded(chain: Chain, node: Node, truths: set[str]) -> bool:
+    x = _number(chain, node.inputs[0], truths)
+    if not x or x in chain.network.constants:
+        return False
+    difference = chain.add("Sub", x, chain.number(node.number("alpha", 1.0)))
+    _either(chain, _step(chain, difference), x, chain.number(0.0))
     return True
 
 
@@ -266,6 +282,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("And", "Or", "Xor", "Not"), _connect),
     "Cast": _cast,
     "Where": _where,
+    "ThresholdedRelu": _thresholded,
     "Trilu": _triangle,
 }
 

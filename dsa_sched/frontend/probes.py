@@ -26,9 +26,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A computed operand of whole numbers: indices, extents."""
+    """A computed operand of whole numbers: indices, extents, lengths."""
 
     shape: Shape
+    dtype: type[np.generic] = np.int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class Probe:
                 inputs.append(helper.make_tensor_value_info(f"number{number}", TensorProto.FLOAT, operand.shape))
                 before.append(helper.make_node("Greater", [f"number{number}", "zero"], [names[-1]]))
             elif isinstance(operand, Whole):
-                inputs.append(helper.make_tensor_value_info(names[-1], TensorProto.INT64, operand.shape))
+                dtype = helper.np_dtype_to_tensor_dtype(np.dtype(operand.dtype))
+                inputs.append(helper.make_tensor_value_info(names[-1], dtype, operand.shape))
             elif operand is not None:
                 inputs.append(helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, operand))
         results = [f"out{number}" for number in range(self.outputs)]
@@ -283,6 +285,25 @@ def _choices() -> tuple[Probe, ...]:
     )
 
 
+def _recurrent() -> tuple[Probe, ...]:
+    found: list[Probe] = []
+    for op_type, gates, states in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
+        x, size = (3, 2, 4), {"hidden_size": 5}
+        weights = _numbers(1, 5 * gates, 4), _numbers(1, 5 * gates, 5)
+        both = (_numbers(2, 5 * gates, 4), _numbers(2, 5 * gates, 5))
+        lengths = np.array([3, 2], np.int32)
+        found += (
+            Probe(op_type, "constant weights", (x, *weights, _numbers(1, 10 * gates)), size),
+            Probe(op_type, "both directions", (x, *both), {**size, "direction": "bidirectional"}, states + 1),
+            Probe(op_type, "layout=1", ((2, 3, 4), *weights), {**size, "layout": 1}),
+            Probe(op_type, "computed states", (x, *weights, None, None, *[(1, 2, 5)] * states), size),
+            Probe(op_type, "constant lengths", (x, *weights, None, lengths), size),
+            Probe(op_type, "computed lengths", (x, *weights, None, Whole((2,), np.int32)), size),
+            Probe(op_type, "computed weights", (x, (1, 5 * gates, 4), (1, 5 * gates, 5)), size),
+        )
+    return tuple(found)
+
+
 def _transposed() -> tuple[Probe, ...]:
     kernel = _numbers(4, 4, 3, 3)
     return (
@@ -331,6 +352,7 @@ PROBES: tuple[Probe, ...] = (
     *_movement(),
     *_choices(),
     *_transposed(),
+    *_recurrent(),
     *_resizing(),
     *_constants(),
 )

@@ -90,7 +90,7 @@ class Direction:
         array = constants[hidden].astype(np.float64) @ constants[gates.weights].astype(np.float64)
         term = terms[hidden].product(terms[gates.weights])
         if gates.bias:
-            array, term = array + constants[gates.bias], term + terms[gates.bias]
+            array, term = array + constants[gates.bias].astype(np.float64), term + terms[gates.bias]
         return self.chain.array(array, term)
 
     def gate(self, values: str, place: int, count: int, suffix: str) -> str:
@@ -207,7 +207,7 @@ def _lstm(d: Direction) -> Step:
 
 
 def _gru(d: Direction) -> Step:
-    """h = h + (1 - z) * (n - h)    n = g(p_h + (r * h) * R_h'), or with linear_before_reset g(p_h + r * (h * R_h' + b_h))"""
+    """h = h + (1 - z) * (n - h)    n = g(p_h + (r * h) * R_h'); linear before reset: g(p_h + r * (h * R_h' + b_h))"""
     linear = bool(d.node.integer("linear_before_reset", 0))
     both, last = d.product((0, 1)), d.product((2,), apart=linear)
     add = d.chain.add

@@ -1,4 +1,4 @@
-"""Constants that stay: weights that several instances or layers read are kept in the staging memory while there is room.
+"""Constants that stay: what several instances or layers read is kept in the staging memory while there is room.
 
 plan, layout --free staging bytes while their readers run--> plan with pinned constants
 """

@@ -25,7 +25,7 @@ __all__ = ["FLOAT", "Array", "Attribute", "Draft", "Maker", "Shape", "with_exten
 Array = npt.NDArray[np.generic]
 Shape = tuple[int, ...]
 Item = TypeVar("Item")
-Attribute = int | float | str | Sequence[int] | Sequence[float] | onnx.TensorProto
+Attribute = int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | onnx.TensorProto
 FLOAT = int(TensorProto.FLOAT)
 
 

@@ -113,7 +113,19 @@ def _triangle(draft: Draft, op_type: str, x: str) -> bool:
     return True
 
 
+def _thresholded(draft: Draft, op_type: str, x: str) -> bool:
+    """Of values that are all above the threshold, or with none: x jumps at any other."""
+    shape = draft.shapes[x]
+    if draft.flip():
+        draft.add(op_type, [x], shape, alpha=0.0)
+    else:
+        above = draft.add("Add", [draft.add("Abs", [x], shape), draft.number_constant(1.5)], shape)
+        draft.add(op_type, [above], shape)
+    return True
+
+
 MASKS: Mapping[str, Maker] = {
+    "ThresholdedRelu": _thresholded,
     **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual"), _comparison),
     "Equal": _equal,
     **dict.fromkeys(("And", "Or", "Xor"), _connected),

@@ -24,6 +24,7 @@ from tests.fuzz.draw_axes import AXES
 from tests.fuzz.draw_elementwise import ELEMENTWISE, add_binary
 from tests.fuzz.draw_masks import MASKS
 from tests.fuzz.draw_movement import MOVEMENT, add_view
+from tests.fuzz.draw_recurrent import RECURRENT
 from tests.fuzz.draw_windows import WINDOWS
 from tests.fuzz.draw_words import WORDS
 from tests.partition_graphs import Choices, Drawn, Seeded
@@ -33,7 +34,7 @@ __all__ = ["MAKERS", "NOT_DRAWN", "OPSETS", "featured_by", "model_of", "models",
 OPSETS = (24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8)
 """Versions of the operator set that models are written in. Before 8 operands were not broadcast."""
 
-MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS, **WORDS}
+MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS, **WORDS, **RECURRENT}
 
 NOT_DRAWN: Mapping[str, str] = {
     "Log": "read, but the target has no rule for it",

@@ -34,6 +34,7 @@ UNDRAWN: Mapping[tuple[str, str], str] = {
     ("Cast", "round_mode"): "of types of eight bits",
     ("CastLike", "round_mode"): "of types of eight bits",
     ("BatchNormalization", "spatial"): "only until version 8 of the operator set",
+    **{(op_type, "layout"): "onnxruntime has the first one alone" for op_type in ("LSTM", "GRU", "RNN")},
     ("Resize", "antialias"): "refused",
     ("Resize", "cubic_coeff_a"): "of a mode that is refused",
     ("Resize", "exclude_outside"): "of a mode that is refused",
@@ -111,6 +112,7 @@ def test_every_attribute_is_left_to_its_default_too() -> None:
         if not onnx.defs.get_schema(node.op_type, model.opset_import[0].version, "").attributes[attribute.name].required
     }
     written_always = {("Gelu", "approximate"), ("Constant", "value"), ("MaxPool", "kernel_shape")}
+    written_always |= {(op_type, "hidden_size") for op_type in ("LSTM", "GRU", "RNN")}  # shapes follow from it
     assert optional - left <= written_always
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-Attribute = int | float | str | Sequence[int] | Sequence[float] | onnx.TensorProto
+Attribute = int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | onnx.TensorProto
 
 
 class ModelBuilder:

@@ -106,6 +106,7 @@ CASES: dict[str, Build] = {
     ),
     "constant mask, x where it is true": constant_mask(True),
     "constant mask, x where it is false": constant_mask(False),
+    "ThresholdedRelu": lambda b: b.node("ThresholdedRelu", b.input(*SHAPE), alpha=0.25),
     "upper triangle": lambda b: b.node("Trilu", b.input(2, 4, 5)),
     "lower triangle, moved": lambda b: b.node("Trilu", b.input(2, 4, 5), b.constant(-1, dtype=np.int64), upper=0),
     "causal": causal(False, -np.inf),

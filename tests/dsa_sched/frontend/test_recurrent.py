@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +42,13 @@ def recurrent(
     states: str = "",
     peepholes: bool = False,
     outputs: Sequence[bool] = ALL,
+    direction: str = "forward",
     **attributes: Attribute,
 ) -> Build:
     """`states` are "computed" or "constant"; `outputs` says which of Y, Y_h and Y_c have names."""
 
     def build(b: ModelBuilder) -> tuple[str, ...]:
-        directions = 2 if attributes.get("direction") == "bidirectional" else 1
+        directions = 2 if direction == "bidirectional" else 1
         rows, turned = GATES[op_type] * HIDDEN, attributes.get("layout", 0)
         state = (BATCH, directions, HIDDEN) if turned else (directions, BATCH, HIDDEN)
         x = b.input(*((BATCH, STEPS, INPUTS) if turned else (STEPS, BATCH, INPUTS)))
@@ -65,7 +66,7 @@ def recurrent(
         if peepholes:
             operands.append(b.weights(directions, 3 * HIDDEN))
         names = [f"y{n}" if named else "" for n, named in enumerate(outputs[: count + 1])]
-        settings: dict[str, Attribute] = {"hidden_size": HIDDEN, **attributes}
+        settings: dict[str, Attribute] = {"hidden_size": HIDDEN, "direction": direction, **attributes}
         b.node(op_type, *operands, name="cell", outputs=names, attributes=settings)
         return tuple(filter(None, names))
 
@@ -84,24 +85,24 @@ def load(build: Build, folder: Path, wants: Wants = TARGET.wants) -> tuple[Model
     return load_model(path, judge=Judge(wants)), drawn(builder)
 
 
-WAYS: dict[str, dict[str, Attribute]] = {way: {"direction": way} for way in ("forward", "reverse", "bidirectional")}
+WAYS = ("forward", "reverse", "bidirectional")
 STATES = ("computed", "constant")
 CASES: dict[str, Build] = {
-    **{f"{op} {way}": recurrent(op, **WAYS[way]) for op in GATES for way in WAYS},
+    **{f"{op} {way}": recurrent(op, direction=way) for op in GATES for way in WAYS},
     **{f"{op} without bias": recurrent(op, bias=False) for op in GATES},
-    **{f"{op} of lengths": recurrent(op, lengths=(2, 4, 3), **WAYS["bidirectional"]) for op in GATES},
+    **{f"{op} of lengths": recurrent(op, lengths=(2, 4, 3), direction="bidirectional") for op in GATES},
     **{f"{op} of short lengths": recurrent(op, lengths=(2, 1, 3), states="constant") for op in GATES},
     **{f"{op} of full lengths": recurrent(op, lengths=(STEPS,) * BATCH) for op in GATES},
-    **{f"{op}, {s} states": recurrent(op, states=s, **WAYS["bidirectional"]) for op in GATES for s in STATES},
+    **{f"{op}, {s} states": recurrent(op, states=s, direction="bidirectional") for op in GATES for s in STATES},
     **{f"{op} clipped": recurrent(op, clip=0.3) for op in GATES},
     **{
         f"{op} with output {n} alone": recurrent(op, outputs=tuple(i == n for i in range(3)))
         for op, n in (("LSTM", 0), ("LSTM", 1), ("LSTM", 2), ("GRU", 0), ("GRU", 1), ("RNN", 1))
     },
     "LSTM with peepholes": recurrent("LSTM", peepholes=True, states="computed"),
-    "LSTM with peepholes, both ways": recurrent("LSTM", peepholes=True, **WAYS["bidirectional"]),
+    "LSTM with peepholes, both ways": recurrent("LSTM", peepholes=True, direction="bidirectional"),
     "LSTM, forgetting what enters": recurrent("LSTM", input_forget=1, states="computed"),
-    "GRU, linear before reset": recurrent("GRU", linear_before_reset=1, **WAYS["bidirectional"]),
+    "GRU, linear before reset": recurrent("GRU", linear_before_reset=1, direction="bidirectional"),
     "GRU, linear before reset, no bias": recurrent("GRU", linear_before_reset=1, bias=False),
     "GRU, linear before reset, states": recurrent("GRU", linear_before_reset=1, states="computed"),
     "other activations": recurrent("LSTM", activations=("HardSigmoid", "Softsign", "Relu"), clip=4.0),
@@ -115,9 +116,10 @@ CASES: dict[str, Build] = {
         "GRU",
         activations=("Sigmoid", "Elu", "HardSigmoid", "LeakyRelu"),
         activation_alpha=(0.7, 0.25, 0.05),
-        **WAYS["bidirectional"],
+        direction="bidirectional",
     ),
-    "activations that are differences": recurrent("GRU", activations=("Sigmoid", "Softplus")),
+    "Softplus": recurrent("GRU", activations=("Sigmoid", "Softplus")),
+    "a threshold": recurrent("RNN", activations=("ThresholdedRelu",), activation_alpha=(0.1,)),
 }
 
 
@@ -133,12 +135,13 @@ def test_our_graph_computes_what_the_file_says(name: str, wants: Wants, tmp_path
 @pytest.mark.parametrize("op_type", GATES)
 def test_time_may_be_the_second_axis(op_type: str, tmp_path: Path) -> None:
     """onnxruntime has no such layout: the bits are those of the other one."""
-    settings: dict[str, Attribute] = WAYS["bidirectional"]
-    results = []
+    results: list[Mapping[str, npt.NDArray[np.generic]]] = []
+    inputs: dict[str, npt.NDArray[np.float32]] = {}
     for layout in (0, 1):
         builder = ModelBuilder()
-        path = builder.save(tmp_path, *recurrent(op_type, states="computed", layout=layout, **settings)(builder))
-        inputs = drawn(builder) if not layout else {n: array.swapaxes(0, 1) for n, array in inputs.items()}
+        build = recurrent(op_type, states="computed", direction="bidirectional", layout=layout)
+        path = builder.save(tmp_path, *build(builder))
+        inputs = {name: array.swapaxes(0, 1) for name, array in inputs.items()} if layout else drawn(builder)
         results.append(compile_model(path, stcp920(), CompileOptions("O0")).artifact.run(inputs))
     for name, wanted in results[0].items():
         perm = (2, 0, 1, 3) if wanted.ndim == 4 else (1, 0, 2)
@@ -197,7 +200,7 @@ def test_a_length_that_nobody_unrolls_is_refused(tmp_path: Path) -> None:
     def build(b: ModelBuilder) -> tuple[str, ...]:
         x = b.input(2049, 1, 2)
         weights = b.weights(2, 3, 2), b.weights(2, 3, 3)
-        return (b.node("RNN", x, *weights, attributes={"hidden_size": 3, **WAYS["bidirectional"]}),)
+        return (b.node("RNN", x, *weights, attributes={"hidden_size": 3, "direction": "bidirectional"}),)
 
     with pytest.raises(ModelError, match="4098 steps; at most 4096 are unrolled"):
         load(build, tmp_path)
@@ -216,7 +219,7 @@ def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
 def test_every_level_stores_the_same_bits(op_type: str, tmp_path: Path) -> None:
     """Of lengths that differ and both directions, on the simulated chip; each level is held to O0 bit by bit."""
     builder = ModelBuilder()
-    build = recurrent(op_type, lengths=(2, 4, 3), states="computed", **WAYS["bidirectional"])
+    build = recurrent(op_type, lengths=(2, 4, 3), states="computed", direction="bidirectional")
     path = builder.save(tmp_path, *build(builder))
     for level in ("O1", "O2", "O3", "auto"):
         report = verify_model(path, stcp920(), CompileOptions(level), VerifyOptions(workers=1))
