@@ -42,13 +42,13 @@ def _attention(draft: Draft, op_type: str, x: str) -> bool:
         settings |= {"qk_matmul_output_mode": 0, "softmax_precision": FLOAT}
     operands = [x, draft.input(of_keys), draft.input(of_values)]
     if draft.flip():
-        operands.append(_mask(draft, draft.one_of((rows, columns), (1, columns), (batch, 1, 1, columns))))
+        operands.append(_mask(draft, draft.one_of((rows, columns), (1, 1, rows, columns), (batch, heads, rows, columns))))
     draft.add(op_type, operands, result, **settings)
     return True
 
 
 def _mask(draft: Draft, shape: Shape) -> str:
-    """Numbers or truth values; at times a row sees nothing."""
+    """Numbers or truth values, of shapes that onnxruntime takes; at times a row sees nothing."""
     if draft.flip():
         return draft.weights(*shape)
     return draft.constant(draft.random.random(shape) < draft.one_of(0.4, 0.9))
