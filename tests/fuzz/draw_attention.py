@@ -42,7 +42,8 @@ def _attention(draft: Draft, op_type: str, x: str) -> bool:
         settings |= {"qk_matmul_output_mode": 0, "softmax_precision": FLOAT}
     operands = [x, draft.input(of_keys), draft.input(of_values)]
     if draft.flip():
-        operands.append(_mask(draft, draft.one_of((rows, columns), (1, 1, rows, columns), (batch, heads, rows, columns))))
+        ahead: Shape = draft.one_of((), (1, 1), (batch, heads))
+        operands.append(_mask(draft, (*ahead, rows, columns)))
     draft.add(op_type, operands, result, **settings)
     return True
 
