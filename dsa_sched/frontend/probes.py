@@ -229,8 +229,35 @@ def _whole_axes() -> tuple[Probe, ...]:
         Probe("LayerNormalization", "mean and deviation as well", (IMAGE, vector), outputs=3),
         Probe("RMSNormalization", "last axis", (IMAGE, vector)),
         Probe("RMSNormalization", "several axes", (IMAGE, _numbers(4, 6, 6)), {"axis": 1}),
+        *_attention(),
         Probe("InstanceNormalization", "constant scale and bias", (IMAGE, channels, channels)),
         Probe("InstanceNormalization", "computed scale or bias", (IMAGE, (4,), channels)),
+    )
+
+
+def _attention() -> tuple[Probe, ...]:
+    heads, fewer, flat = (1, 4, 6, 8), (1, 2, 6, 8), (1, 6, 16)
+    counts = {"q_num_heads": 2, "kv_num_heads": 2}
+    tables = (_numbers(1, 6, 4), _numbers(1, 6, 4))
+    return (
+        Probe("Attention", "by head", (heads, heads, heads)),
+        Probe("Attention", "heads side by side", (flat, flat, flat), counts),
+        Probe("Attention", "grouped heads", (heads, fewer, fewer)),
+        Probe("Attention", "numbers as mask", (heads, heads, heads, (6, 6))),
+        Probe("Attention", "truth values as mask", (heads, heads, heads, Truth((6, 6)))),
+        Probe("Attention", "is_causal", (heads, heads, heads), {"is_causal": 1}),
+        Probe("Attention", "left_window_size", (heads, heads, heads), {"left_window_size": 2}, opset=25),
+        Probe("Attention", "softcap", (heads, heads, heads), {"softcap": 2.0}),
+        Probe("Attention", "past keys and values", (heads, heads, heads, None, heads, heads), outputs=3),
+        Probe("RotaryEmbedding", "by head", (heads, *tables)),
+        Probe("RotaryEmbedding", "heads side by side", (flat, *tables), {"num_heads": 2}),
+        Probe("RotaryEmbedding", "interleaved", (heads, *tables), {"interleaved": 1}),
+        Probe(
+            "RotaryEmbedding",
+            "constant places",
+            (heads, _numbers(9, 4), _numbers(9, 4), _whole(*range(6)).reshape(1, 6)),
+        ),
+        Probe("RotaryEmbedding", "tables of other rows", (heads, _numbers(1, 5, 4), _numbers(1, 5, 4))),
     )
 
 

@@ -119,7 +119,8 @@ def _conv_transpose(draft: Draft, op_type: str, x: str) -> bool:
     elif automatic == "VALID":
         extents = full
     elif draft.number(0, 3) == 0:
-        extents = [max(1, each - draft.number(0, 2)) for each in full]
+        # ONNX's shape inference wants no extent below that of what is read
+        extents = [max(n, each - draft.number(0, 2)) for n, each in zip(shape[2:], full, strict=True)]
         settings["output_shape"] = extents
     else:
         settings["pads"] = pads

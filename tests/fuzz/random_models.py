@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from tests.fuzz.draft import Draft, Maker, Shape
+from tests.fuzz.draw_attention import ATTENTION
 from tests.fuzz.draw_axes import AXES
 from tests.fuzz.draw_elementwise import ELEMENTWISE, add_binary
 from tests.fuzz.draw_masks import MASKS
@@ -34,7 +35,7 @@ __all__ = ["MAKERS", "NOT_DRAWN", "OPSETS", "featured_by", "model_of", "models",
 OPSETS = (24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8)
 """Versions of the operator set that models are written in. Before 8 operands were not broadcast."""
 
-MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS, **WORDS, **RECURRENT}
+MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS, **WORDS, **RECURRENT, **ATTENTION}
 
 NOT_DRAWN: Mapping[str, str] = {
     "Log": "read, but the target has no rule for it",
