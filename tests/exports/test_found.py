@@ -28,7 +28,7 @@ def counted(model: Path, report: Path) -> Counter[str]:
     result = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     decisions = json.loads(report.read_text(encoding="utf-8"))["decisions"]
-    said = [each["text"] for each in decisions if each["subject"] == "operators" and each["text"].startswith("found: ")]
+    said = [each["verdict"] for each in decisions if each["subject"] == "operators"]
     return Counter({label: int(count) for text in said for count, label in re.findall(r"(\d+) ([^,]+)", text)})
 
 
