@@ -19,8 +19,6 @@ from dsa_sched.cli import cli
 from tests.exports.table import EXPORTS, REFUSED, Which
 from tests.exports.test_exports import CHIP, PLAIN, marked
 
-pytest.importorskip("dsa_sched.frontend.found", reason="the compiler does not say what it found yet")
-
 
 def counted(model: Path, report: Path) -> Counter[str]:
     """What the decisions of `explain` count."""
