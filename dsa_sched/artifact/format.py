@@ -275,11 +275,10 @@ class Artifact:
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
         parts: list[dict[str, Array]] = []
-        for number, program in enumerate(
-            self.manifest.programs if any(e.indices for e in self.manifest.inputs) else ()
-        ):
+        words = any(entry.device_dtype == "int32" for entry in self.manifest.inputs)
+        for number, program in enumerate(self.manifest.programs if words else ()):  # refused before anything runs
             rows, end = program.batch_per_pass, program.batch_start + program.batch
-            for first in range(program.batch_start, end, rows):  # refused before anything runs
+            for first in range(program.batch_start, end, rows):
                 last = min(first + rows, end)
                 self.encode({name: _filled(array[first:last], rows) for name, array in arrays.items()}, number)
         for number, program in enumerate(self.manifest.programs):
@@ -333,7 +332,7 @@ def _require_words(entry: TensorEntry, array: Array) -> None:
     if array.dtype.kind not in "iub":
         raise ModelError(who, needs=f"integers ({entry.dtype})", has=str(array.dtype))
     limits = np.iinfo(np.int32)
-    flat = array.reshape(-1)
+    flat = array.reshape(-1).astype(object if array.dtype == np.uint64 else np.int64)
     whole = ((limits.min, limits.max, slice(None), "integers"),)
     chosen = tuple(
         (b.least, b.most, slice(b.first, b.first + b.step * b.count, b.step), "indices") for b in entry.indices

@@ -9,19 +9,21 @@ __all__ = ["models"]
 
 @click.command(short_help="List the networks that can be named instead of a file.")
 def models() -> None:
-    """List the networks of the zoo and how large they are, for one image.
+    """List the networks of the zoo and how large they are, for one image or text as they were published.
 
     \b
     dsa-sched models
     dsa-sched verify squeezenet --chip stcp920
+    dsa-sched verify vit_b16-mini --chip stcp920 --level O3
 
-    Activations are the outputs of convolutions and matrix products, in half precision.
+    GMACs count convolutions, matrix products and recurrences; activations are their outputs, in half precision.
 
-    Each is a published topology with seeded weights of its own, calibrated so that values stay in the range of half
-    precision and outputs depend on inputs. They are for bringing up a chip; they recognise nothing. Nine topologies
-    come with the onnx package. Built here are mobilenet_v2, resnet18_tailor (the convolutions of a ResNet-18 as a
-    chain), unet (up-sampling, skips across the network) and nasnet (over a thousand operators in cells), the last two
-    with few channels. NAME-mini is NAME with few blocks for a small image.
+    Each is a published topology with seeded weights of its own, so that values stay in the range of half precision and
+    outputs depend on inputs. They are for bringing up a chip; they recognise nothing. Nine topologies come with the
+    onnx package. Those built here have the layers and parameters of their publications, but for resnet18_tailor (the
+    convolutions of a ResNet-18 as a chain), unet (up-sampling, skips across the network) and nasnet (over a thousand
+    operators in cells), which have few channels, and the tables of dlrm (at most 100,000 rows). Batch and length of
+    bert_base, bert_large and gpt2 are open: --shape gives them. NAME-mini is NAME with few layers for a small input.
     """
     from dsa_sched.report.listing import print_listing
     from dsa_sched.zoo import zoo_names

@@ -7,7 +7,8 @@ is exact. Several heads of q that share one of k and v are rows of one product: 
 minus infinity, as ONNX has it.
 
 A node that was found in pieces may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
-`fill`: scores become this number where the condition, its fourth input, is not `kept`.
+`fill`: scores become this number where the condition, its fourth input, is not `kept`. What a target is given whole is
+`in_form`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, sqrt
 
-from dsa_sched.frontend.attention_bias import UNGUARDED, Bias, added_mask, bias_of
+from dsa_sched.frontend.attention_bias import UNGUARDED, Bias, added_mask, bias_of, spreads
 from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import Node
 
-__all__ = ["ATTENTION", "ATTENTION_LIMITS", "ATTENTION_WHOLE", "FILL", "KEPT", "stays_whole", "swapped", "turned"]
+__all__ = [
+    "ATTENTION",
+    "ATTENTION_LIMITS",
+    "ATTENTION_WHOLE",
+    "FILL",
+    "IN_FORM",
+    "KEPT",
+    "stays_whole",
+    "swapped",
+    "turned",
+]
 
-FILL, KEPT = "fill", "kept"
+FILL, KEPT, IN_FORM = "fill", "kept", "in_form"
 LARGEST = 65504.0
 WINDOWS = ("is_causal", "left_window_size", "right_window_size")
 
@@ -48,10 +59,17 @@ def _as_one(chain: Chain, node: Node) -> bool:
     heads = None if any([*node.inputs[4:], *node.outputs[1:]]) else _in_heads(chain, node)
     if heads is None:
         return False
-    q, _, v = (chain.shape(name) for name in heads)
+    q, k, v = (chain.shape(name) for name in heads)
+    if node.input(3) and not spreads(chain.shape(node.input(3)), (*q[:3], k[2])):
+        return False
     mask = added_mask(chain, node.input(3))
     kept = tuple(item for item in node.settings if item[0] in WINDOWS)
-    settings = (*kept, ("scale", node.number("scale", 1 / sqrt(q[3]))), ("softcap", node.number("softcap", 0.0)))
+    settings = (
+        *kept,
+        (IN_FORM, 1),
+        ("scale", node.number("scale", 1 / sqrt(q[3]))),
+        ("softcap", node.number("softcap", 0.0)),
+    )
     inputs = (*heads, *filter(None, (mask,)))
     return _joined(chain, node, chain.add("Attention", *inputs, shape=(*q[:3], v[3]), settings=settings))
 
@@ -141,7 +159,7 @@ ATTENTION_WHOLE: Mapping[str, Rule] = {"Attention": _as_one}
 """What becomes of it where it is wanted whole: one form of all that ONNX has."""
 
 ATTENTION_LIMITS: Mapping[str, str] = {
-    "Attention": "heads that do not divide, a mask that does not spread over the scores, past keys and values, lengths "
-    "that are computed, or a second output"
+    "Attention": "past keys and values, computed lengths and other outputs are not taken; heads of q, k and v must "
+    "divide, and a mask must spread over the scores"
 }
 """What the user reads where the rule says no."""

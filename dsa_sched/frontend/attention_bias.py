@@ -24,7 +24,7 @@ from dsa_sched.frontend.chain import Chain, Shape
 from dsa_sched.frontend.network import Array, Node
 from dsa_sched.frontend.terms import Term, number, triangle
 
-__all__ = ["UNGUARDED", "Bias", "added_mask", "bias_of", "hiding"]
+__all__ = ["UNGUARDED", "Bias", "added_mask", "bias_of", "hiding", "spreads"]
 
 UNGUARDED = "unguarded"
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
@@ -48,7 +48,7 @@ class Bias:
 def bias_of(chain: Chain, node: Node, scores: Shape) -> Bias | None:
     """None for a mask that does not spread over the scores."""
     mask, window = node.input(3), _window(node, *scores[-2:])
-    if mask and not _spreads(chain.shape(mask), scores):
+    if mask and not spreads(chain.shape(mask), scores):
         return None
     guarded = not node.integer(UNGUARDED, 0)
     constant = chain.network.constants.get(mask) if mask else None
@@ -93,7 +93,7 @@ def _window(node: Node, rows: int, columns: int) -> _Window | None:
     return _Window(kept, ends) if ends else None
 
 
-def _spreads(mask: Shape, scores: Shape) -> bool:
+def spreads(mask: Shape, scores: Shape) -> bool:
     """Whether the mask can be added to the scores, which stay as many."""
     aligned = zip(mask[::-1], scores[::-1], strict=False)
     return len(mask) <= len(scores) and all(own in (1, extent) for own, extent in aligned)

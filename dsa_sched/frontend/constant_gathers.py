@@ -9,11 +9,14 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
-from dsa_sched.frontend.network import Array, Network, Node, Value
+from dsa_sched.frontend.network import Network, Node, Value
 from dsa_sched.frontend.terms import number
 
 __all__ = ["flatten_gathers"]
+
+Array = npt.NDArray[np.int64]
 
 
 def flatten_gathers(network: Network) -> Network:
@@ -50,13 +53,14 @@ def _rows(network: Network, node: Node) -> tuple[int, Array] | None:
     """How many rows the data have, and which of them each result is; None for other nodes."""
     if node.op_type not in ("GatherND", "GatherElements") or node.inputs[0] not in network.values:
         return None
-    indices = network.constants.get(node.inputs[1])
-    if indices is None or node.inputs[0] in network.constants or node.outputs[0] not in network.values:
+    given = network.constants.get(node.inputs[1])
+    if given is None or node.inputs[0] in network.constants or node.outputs[0] not in network.values:
         return None
+    indices = given.astype(np.int64)
     shape = network.shape(node.inputs[0])
     if node.op_type == "GatherElements":
         axis = node.integer("axis", 0) % len(shape)
-        places = list(np.indices(indices.shape))
+        places: list[Array] = list(np.indices(indices.shape))
         places[axis] = indices
         taken = shape
     else:
@@ -66,4 +70,4 @@ def _rows(network: Network, node: Node) -> tuple[int, Array] | None:
     if any((place < -extent).any() or (place >= extent).any() for place, extent in zip(places, taken, strict=True)):
         return None
     inside = tuple(np.where(place < 0, place + extent, place) for place, extent in zip(places, taken, strict=True))
-    return prod(taken), np.ravel_multi_index(inside, taken)
+    return prod(taken), np.asarray(np.ravel_multi_index(inside, taken), np.int64)

@@ -175,19 +175,9 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
     return tuple(found)
 
 
-SIMPLIFIED_AWAY = frozenset(
-    [
-        "Identity",
-        "Dropout",
-        "Cast",
-        "Sum",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        *TAKEN_APART,
-        *MASK_LIMITS,
-        *WORD_OPERATORS,
-    ]
+SIMPLIFIED_AWAY = (
+    frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *TAKEN_APART, *MASK_LIMITS])
+    | WORD_OPERATORS
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""

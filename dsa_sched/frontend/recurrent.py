@@ -66,7 +66,9 @@ def refuse_recurrent(writer: Writer, node: Node) -> None:
 
 def _why_not(network: Network, node: Node) -> str:
     """Why a node cannot be unrolled; empty where it can."""
-    if any(name and name not in network.values and name not in network.constants for name in (*node.inputs, *node.outputs)):
+    known = network.values.keys() | network.constants.keys()
+    inferred = known.issuperset(filter(None, (*node.inputs, *node.outputs)))  # for known directions and three axes only
+    if not inferred or node.text("direction", "forward") not in NAMES:
         return "the shape of an operand is not static; give every input's shape with --shape"
     for position, what in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):
         if node.input(position) and node.input(position) not in network.constants:
@@ -78,26 +80,22 @@ def _why_not(network: Network, node: Node) -> str:
 
 def _wrong_setting(network: Network, node: Node) -> str:
     """Which attribute, or what length, is none that ONNX defines or that can be unrolled."""
-    direction = node.text("direction", "forward")
-    if direction not in NAMES:
-        return f"direction {direction}; ONNX has {', '.join(NAMES)}"
+    directions = len(NAMES[node.text("direction", "forward")])
     steps = network.shape(node.inputs[0])[_time_axis(node)]
     lengths = network.constants.get(node.input(4))
     if lengths is not None and not all(1 <= int(length) <= steps for length in lengths.reshape(-1)):
         return f"sequence_lens {lengths.reshape(-1).tolist()}; each is 1 to {steps}"
-    if steps * len(NAMES[direction]) > MOST_STEPS:
-        return f"{steps * len(NAMES[direction])} steps; at most {MOST_STEPS} are unrolled"
-    found = activations_of(node, CELLS[node.op_type].activations, len(NAMES[direction]))
+    if steps * directions > MOST_STEPS:
+        return f"{steps * directions} steps; at most {MOST_STEPS} are unrolled"
+    found = activations_of(node, CELLS[node.op_type].activations, directions)
     return found if isinstance(found, str) else ""
 
 
 def _wrong_shape(network: Network, node: Node) -> str:
     """Which operand has not the shape that the others ask for; ONNX's checker compares none of them."""
     x, recurrent = (network.shape(node.inputs[position]) for position in (0, 2))
-    directions, hidden = len(NAMES.get(node.text("direction", ""), ("forward",))), recurrent[-1] if recurrent else 0
+    directions, hidden = len(NAMES[node.text("direction", "forward")]), recurrent[-1] if recurrent else 0
     rows = CELLS[node.op_type].gates * hidden
-    if len(x) != 3:
-        return f"X of {len(x)} axes; it has 3"
     batch = x[1 - _time_axis(node)]
     state = (batch, directions, hidden) if _time_axis(node) else (directions, batch, hidden)
     wanted = {
@@ -166,7 +164,7 @@ def _run(direction: Direction, step: Step, times: range, lengths: Lengths) -> tu
             continue
         longer = chain.network.term(node.input(4)).reshape(-1, 1) - number(time + 0.5)
         chosen = Choice(chain, lengths[:, None] > time, longer * number(inf))
-        shown[time] = chosen.of(state.hidden, "", f"{at}::shown")
+        shown[time] = chosen.of(state.hidden, "", f"{at}::given")
         hidden = chosen.of(state.hidden, before.hidden, f"{at}::held")
         state = State(hidden, chosen.of(state.cell, before.cell, f"{at}::held_cell") if state.cell else "")
     return shown, state
@@ -186,7 +184,10 @@ class Choice:
         add, bound = self.chain.add, np.where(self.first, inf, -inf)
         negative = self.term * number(-1)
         kept = add("Min", a, self.chain.array(bound, self.term), suffix=f"{suffix}::now")
-        if b:
+        if b in self.chain.constants:
+            least = np.minimum(self.chain.constants[b], -bound)
+            other = self.chain.array(least, self.chain.terms[b].least(negative))
+        elif b:
             other = add("Min", b, self.chain.array(-bound, negative), suffix=f"{suffix}::before")
         else:
             other = self.chain.array(np.minimum(-bound, 0.0), negative.least(number(0)))

@@ -79,9 +79,19 @@ class Direction:
         return self.chain.add("Reshape", piece, shape=(self.batch, shape[2]), suffix=f"{suffix}::rows")
 
     def recurrent(self, gates: Gates, hidden: str, suffix: str) -> str:
-        """The state's part, [B, gates * H]."""
+        """The state's part, [B, gates * H]; of a constant state it is constant."""
+        if hidden in self.chain.constants:
+            return self._constant_product(gates, hidden)
         operands = [name for name in (hidden, gates.weights, gates.bias) if name]
         return self.chain.add("MatMul", *operands, shape=(self.batch, gates.count * self.hidden), suffix=suffix)
+
+    def _constant_product(self, gates: Gates, hidden: str) -> str:
+        constants, terms = self.chain.constants, self.chain.terms
+        array = constants[hidden].astype(np.float64) @ constants[gates.weights].astype(np.float64)
+        term = terms[hidden].product(terms[gates.weights])
+        if gates.bias:
+            array, term = array + constants[gates.bias], term + terms[gates.bias]
+        return self.chain.array(array, term)
 
     def gate(self, values: str, place: int, count: int, suffix: str) -> str:
         """One of `count` gates that lie side by side."""
@@ -190,20 +200,21 @@ def _lstm(d: Direction) -> Step:
         cell = add("Mul", candidate, entering, suffix=f"{at}::entered")
         cell = add("Add", cell, kept, suffix=f"{at}::cell") if kept else cell
         leaving = gate(1, "output", cell, 1)
-        return State(add("Mul", activate(d.chain, d.activations[2], cell, f"{at}::shown"), leaving, suffix=f"{at}::hidden"), cell)
+        shown = activate(d.chain, d.activations[2], cell, f"{at}::shown")
+        return State(add("Mul", shown, leaving, suffix=f"{at}::hidden"), cell)
 
     return step
 
 
 def _gru(d: Direction) -> Step:
-    """h = n + z * (h - n)    n = g(p_h + (r * h) * R_h'), or with linear_before_reset g(p_h + r * (h * R_h' + b_h))"""
+    """h = h + (1 - z) * (n - h)    n = g(p_h + (r * h) * R_h'), or with linear_before_reset g(p_h + r * (h * R_h' + b_h))"""
     linear = bool(d.node.integer("linear_before_reset", 0))
     both, last = d.product((0, 1)), d.product((2,), apart=linear)
     add = d.chain.add
 
     def step(time: int, state: State, at: str) -> State:
         sums, h = _sums(d, both, time, state.hidden, at), state.hidden
-        update = d.activated(d.gate(sums, 0, 2, f"{at}::update::part"), 0, f"{at}::update")
+        entering = _complement(d, d.gate(sums, 0, 2, f"{at}::update::part"), f"{at}::update")
         inputs, reset = d.inputs_at(last, time), ""
         if h or (linear and last.bias):
             reset = d.activated(d.gate(sums, 1, 2, f"{at}::reset::part"), 0, f"{at}::reset")
@@ -215,12 +226,18 @@ def _gru(d: Direction) -> Step:
             inputs = add("Add", add("Mul", product, reset, suffix=f"{at}::remembered"), inputs, suffix=f"{at}::sum")
         candidate = d.activated(inputs, 1, f"{at}::candidate")
         if not h:
-            less = add("Mul", update, candidate, suffix=f"{at}::less")
-            return State(add("Sub", candidate, less, suffix=f"{at}::hidden"))
-        moved = add("Mul", add("Sub", h, candidate, suffix=f"{at}::apart"), update, suffix=f"{at}::moved")
-        return State(add("Add", moved, candidate, suffix=f"{at}::hidden"))
+            return State(add("Mul", candidate, entering, suffix=f"{at}::hidden"))
+        moved = add("Mul", add("Sub", candidate, h, suffix=f"{at}::apart"), entering, suffix=f"{at}::moved")
+        return State(add("Add", moved, h, suffix=f"{at}::hidden"))
 
     return step
+
+
+def _complement(d: Direction, x: str, suffix: str) -> str:
+    """1 - f(x); of a Sigmoid that of -x, which is no difference and so as exact next to zero as elsewhere."""
+    if d.activations[0].function == "Sigmoid":
+        return d.activated(d.chain.add("Neg", x, suffix=f"{suffix}::negative"), 0, suffix)
+    return d.chain.add("Sub", d.chain.number(1.0), d.activated(x, 0, f"{suffix}::kept"), suffix=suffix)
 
 
 CELLS: Mapping[str, Cell] = {

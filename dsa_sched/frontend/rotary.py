@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dsa_sched.frontend.attention import IN_FORM
 from dsa_sched.frontend.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network import Array, Node
 from dsa_sched.frontend.terms import Term, number
@@ -34,7 +35,7 @@ def _as_one(chain: Chain, node: Node) -> bool:
     tables = [_table(chain, node, position, size // 2, by_head=True) for position in (1, 2)]
     if not all(tables) or size % 2 or size > chain.shape(x)[3]:
         return False
-    settings = (("interleaved", node.integer("interleaved", 0)), ("rotary_embedding_dim", size))
+    settings = ((IN_FORM, 1), ("interleaved", node.integer("interleaved", 0)), ("rotary_embedding_dim", size))
     result = chain.add("RotaryEmbedding", x, *tables, shape=chain.shape(x), settings=settings)
     if flat:
         back = (shape[0], shape[1], heads, shape[2] // heads)
@@ -179,6 +180,7 @@ ROTARY_WHOLE: Mapping[str, Rule] = {"RotaryEmbedding": _as_one}
 """What becomes of it where it is wanted whole."""
 
 ROTARY_LIMITS: Mapping[str, str] = {
-    "RotaryEmbedding": "heads or turned elements that do not divide, or tables of other than (batch, rows, half)"
+    "RotaryEmbedding": "heads and turned elements must divide, and tables be of (batch, rows, half), or rows of half "
+    "that places name"
 }
 """What the user reads where the rule says no."""

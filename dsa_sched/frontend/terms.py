@@ -16,7 +16,7 @@ __all__ = ["Kind", "Term", "from_file", "number", "triangle"]
 
 Kind = Literal[
     "file", "number", "triangle",
-    "add", "subtract", "multiply", "divide", "root", "sum", "half", "least",
+    "add", "subtract", "multiply", "divide", "root", "sum", "half", "least", "product",
     "reshape", "transpose", "broadcast", "take", "pad",
 ]  # fmt: skip
 
@@ -51,6 +51,10 @@ class Term:
 
     def least(self, other: Term) -> Term:
         return Term("least", (self, other))
+
+    def product(self, other: Term) -> Term:
+        """Of two matrices."""
+        return Term("product", (self, other))
 
     def root(self) -> Term:
         return Term("root", (self,))

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dsa_sched.frontend.attention import ATTENTION_LIMITS, IN_FORM
 from dsa_sched.frontend.decompose import SELU_ALPHA, SELU_GAMMA
 from dsa_sched.frontend.network import Node
 from dsa_sched.frontend.operation import Refusal, Rule, Writer
+from dsa_sched.frontend.rotary import ROTARY_LIMITS
 from dsa_sched.frontend.rules_elementwise import of_equal_rank
 from partitioner.ir.graph import Attribute
 
@@ -53,9 +55,15 @@ def _norm(writer: Writer, node: Node) -> None:
     writer.add(node, kind, attributes, inputs=inputs, outputs=node.outputs[:1])
 
 
+def _require_form(node: Node) -> None:
+    if not node.integer(IN_FORM, 0):
+        raise Refusal({**ATTENTION_LIMITS, **ROTARY_LIMITS}[node.op_type])
+
+
 def _attention(writer: Writer, node: Node) -> None:
     """Of q, k, v by (batch, head, row, element), and a mask that is added to the scores where there is one. A row sees
     at most so many columns to its left and right, -1 for all. Capped scores are those of a softcap above zero."""
+    _require_form(node)
     attributes: dict[str, Attribute] = {
         "scale": node.number("scale", 1.0),
         "softcap": node.number("softcap", 0.0),
@@ -68,6 +76,7 @@ def _attention(writer: Writer, node: Node) -> None:
 def _rotary(writer: Writer, node: Node) -> None:
     """Of x by (batch, head, row, element), cosines and sines by (batch, 1, row, half); the first `elements` are turned,
     in pairs of neighbours where they are interleaved, else first half with second."""
+    _require_form(node)
     attributes: dict[str, Attribute] = {
         "interleaved": node.integer("interleaved", 0),
         "elements": node.integer("rotary_embedding_dim", 0),

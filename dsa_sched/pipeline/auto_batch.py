@@ -14,7 +14,7 @@ from pathlib import Path
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
-from dsa_sched.pipeline.auto_level import WAYS, Way
+from dsa_sched.pipeline.auto_ways import WAYS, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
 from dsa_sched.pipeline.targets import judge_of

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from codegen.target import ClusterFiles, GroupTarget, Measures, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_level import Chosen, Way, cheapest_level, fastest_level
+from dsa_sched.pipeline.auto_level import Chosen, cheapest_level, fastest_level
+from dsa_sched.pipeline.auto_ways import Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
@@ -86,7 +87,7 @@ def plan_model(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = planning_target(described)
     require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill)
+    require_level(target, options.level, options.spill, options.segments)
     require_groups(options, target)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))

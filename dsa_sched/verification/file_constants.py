@@ -185,6 +185,8 @@ def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Ar
                 return np.asarray(a * b)
             case "divide", [a, b]:
                 return np.asarray(a / b)
+            case "product", [a, b]:
+                return np.asarray(a @ b)
             case "least", [a, b]:
                 return np.asarray(np.minimum(a, b))
             case "root", [a]:

@@ -20,8 +20,8 @@ __all__ = ["held_in_range", "masked_values"]
 
 Array = npt.NDArray[np.generic]
 
-MASKING = frozenset(["add", "sub", "max", "min"])
-"""Kinds that put a mask on a value."""
+MASKING = frozenset(["add", "mul", "sub", "max", "min"])
+"""Kinds that put a mask on a value; or make one, of ones where there is nothing."""
 CARRYING = MASKING | frozenset(["view", "transpose", "slice", "concat", "take", "pad"])
 """Kinds behind which a masked value still is one."""
 

@@ -51,7 +51,7 @@ def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: in
         if stored.dtype.kind == "f":
             off = np.abs(stored.astype(np.float64) - numbers)
             wrong = off > np.spacing(np.abs(stored).astype(stored.dtype)).astype(np.float64)
-            wrong &= np.abs(numbers) <= float(np.finfo(stored.dtype).max)
+            wrong &= np.abs(numbers) <= float(np.finfo(str(stored.dtype)).max)
             yield from _different(who, np.where(wrong, stored, 0), np.where(wrong, numbers, 0), "in the reference")
         else:
             yield from _different(who, stored, reference, "in the reference")
@@ -64,4 +64,5 @@ def _different(who: str, stored: Array, expected: Array, where: str) -> Iterator
     places = np.argwhere(stored != expected) if stored.ndim else np.argwhere((stored != expected).reshape(1))
     if len(places):
         at = tuple(int(i) for i in places[0])[: stored.ndim]
-        yield f"{who}: {len(places)} of {stored.size} elements differ, first at {list(at)}: {stored[at]}, {expected[at]} {where}"
+        first = f"first at {list(at)}: {stored[at]}, {expected[at]} {where}"
+        yield f"{who}: {len(places)} of {stored.size} elements differ, {first}"

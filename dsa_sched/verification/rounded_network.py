@@ -44,8 +44,9 @@ argument is, so that they add up and do not cancel."""
 EXACT = frozenset(
     [
         "Abs", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
-        "GatherElements", "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape",
-        "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+        "GatherElements", "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax",
+        "ReduceMin", "Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+        "Where",
     ]
 )  # fmt: skip
 """Operators whose results are among the numbers that they read."""
@@ -90,11 +91,13 @@ def narrowed(array: Array, stored: str) -> Array:
 
 class RoundedNetwork:
     """The network rounded to the floating-point type `stored`, while it is written. `unit` is the largest relative
-    error of rounding to a normal number of that type, `smallest_step` half the distance of those below."""
+    error of rounding to a normal number of that type, `smallest_step` half the distance of those below, `largest` the
+    largest number."""
 
     def __init__(self, source: onnx.ModelProto, exact: Values, cut: frozenset[str], stored: str) -> None:
         self.source, self.exact, self.cut, self.stored = source, exact, cut, stored
         self.unit = float(np.finfo(stored).eps) / 2
+        self.largest = float(np.finfo(stored).max)
         self.smallest_step = float(np.finfo(stored).smallest_subnormal) / 2
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, onnx.ValueInfoProto] = {}
@@ -144,10 +147,6 @@ class RoundedNetwork:
         copy.CopyFrom(node)
         del copy.input[:], copy.output[:]
         copy.input.extend(self.operand(node, name) for name in node.input)
-        if node.op_type in ("Shape", "Size"):  # of values that vary, but the same whatever they are
-            copy.output.extend(node.output)
-            self.nodes.append(copy)
-            return
         self.varying.update(filter(None, node.output))
         for name in node.output:
             plain = not self.floating(name) or node.op_type in EXACT
@@ -180,7 +179,10 @@ class RoundedNetwork:
         dtype = self.kind(name)
         plain = self.wide(f"{name}::plain", dtype)
         inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE**2
-        energy = self.product(inside, self.op("Mul", name, plain, plain), dtype)
+        # Beyond the range, as masks are, nothing is said of rounding, and squares would leave the wider type's too.
+        ends = [self.scalar(end, dtype) for end in (-self.largest, self.largest)]
+        held = self.op("Min", name, self.op("Max", name, plain, ends[0]), ends[1])
+        energy = self.product(inside, self.op("Mul", name, held, held), dtype)
         if node.op_type in FROM_ONE:
             energy = self.op("Add", name, energy, self.product(inside, self.one(node, name), dtype))
         elif node.op_type in PRODUCTS:
@@ -190,7 +192,11 @@ class RoundedNetwork:
         elif node.op_type == "BatchNormalization" and len(node.input) == 5:
             energy = self.op("Add", name, energy, self.product_and_shift(node, name))
         size = self.op("Sqrt", name, self.product(self.unit**2 / 6, energy, dtype))
-        size = self.op("Add", name, size, self.scalar(self.smallest_step / sqrt(3), dtype))
+        step = self.scalar(self.smallest_step / sqrt(3), dtype)
+        if node.op_type in ONE_ROUNDING:  # zero is exact, as one less one of a mask is
+            other = self.op("Cast", name, plain, to=onnx.TensorProto.BOOL)
+            step = self.op("Mul", name, self.op("Cast", name, other, to=helper.np_dtype_to_tensor_dtype(dtype)), step)
+        size = self.op("Add", name, size, step)
         moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))

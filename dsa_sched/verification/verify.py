@@ -134,7 +134,14 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
         return compile_graph(whole.model, whole.chip, whole.target, options)
 
     at_o0 = replace(
-        whole.options, level=LEVELS[0], keep_values=True, spill=NO_SPILLS, schedule=False, force_groups=(), tune=False
+        whole.options,
+        level=LEVELS[0],
+        keep_values=True,
+        spill=NO_SPILLS,
+        schedule=False,
+        segments=(),
+        force_groups=(),
+        tune=False,
     )
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))

@@ -1,4 +1,4 @@
-"""Networks by name: the topologies that the onnx wheel ships and a few more, with seeded and calibrated weights.
+"""Networks by name: the topologies that the onnx wheel ships and those built here, with seeded weights.
 
 The shipped weights are constants; here they get random weights with statistics that keep activations small and
 outputs dependent on the input, so that a comparison of results means something. Same bytes in every process.

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from dsa_sched.zoo.meanings import Indices, Mask
+from dsa_sched.zoo.declared_meanings import Indices, Mask
 from dsa_sched.zoo.sequence_builder import Attention, SequenceBuilder
 
 __all__ = [

@@ -35,6 +35,8 @@ class Aims:
     `shift`: mean before a ReLU, in deviations. `residual`: deviation of a branch that is added to its block's input.
     `bounded`: deviation after a batch norm before a Clip; the mean is then `bounded` times `shift`, so that a ReLU6 has
     values at both bounds.
+    `gate`: deviation before a sigmoid that alone reads it. Gates follow what the whole map says; wide ones make large
+    maps larger and small ones smaller, block by block.
     `classifier_shift`: the same for the last weighted layer, where a ReLU follows it. `logits`: its deviation.
 
     A random network with zero shifts and full branches is chaotic: what a rounding error changes grows from layer to
@@ -45,6 +47,7 @@ class Aims:
     shift: float = 1.0
     residual: float = 0.25
     bounded: float = 2.0
+    gate: float = 0.125
     classifier_shift: float = -1.0
     logits: float = 4.0
 
@@ -123,7 +126,12 @@ class _Network:
         normalised = self.readers.get(node.output[0]) == ["BatchNormalization"]
         if node.op_type not in ("Conv", "Gemm") or len(operands) < 3 or normalised:
             return evaluate(node, operands)
-        return self._fit(node, operands, aims.logits if node.output[0] == self.classifier else 1.0)
+        return self._fit(node, operands, self._deviation(node.output[0], aims))
+
+    def _deviation(self, value: str, aims: Aims) -> float:
+        if value == self.classifier:
+            return aims.logits
+        return aims.gate if self.readers.get(value) == ["Sigmoid"] else 1.0
 
     def _fit_statistics(self, node: onnx.NodeProto, data: Doubles) -> None:
         mean, variance = _statistics(data)

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import onnx
 
-from dsa_sched.zoo.meanings import Indices
+from dsa_sched.zoo.declared_meanings import Indices
 from dsa_sched.zoo.sequence_builder import SequenceBuilder
 
 __all__ = ["CRITEO_ROWS", "dlrm_mini_topology", "dlrm_topology"]

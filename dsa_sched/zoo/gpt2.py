@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from dsa_sched.zoo.meanings import Indices
+from dsa_sched.zoo.declared_meanings import Indices
 from dsa_sched.zoo.node_builder import TO_THE_END
 from dsa_sched.zoo.sequence_builder import Attention, SequenceBuilder
 

@@ -1,4 +1,4 @@
-"""What an integer input of a model means that does not say it (`meanings.py`), by what reads it.
+"""What an integer input of a model means that does not say it (`declared_meanings.py`), by what reads it.
 
 ids -> Gather(table of 100 rows)          indices, 0 to 99
 mask -> Cast, Not, Where                  0 or 1
@@ -8,29 +8,21 @@ lengths -> Less(arange(12), lengths)      lengths, 1 to 12
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.meanings import Indices, Lengths, Mask, Meaning
+from dsa_sched.zoo.declared_meanings import Indices, Lengths, Mask, Meaning
 
 __all__ = ["inferred_meanings"]
 
 MOVES = frozenset(
     [
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
+        "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
         "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "Expand",
-        "Tile",
-        "Gather",
-        "Split",
     ]
-)
+)  # fmt: skip
 GATHERS = ("Gather", "GatherND", "GatherElements")
 COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 TRUTHS = frozenset(["Cast", "Not", "And", "Or", "Xor", "Where"])
@@ -90,7 +82,7 @@ def _read(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> Iterator[tu
 def _extent(node: onnx.NodeProto, table: onnx.TensorProto) -> int:
     """Rows among which every index of a gather may choose."""
     if node.op_type == "GatherND":
-        return min(table.dims)
+        return int(min(table.dims))
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     return int(table.dims[axis])
 

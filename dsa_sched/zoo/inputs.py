@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from dsa_sched.zoo.declared_meanings import Mask, Meaning, declared_meanings, drawn_integers
 from dsa_sched.zoo.evaluation import Doubles, Tensor
 from dsa_sched.zoo.inferred_meanings import inferred_meanings
-from dsa_sched.zoo.meanings import Mask, Meaning, drawn_integers, meanings
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
 
@@ -27,12 +27,12 @@ def seeded_inputs(model: onnx.ModelProto, count: int, seed: int) -> tuple[dict[s
     """`count` different sets of inputs: name -> array in the model's dtype and ONNX layout.
 
     Each array depends on the seed, its set's number and the input's name only. Feature maps of rank 4 get waves, other
-    floats normal numbers, integers what the model says of them (`meanings`) or does with them, else small
+    floats normal numbers, integers what the model says of them (`declared_meanings`) or does with them, else small
     non-negative ones, truth values masks. Raises ModelError for a dynamic shape.
     """
     constants = {item.name for item in model.graph.initializer}
     inputs = tuple(item for item in model.graph.input if item.name not in constants)
-    said = inferred_meanings(model) | meanings(model)
+    said = inferred_meanings(model) | declared_meanings(model)
     return tuple(
         {item.name: _seeded(item, said.get(item.name), seed, number) for item in inputs} for number in range(count)
     )

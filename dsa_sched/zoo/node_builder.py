@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from dsa_sched.zoo.meanings import Meaning, with_meanings
+from dsa_sched.zoo.declared_meanings import Meaning, with_declared
 
 __all__ = ["NodeBuilder"]
 
@@ -64,7 +64,7 @@ class NodeBuilder:
         graph = helper.make_graph(self.nodes, self.name, self.inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", self.opset)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
-        return with_meanings(model, self.meanings)
+        return with_declared(model, self.meanings)
 
     def node(self, op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str] = (), **settings: Any) -> str:
         """One node; its first output, which is called as the node is where no outputs are named."""

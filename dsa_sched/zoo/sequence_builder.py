@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from dsa_sched.zoo.node_builder import NodeBuilder
 
@@ -125,7 +126,12 @@ class SequenceBuilder(NodeBuilder):
         self, name: str, x: str, channels: tuple[int, int], kernel: tuple[int, ...], stride: int, pads: int, groups: int
     ) -> str:
         axes = len(kernel)
-        settings = {"kernel_shape": [*kernel], "strides": [stride] * axes, "pads": [pads] * 2 * axes, "group": groups}
+        settings: dict[str, Any] = {
+            "kernel_shape": [*kernel],
+            "strides": [stride] * axes,
+            "pads": [pads] * 2 * axes,
+            "group": groups,
+        }
         constants = [self.weight(f"{name}.weight", *channels, *kernel), self.weight(f"{name}.bias", channels[0])]
         return self.node("Conv", name, [x, *constants], **settings)
 

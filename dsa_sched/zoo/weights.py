@@ -83,8 +83,8 @@ def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ..
 
 
 def drawn(network: str, constant: str, role: Role, shape: tuple[int, ...]) -> Floats:
-    """Weights with He's variance (2 over the inputs of one output), which a ReLU halves again; in MatMuls and recurrences
-    half of it. Rows of tables of unit variance, factors about 1, shifts about 0."""
+    """Weights with He's variance (2 over the inputs of one output), which a ReLU halves again, half of it in MatMul
+    and recurrences; rows of tables of unit variance; factors about 1, shifts about 0."""
     generator = np.random.default_rng(seed_of(network, constant))
     match role:
         case Role.WEIGHT:

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 import onnx
 
-from dsa_sched.zoo.meanings import Indices
+from dsa_sched.zoo.declared_meanings import Indices
 from dsa_sched.zoo.sequence_builder import SequenceBuilder
 
 __all__ = ["wide_deep_mini_topology", "wide_deep_topology"]

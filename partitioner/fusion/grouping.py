@@ -58,6 +58,10 @@ class _Group:
         return first if len(self.layers) == 1 else f"{first}..{last}"
 
 
+MOST_LAYERS = 192
+"""Of a group: what planning one costs grows faster than its layers, of which unrolled networks have thousands."""
+
+
 @dataclass(slots=True)
 class _Merging:
     """The groups as they are now, who reads whom, and what has been decided."""
@@ -107,6 +111,9 @@ class _Merging:
         if ends:
             verdict = False
             reason = f"{self.stored(ends[0])} is an output of the network and must be stored"
+        elif len(layers) > MOST_LAYERS:
+            verdict = False
+            reason = f"{len(layers)} layers; a group has at most {MOST_LAYERS}"
         else:
             splitting = self.best_split(layers)
             verdict, reason = self._judged(rule, parts, self.groups[exit_number], splitting)

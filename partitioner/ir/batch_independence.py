@@ -5,6 +5,8 @@ outputs, one item --boxes backward through all operators--> that item of every i
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 
 from partitioner.ir.graph import Constants, Graph
@@ -13,11 +15,14 @@ from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join
 
 __all__ = ["batch_problem"]
 
+NO_CONSTANTS: Constants = MappingProxyType({})
+"""Where nothing is prepared, none is asked for."""
+
 MOST_ITEMS = 16
 """Of a larger batch so many items are looked at, evenly spread: whoever moves items moves some of these."""
 
 
-def batch_problem(graph: Graph, constants: Constants) -> str | None:
+def batch_problem(graph: Graph, constants: Constants = NO_CONSTANTS) -> str | None:
     """None when the outermost ONNX axis of all inputs and outputs counts items that do not meet; else what is wrong.
 
     The graph must hold two items at least, or nothing could be seen to meet. Boxes may be larger than what is read, so

@@ -145,8 +145,8 @@ class Graph:
     """Operators in topological order. `tensors` holds every value, constants too (their data are in a `Constants`).
 
     `prepared` are operators on integers, and lookups by them, that are done in the main memory before all others, in
-    order, each value whole: their results are `inputs` of what is planned, as what is `fed` is. They read `raw`, further
-    inputs that nothing else reads, constants, and each other's results."""
+    order, each value whole: their results are `inputs` of what is planned, as what is `fed` is. They read `raw`,
+    further inputs that nothing else reads, constants, and each other's results."""
 
     name: str
     inputs: tuple[str, ...]

@@ -18,7 +18,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.wants import Wants
 
-__all__ = ["AcceptingTarget", "Buffer", "Load", "Pass", "PlanTarget", "Work"]
+__all__ = ["AcceptingTarget", "Buffer", "JudgesPrepared", "Load", "Pass", "PlanTarget", "Work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,14 @@ class AcceptingTarget(Protocol):
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         """None when `op` can be applied to a tile of `operand`, which the operators of `layer` have just made, else why
         not."""
+
+
+@runtime_checkable
+class JudgesPrepared(Protocol):
+    """A target that prepares operators on integers in the main memory, but not all there can be."""
+
+    def refuses_prepared(self, graph: Graph, op: Op) -> str | None:
+        """None when the target can do a prepared operator, else the sentence that the user reads."""
 
 
 @runtime_checkable

@@ -37,8 +37,8 @@ def floats_as(dtype: str) -> tuple[tuple[str, str], ...]:
 class Wants:
     """`stored` has, for each floating-point type of a file, the type in which its values lie on the device;
     `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights` is the
-    order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools are; with `words`, operators on
-    integers and lookups by them are prepared in the main memory (`Graph.prepared`), else they are refused.
+    order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools are; with
+    `words`, operators on integers and lookups by them are prepared in the main memory (`Graph.prepared`), else refused.
 
     Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
     nothing is said.

@@ -11,7 +11,7 @@ from partitioner.context.plan_context import GraphContext, KernelContext, PlanCo
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import AcceptingTarget
+from partitioner.ir.target import AcceptingTarget, JudgesPrepared
 from partitioner.memory.main_memory_check import require_main_room
 from partitioner.planners.astitch import stitched
 from partitioner.planners.auto_spill import plan_with_worthwhile_spills
@@ -50,8 +50,9 @@ __all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level",
 
 def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Plan:
     """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
-    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`. Raises ModelError listing all operators it cannot compute, or saying which levels there
-    are, and DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
+    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`. Raises ModelError listing all
+    operators it cannot compute, or saying which levels there are, and DoesNotFit, before any planning, where the main
+    memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
     plan = _planned(ctx, planner_of(level, spill, segments))
@@ -128,11 +129,10 @@ def unsupported_ops(
     graph: Graph, constants: Constants, chip: Chip, target: AcceptingTarget
 ) -> tuple[tuple[Op, str], ...]:
     """The operators that cannot be computed, each with the reason."""
-    return tuple(
-        (op, reason)
-        for op in graph.ops
-        if (reason := _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip))
-    )
+    refuses = target.refuses_prepared if isinstance(target, JudgesPrepared) else None
+    prepared = ((op, refuses(graph, op) if refuses else None) for op in graph.prepared)
+    planned = ((op, _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip)) for op in graph.ops)
+    return tuple((op, reason) for op, reason in (*prepared, *planned) if reason)
 
 
 def _scalar_problem(graph: Graph, op: Op) -> str | None:

@@ -2,15 +2,16 @@
 
     plans, cycles of each layer in each --dynamic programming over layers, the plan there as state--> Division
 
-A layer costs what the cost model expects of its steps, in proportion to what the whole plan takes (by the cycle model,
-where that was asked). Where one plan gives way to another, values that wait on cores go through the staging memory: those
-of the plan before are stored, those of the plan behind loaded by each reader there.
+A layer costs what the cost model expects of its steps, in proportion to what the whole plan takes, or what somebody
+measured. Where one plan gives way to another, values that wait on cores go through the staging memory: those of the
+plan before are stored, those of the plan behind loaded by each reader there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.cost_model import PlanCost
@@ -20,21 +21,20 @@ from partitioner.ir.steps import RunStep
 from partitioner.ir.value_lifetimes import Waiting, waiting_values
 from partitioner.planners.segments import cut_points
 
-__all__ = ["Column", "Division", "Part", "column_of", "divide"]
+__all__ = ["Column", "Division", "Part", "column_of", "divide", "expected_layer_cycles"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A whole plan as a choice for each layer: `until[i]` are its cycles before layer i, `cuts` where it may end, `local`
-    the values of which it keeps parts on cores."""
+    """A whole plan as a choice for each layer: `until[i]` are its cycles before layer i, `cuts` where it may end,
+    `local` the values of which it keeps parts on cores."""
 
-    name: str
-    plan: Plan
     until: tuple[float, ...]
     cuts: frozenset[int]
     local: frozenset[str]
 
     def cycles(self, first: int, end: int) -> float:
+        """Of the layers from `first` to before `end`."""
         return self.until[end] - self.until[first]
 
 
@@ -55,25 +55,26 @@ class Division:
     cycles: float
 
 
-def column_of(ctx: PlanContext, name: str, plan: Plan, cost: PlanCost, cycles: float) -> Column:
-    """A plan that takes so many cycles as a whole. A group's cycles count where its last layer is: plans are not cut
-    within groups."""
+def column_of(ctx: PlanContext, plan: Plan, layer_cycles: Sequence[float]) -> Column:
+    """A plan with the cycles of each of its layers."""
+    return Column((0.0, *accumulate(layer_cycles)), cut_points(ctx.layers, plan), _local_values(ctx, plan))
+
+
+def expected_layer_cycles(ctx: PlanContext, plan: Plan, cost: PlanCost, cycles: float) -> tuple[float, ...]:
+    """The cycles of a whole plan divided among the layers as the cost model sees them. A group's count where its last
+    layer is: plans are not cut within groups."""
     index = {layer.name: number for number, layer in enumerate(ctx.layers)}
     last = {group.name: max(index[layer.name] for layer in group.layers) for group in plan.groups}
     spent = [0.0] * len(ctx.layers)
     for step in cost.steps:
         spent[last[step.group]] += step.overlapped_cycles + step.barriers * cost.sync_cycles
     total = sum(spent)
-    scale = cycles / total if total else 1.0
-    until = [0.0]
-    for each in spent:
-        until.append(until[-1] + each * scale)
-    return Column(name, plan, tuple(until), cut_points(ctx.layers, plan), _local_values(ctx, plan))
+    return tuple(each * cycles / total if total else 0.0 for each in spent)
 
 
 def divide(ctx: PlanContext, columns: Sequence[Column], border_weight: float = 1.0) -> Division:
-    """The cheapest division; what a border costs counts `border_weight` times: the more, the fewer there are. Of two that
-    cost the same, the one that changes plans less."""
+    """The cheapest division; what a border costs counts `border_weight` times: the more, the fewer there are. Of two
+    that cost the same, the one that changes plans less."""
     borders = _Borders(ctx, columns, border_weight)
     count = len(ctx.layers)
     paths: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ((0, number),)) for number in range(len(columns))]

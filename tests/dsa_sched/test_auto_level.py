@@ -19,12 +19,12 @@ from dsa_sched.analysis.explanation import explain_model
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_level import PLAIN_WAYS, WAYS, Way, memory_floor_cycles
+from dsa_sched.pipeline.auto_floors import memory_floor_cycles
+from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
 from dsa_sched.report.progress import Steps
 from dsa_sched.verification.verify import VerifyOptions, verify_model
-from dsa_sched.zoo import zoo_names
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, ModelError, PlanError, TargetError, UserError
 from isched.program.program import Program
@@ -32,6 +32,7 @@ from isched.timing.cycle_model import time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
+from partitioner.planners.levels import SEGMENTS
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded, random_chip, random_graph
@@ -86,13 +87,21 @@ def auto(case: str, schedule: bool | None = None) -> Compilation:
     return found
 
 
+def check_against(found: Compilation, others: list[float]) -> None:
+    """A whole level is the fastest of all; segments are faster than every level, else they are not taken."""
+    if found.plan.level == SEGMENTS:
+        assert cycles_of(found) < min(others)
+    else:
+        assert cycles_of(found) == min(others)
+
+
 def check_fastest(case: str, schedule: bool | None) -> None:
     found, scheduled = auto(case, schedule), schedule is None
     assert found.options.schedule is scheduled
     ways = WAYS if scheduled else PLAIN_WAYS
     others = [other for way in ways if (other := made(case, way, scheduled))]
     assert len(others) >= len(ways) - 1
-    assert cycles_of(found) == min(cycles_of(other) for other in others)
+    check_against(found, [cycles_of(other) for other in others])
     assert isinstance(found.made, Lowered)
     assert found.made.cycles == cycles_of(found)
 
@@ -104,8 +113,8 @@ def test_auto_is_slower_than_no_level(case: str, schedule: bool | None) -> None:
     check_fastest(case, schedule)
 
 
-SMALL = [name for name in zoo_names() if name.endswith("-mini")]
-DEEP = {"mobilenet_v2-mini"}
+SMALL = ["mobilenet_v2-mini", "resnet18_tailor-mini", "vit_b16-mini"]
+DEEP = {"mobilenet_v2-mini", "vit_b16-mini"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP)) for name in SMALL])
@@ -122,7 +131,7 @@ def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> N
                 spent[f"{way}, {schedule}"] = cycles_of(other)
     assert len(spent) >= 2 * (len(PLAIN_WAYS) - 1)
     assert {name: cycles for name, cycles in spent.items() if cycles < cycles_of(found)} == {}
-    assert cycles_of(found) == min(spent.values())
+    check_against(found, list(spent.values()))
 
 
 @pytest.mark.slow
@@ -144,7 +153,7 @@ def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
     assert found.files == same.files
     about = [decision for decision in found.plan.decisions if decision.subject == "level"]
     assert replace(found.plan, decisions=found.plan.decisions[len(about) :]) == same.plan
-    assert about[0].verdict == f"{about[0].verdict.partition(',')[0]}, by auto"
+    assert about[0].verdict.endswith(", by auto")
     assert parse_plan(str(found.plan)) == found.plan
     again = compile_graph(model, chip, TARGET, CompileOptions("auto"))
     assert again.artifact.manifest == found.artifact.manifest
@@ -164,7 +173,7 @@ def test_random_networks_on_random_chips(seed: int) -> None:
         assert found is None
         return
     assert found is not None
-    assert cycles_of(found) == min(cycles_of(other) for other in others)
+    check_against(found, [cycles_of(other) for other in others])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -174,7 +183,8 @@ def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
     spilling = made(case, PLAIN_WAYS[-1], True)
     spills = spilling is None or any(group.spills for group in spilling.plan.groups)
     ways = {str(way) for way in WAYS if spills or way != PLAIN_WAYS[-1]}
-    assert {verdict.removeprefix("not ").removesuffix(", by auto") for verdict in said} == ways
+    known = {verdict.removeprefix("not ").removesuffix(", by auto") for verdict in said}
+    assert {verdict for verdict in known if "segment" not in verdict} == ways
     assert all("cycles" in reason for reason in said.values())
 
 

@@ -202,6 +202,8 @@ def test_models_lists_the_zoo_with_sizes() -> None:
     assert resnet[-6:] == ["176", "25.6", "M", "4.089", "21.20", "MiB"]
     mini = next(row for row in rows if row[0] == "mobilenet_v2-mini")
     assert mini[-6:] == ["48", "26", "k", "0.002", "152.03", "KiB"]
+    bert = next(row for row in rows if row[0] == "bert_base")
+    assert bert[1:] == ["input_ids", "[1,", "128]", "and", "2", "more", "400", "109.5", "M", "11.174", "27.00", "MiB"]
 
 
 def test_ops_lists_every_kind_with_its_rules() -> None:

@@ -20,6 +20,7 @@ from dsa_sched.verification.bisect import failing_check
 from dsa_sched.verification.verdict import LevelResult, VerifyReport
 from dsa_sched.verification.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_names
+from dsa_sched.zoo.drawn_networks import DRAWN
 from hw_models.errors import ModelError, PlanError, TargetError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Program
@@ -297,7 +298,8 @@ def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
     assert all(result.rows == 2 for result in report.logits)
 
 
-OTHERS = tuple(name for name in zoo_names() if name not in ("resnet50", "squeezenet"))
+OTHERS = tuple(name for name in zoo_names() if name not in ("resnet50", "squeezenet") and name not in DRAWN)
+"""Of one image and calibrated; small ones of all others: tests/dsa_sched/test_zoo_drawn.py."""
 
 
 @pytest.mark.parametrize("network", ["mobilenet_v2-mini", "resnet18_tailor-mini"])

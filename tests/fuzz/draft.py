@@ -43,6 +43,7 @@ class Draft:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
+    integer_inputs: dict[str, tuple[Shape, int]] = field(default_factory=dict)
 
     # Choices
 
@@ -73,6 +74,11 @@ class Draft:
         name = f"x{len(self.inputs)}"
         self.inputs.append(name)
         self.shapes[name] = shape
+        return name
+
+    def integer_input(self, shape: Shape, dtype: int = int(TensorProto.INT64)) -> str:
+        name = f"i{len(self.integer_inputs)}"
+        self.integer_inputs[name] = shape, dtype
         return name
 
     def constant(self, value: Array) -> str:
@@ -153,7 +159,18 @@ class Draft:
         graph = helper.make_graph(
             nodes[::-1],
             "random",
-            [helper.make_tensor_value_info(name, FLOAT, self.shapes[name]) for name in self.inputs if name in needed],
+            [
+                *(
+                    helper.make_tensor_value_info(name, FLOAT, self.shapes[name])
+                    for name in self.inputs
+                    if name in needed
+                ),
+                *(
+                    helper.make_tensor_value_info(name, dtype, shape)
+                    for name, (shape, dtype) in self.integer_inputs.items()
+                    if name in needed
+                ),
+            ],
             [helper.make_tensor_value_info(name, types[name][1], types[name][0]) for name in outputs],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items() if name in needed],
         )

@@ -28,6 +28,7 @@ from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
 from partitioner.planners.registry import LEVELS
 from tests.chip_runs import small_chip, stcp920
+from tests.fuzz.draw_words import LEAST_ROWS
 from tests.partition_graphs import Seeded
 
 __all__ = [
@@ -115,10 +116,17 @@ def load(model: onnx.ModelProto) -> Model:
 
 
 def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
-    """Inputs that half precision holds exactly."""
+    """Inputs that half precision holds exactly, and integers that choose rows of every table."""
     random = np.random.default_rng(seed)
-    shapes = {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in model.graph.input}
-    return {name: random.normal(0, 1, shape).astype(np.float16).astype(np.float32) for name, shape in shapes.items()}
+    feed: dict[str, Array] = {}
+    for item in model.graph.input:
+        shape = tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type)
+        if dtype.kind == "i":
+            feed[item.name] = random.integers(-LEAST_ROWS, LEAST_ROWS, shape).astype(dtype)
+        else:
+            feed[item.name] = random.normal(0, 1, shape).astype(np.float16).astype(np.float32)
+    return feed
 
 
 def compiled(model: Model, chip: Chip, way: Way) -> Compilation:

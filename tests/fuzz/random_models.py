@@ -25,6 +25,7 @@ from tests.fuzz.draw_elementwise import ELEMENTWISE, add_binary
 from tests.fuzz.draw_masks import MASKS
 from tests.fuzz.draw_movement import MOVEMENT, add_view
 from tests.fuzz.draw_windows import WINDOWS
+from tests.fuzz.draw_words import WORDS
 from tests.partition_graphs import Choices, Drawn, Seeded
 
 __all__ = ["MAKERS", "NOT_DRAWN", "OPSETS", "featured_by", "model_of", "models", "random_model"]
@@ -32,13 +33,13 @@ __all__ = ["MAKERS", "NOT_DRAWN", "OPSETS", "featured_by", "model_of", "models",
 OPSETS = (24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8)
 """Versions of the operator set that models are written in. Before 8 operands were not broadcast."""
 
-MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS}
+MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS, **WORDS}
 
 NOT_DRAWN: Mapping[str, str] = {
     "Log": "read, but the target has no rule for it",
 }
 
-FAMILIES = (*[WINDOWS] * 3, *[AXES] * 2, *[ELEMENTWISE] * 2, *[MOVEMENT] * 2, MASKS)
+FAMILIES = (*[WINDOWS] * 3, *[AXES] * 2, *[ELEMENTWISE] * 2, *[MOVEMENT] * 2, MASKS, WORDS)
 """Windows more often: they make the halos that cutting is about."""
 OFTEN = (*["Conv"] * 3, "MaxPool", "AveragePool", *["LRN"] * 2, *["Softmax"] * 6, *["LayerNormalization"] * 2)
 """Drawn more often than others of their family: what reads around an element, and what reads whole axes."""

@@ -129,4 +129,4 @@ def test_items_in_another_order_are_named() -> None:
 
 def test_a_value_without_axes_cannot_be_divided() -> None:
     tensors = (Tensor("x", (), "float16", (), "float32"),)
-    assert batch_problem(Graph("scalar", ("x",), ("x",), (), tensors), {}) == "x has no axis for items"
+    assert batch_problem(Graph("scalar", ("x",), ("x",), (), tensors)) == "x has no axis for items"

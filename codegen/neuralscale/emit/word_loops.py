@@ -1,6 +1,6 @@
 """Loops of the scalar core over 32-bit words in memory: index arithmetic, and the descriptors of looked-up rows.
 
-    words.add {a, b, out, count, ...} --word_code--> li, lw, lw, add, sw, ..., bne      and how many of these are executed
+    words.add {a, b, out, count, ...} --word_code--> li, lw, lw, add, sw, ..., bne    and how many of these are executed
 
 No branch depends on data, so that every run takes the same instructions. Registers used are none that `Body` follows.
 An index is made one inside the table before it becomes an address: a negative one counts from the end, and what is
@@ -162,9 +162,9 @@ def word_code(opcode: str, operands: Mapping[str, int]) -> Code:
     name = opcode.removeprefix(WORD_PREFIX)
     if name in FUNCTIONS:
         return _elementwise(name, operands)
-    return {"take": _take, "number": _number, "cumsum": _running_sum, "copy_rows": _copy_rows,
-            **dict.fromkeys(("sum", "greatest", "least", "place_of_greatest", "place_of_least"),
-                            lambda given: _reduction(name, given))}[name](operands)  # fmt: skip
+    if name in REDUCTIONS:
+        return _reduction(name, operands)
+    return LOOPS[name](operands)
 
 
 def _elementwise(name: str, given: Mapping[str, int]) -> Code:
@@ -273,6 +273,15 @@ def _copy_rows(given: Mapping[str, int]) -> Code:
     row += _add(IN_A, IN_A, given["a_step"] - length) if given["a_step"] != length else Code()
     row += _add(OUT, OUT, given["out_step"] - length) if given["out_step"] != length else Code()
     return _set(IN_A, given["a"]) + _set(OUT, given["out"]) + _repeat(OUTER, given["rows"], row)
+
+
+REDUCTIONS = frozenset(["sum", "greatest", "least", "place_of_greatest", "place_of_least"])
+LOOPS: Mapping[str, Callable[[Mapping[str, int]], Code]] = {
+    "take": _take,
+    "number": _number,
+    "cumsum": _running_sum,
+    "copy_rows": _copy_rows,
+}
 
 
 def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> Code:

@@ -41,7 +41,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "abs": np.abs,
     "truth": lambda a: a != 0,
     "copy": lambda a: a,
-    "where": lambda c, a, b: np.where(c != 0, a, b),
+    "where": lambda c, a, b: np.asarray(np.where(c != 0, a, b)),
     "div": lambda a, b: _toward_zero(a, b),
     "remainder": lambda a, b: a - b * np.where(b == 0, 0, _toward_zero(a, b)),
     "mod": lambda a, b: np.where(b == 0, a, a - b * np.floor_divide(a, np.where(b == 0, 1, b))),
@@ -100,7 +100,7 @@ def _half(words: Wide) -> Array:
     exponent = np.floor(np.log2(np.maximum(single, 1.0)))
     step = np.exp2(np.maximum(exponent - 10, 0))
     cut = np.minimum(np.floor(single / step) * step, LARGEST_HALF)
-    return np.where(words < 0, -cut, cut).astype(np.float16)
+    return np.asarray(np.where(words < 0, -cut, cut).astype(np.float16))
 
 
 def _running_sum(lines: Wide, exclusive: bool, reverse: bool) -> Wide:
@@ -113,11 +113,11 @@ def _running_sum(lines: Wide, exclusive: bool, reverse: bool) -> Wide:
 def _reduced(function: str, lines: Wide, last: bool) -> Wide:
     match function:
         case "sum":
-            return lines.sum(axis=1)
+            return np.asarray(lines.sum(axis=1))
         case "greatest":
-            return lines.max(axis=1)
+            return np.asarray(lines.max(axis=1))
         case "least":
-            return lines.min(axis=1)
+            return np.asarray(lines.min(axis=1))
     signed = lines if function == "place_of_greatest" else -lines
     if last:
         return np.asarray(lines.shape[1] - 1 - signed[:, ::-1].argmax(axis=1))

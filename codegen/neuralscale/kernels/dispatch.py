@@ -11,7 +11,7 @@ from inspect import cleandoc
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
-from codegen.neuralscale.kernels.preparation import preparation_instructions
+from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
@@ -134,6 +134,9 @@ class NeuralScaleKernels:
 
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         return preparation_instructions(graph, op, places, chip)
+
+    def refuses_prepared(self, graph: Graph, op: Op) -> str | None:
+        return refused_preparation(graph, op)
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
         """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all."""

@@ -20,7 +20,7 @@ from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["GATHER", "MOST_ROW_BYTES", "preparation_instructions"]
+__all__ = ["GATHER", "preparation_instructions", "refused_preparation"]
 
 GATHER = "dma.gather"
 """A chain of descriptors, one a row, whose sources the scalar core works out from indices."""
@@ -43,6 +43,15 @@ def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], ch
     if op.kind == "join":
         return tuple(_join(graph, op, places))
     return (_loop(graph, op, places),)
+
+
+def refused_preparation(graph: Graph, op: Op) -> str | None:
+    """Why an operator cannot be prepared; None where it can."""
+    if op.kind == "lookup":
+        size = graph.by_name[op.inputs[0]].size_bytes // int(op.number("rows"))
+        if size > MOST_ROW_BYTES:
+            return f"a row of its table has {size:,} bytes; at most {MOST_ROW_BYTES:,} are looked up at a time"
+    return None
 
 
 def _whole(graph: Graph, name: str, places: Mapping[str, int]) -> Region:

@@ -139,6 +139,10 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             return [x.mean(axis=op.ints("axes"), keepdims=True)]
         case "reduce_sum":
             return [x.sum(axis=op.ints("axes"), keepdims=True)]
+        case "attention":
+            return [_attention(op, operands)]
+        case "rotary_embedding":
+            return [_turned(op, operands)]
         case "reduce_nearest":
             low, high = (f(x, axis=op.ints("axes"), keepdims=True) for f in (np.min, np.max))
             return [np.clip(0.0, low, high)]
@@ -221,6 +225,36 @@ def windows(op: Op, x: Doubles, fill: float, shape: tuple[int, ...]) -> Doubles:
             index.append(slice(start, start + (shape[1 + axis] - 1) * step + 1, step))
         taps.append(padded[tuple(index)])
     return np.stack(taps)
+
+
+def _attention(op: Op, operands: list[Doubles]) -> Doubles:
+    """Of operands in the order of the file's axes, each head of k and v repeated for those of q that share it."""
+    q, k, v, *mask = operands
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(2, 3) * op.number("scale")
+    if cap := op.number("softcap"):
+        scores = np.tanh(scores / cap) * cap
+    place = np.arange(scores.shape[3])[None, :] - np.arange(scores.shape[2])[:, None]
+    for side, away in (("left", -place), ("right", place)):
+        if op.number(side) >= 0:
+            scores = np.where(away > op.number(side), -np.inf, scores)
+    scores = scores + (mask[0] if mask else 0.0)
+    largest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isinf(largest), 0.0, largest))
+    total = powers.sum(-1, keepdims=True)
+    return np.asarray(powers / np.where(total == 0, 1.0, total) @ v)
+
+
+def _turned(op: Op, operands: list[Doubles]) -> Doubles:
+    x, cosines, sines = operands
+    count = int(op.number("elements"))
+    first, second = (slice(0, count, 2), slice(1, count, 2)) if op.number("interleaved") else (
+        slice(0, count // 2), slice(count // 2, count)
+    )  # fmt: skip
+    result = x.copy()
+    result[..., first] = x[..., first] * cosines - x[..., second] * sines
+    result[..., second] = x[..., second] * cosines + x[..., first] * sines
+    return result
 
 
 def _power(x: Doubles, axes: tuple[int, ...], *, centred: bool) -> Doubles:

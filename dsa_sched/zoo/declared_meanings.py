@@ -1,4 +1,4 @@
-"""What the integers of an input stand for, so that they are drawn as they are meant.
+"""What a model file says of its integer inputs, so that they are drawn as they are meant.
 
     Indices((30522,)) of input_ids  <-->  metadata_props of the model file: dsa-sched.input.input_ids = indices 30522
 
@@ -21,7 +21,7 @@ import onnx
 
 from hw_models.errors import ModelError
 
-__all__ = ["Indices", "Lengths", "Mask", "Meaning", "drawn_integers", "meanings", "with_meanings"]
+__all__ = ["Indices", "Lengths", "Mask", "Meaning", "declared_meanings", "drawn_integers", "with_declared"]
 
 KEY = "dsa-sched.input."
 MOST_PLACES = 4096
@@ -59,14 +59,14 @@ class Lengths:
 Meaning = Indices | Mask | Lengths
 
 
-def with_meanings(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
+def with_declared(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
     """The same model, which it changes, with an entry for every input named."""
     entries = {f"{KEY}{name}": str(meaning) for name, meaning in said.items()}
     model.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items())
     return model
 
 
-def meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
+def declared_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
     """What a model file says of its inputs. Raises ModelError for words that nobody knows."""
     return {
         entry.key.removeprefix(KEY): _parsed(entry.key.removeprefix(KEY), entry.value)

@@ -1,0 +1,54 @@
+"""Floors by which level auto leaves plans out: bytes of a shared memory over its bandwidth, and room to run ahead.
+
+plan, layout --bytes it moves--> cycles that no program of it is faster than
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from dsa_sched.pipeline.compilation import CompileOptions
+from hw_models.infeasible import Infeasible
+from partitioner.context.plan_context import PlanContext
+from partitioner.cost.roofline import plan_floors
+from partitioner.cost.traffic import plan_traffic
+from partitioner.ir.plan import Plan
+from partitioner.memory.memory_plan import (
+    FOR_CONSTANTS_AHEAD,
+    FOR_SCHEDULING,
+    Layout,
+    MoveLayout,
+    fit_layout,
+    lay_out,
+)
+
+__all__ = ["has_region", "memory_floor_cycles"]
+
+
+def memory_floor_cycles(
+    plan: Plan, ctx: PlanContext, options: CompileOptions, enough_cycles: float = inf, plain: Layout | None = None
+) -> float:
+    """Cycles that no program of the plan is faster than: what it moves from and to the memory that binds, over that
+    memory's bandwidth. Of both layouts that a scheduled program can have the smaller, found only where the first one
+    alone is not below `enough_cycles`; who has the plain one already says it."""
+    if options.schedule and options.constants_ahead:
+        return _floor(plan, ctx, lay_out(plan, ctx, FOR_CONSTANTS_AHEAD))
+    first = _floor(plan, ctx, plain or lay_out(plan, ctx))
+    if not options.schedule or first < enough_cycles:
+        return first
+    return min(first, _floor(plan, ctx, lay_out(plan, ctx, FOR_SCHEDULING)))
+
+
+def has_region(plan: Plan, ctx: PlanContext) -> bool:
+    """Whether rounds of all layers can be staged in one region."""
+    layout = fit_layout(plan, ctx, FOR_CONSTANTS_AHEAD)
+    if isinstance(layout, Infeasible):
+        return False
+    entries = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
+    return len({entry.staging for entry in entries}) == 1
+
+
+def _floor(plan: Plan, ctx: PlanContext, layout: Layout) -> float:
+    traffic = plan_traffic(plan, layout, ctx, tiles=False)
+    memories = {memory.name for memory in ctx.chip.memories}
+    return max((floor.cycles for floor in plan_floors(traffic, ctx.chip) if floor.name in memories), default=0.0)

@@ -1,0 +1,156 @@
+"""What level auto has to try: every level with its options, planned, the most promising first.
+
+model, levels --plan, lay out, cost model--> candidates in order of promise, and why there are not more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.compilation import CompileOptions
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.context.plan_context import Context, PlanContext
+from partitioner.cost.cost_model import PlanCost, cost_of
+from partitioner.cost.traffic import plan_traffic
+from partitioner.ir.decisions import Decision
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import Layout, lay_out
+from partitioner.planners.auto_spill import BEST_POLICY
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, Segment
+from partitioner.planners.registry import make_plan
+
+__all__ = [
+    "PLAIN_WAYS",
+    "SUBJECT",
+    "WAYS",
+    "Candidate",
+    "Plans",
+    "Progress",
+    "Way",
+    "expected_cycles",
+    "expects",
+    "one_line",
+    "plans_of",
+]
+
+SUBJECT = "level"
+"""Of all decisions of the search."""
+
+Progress = Callable[[str], None]
+TargetT = TypeVar("TargetT", bound=PlanTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A level with its options, or `segments` of several; with `ahead`, constants arrive as early as the staging memory
+    has room for them."""
+
+    level: str
+    spill: str = NO_SPILLS
+    ahead: bool = False
+    segments: tuple[Segment, ...] = ()
+
+    def __str__(self) -> str:
+        whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
+        if self.segments:
+            levels = sorted({str(Way(segment.level, segment.spill)) for segment in self.segments})
+            whole = f"{len(self.segments)} segments of {', '.join(levels)}"
+        return f"{whole}{', constants ahead' if self.ahead else ''}"
+
+    def of(self, options: CompileOptions) -> CompileOptions:
+        """The options that make this program without a search."""
+        return replace(options, level=self.level, spill=self.spill, constants_ahead=self.ahead, segments=self.segments)
+
+
+PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
+WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name)))
+"""What there is to try; constants ahead only at levels that keep values away from the main memory."""
+
+FAST_WAYS = (Way(O2.name), Way(O3.name))
+"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, its layout where nothing runs ahead, what it costs by the cost model, and the cycles expected for it."""
+
+    way: Way
+    plan: Plan
+    plain: Layout
+    cost: PlanCost
+    expected_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plans(Generic[TargetT]):
+    """All candidates, the most promising first; why there are not more; the refusals among these reasons."""
+
+    model: Model
+    context: Context[TargetT]
+    candidates: tuple[Candidate, ...]
+    decisions: tuple[Decision, ...]
+    errors: tuple[PlanError, ...]
+
+
+def plans_of(
+    model: Model,
+    chip: Chip,
+    target: TargetT,
+    options: CompileOptions,
+    progress: Progress,
+    without: frozenset[Way],
+) -> Plans[TargetT]:
+    """A candidate for each way that is not in `without` and has a plan; `options` are settled. Raises ModelError for
+    operators that cannot be computed."""
+    ctx = Context(model.graph, model.constants, chip, target)
+    candidates: list[Candidate] = []
+    decisions: list[Decision] = []
+    errors: list[PlanError] = []
+    made: dict[Way, tuple[Plan, Layout, PlanCost]] = {}
+    little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
+    ahead = options.schedule and _may_run_ahead(ctx)
+    ways = dict.fromkeys((*FAST_WAYS, *WAYS) if little else WAYS)
+    for way in (way for way in ways if way not in without and (ahead or not way.ahead)):
+        if little and candidates and way not in FAST_WAYS:
+            decisions.append(Decision(SUBJECT, f"not {way}", f"not planned at effort {options.effort}"))
+            continue
+        plain = replace(way, ahead=False)
+        try:
+            if plain not in made:
+                progress(f"level auto: planning {plain}")
+                plan = make_plan(ctx, way.level, way.spill)
+                layout = lay_out(plan, ctx)
+                made[plain] = plan, layout, cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+            plan, layout, cost = made[plain]
+        except PlanError as error:
+            errors.append(error)
+            decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {one_line(error)}"))
+            continue
+        if way.spill == NO_SPILLS or any(group.spills for group in plan.groups):
+            candidates.append(Candidate(way, plan, layout, cost, expected_cycles(cost, options)))
+    candidates.sort(key=lambda candidate: candidate.expected_cycles)
+    return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def _may_run_ahead(ctx: PlanContext) -> bool:
+    return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
+
+
+def expected_cycles(cost: PlanCost, options: CompileOptions) -> float:
+    """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
+    return cost.overlapped_cycles if options.schedule else cost.cycles
+
+
+def expects(candidate: Candidate) -> str:
+    """For the reason why a candidate has no program."""
+    return f"the cost model expects {candidate.expected_cycles:,.0f} cycles"
+
+
+def one_line(error: PlanError) -> str:
+    """A refusal as one line of a decision."""
+    return " ".join(error.line.split())
