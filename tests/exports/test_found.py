@@ -19,8 +19,6 @@ from dsa_sched.cli import cli
 from tests.exports.table import EXPORTS, REFUSED, Which
 from tests.exports.test_exports import CHIP, PLAIN, marked
 
-pytest.importorskip("dsa_sched.frontend.found", reason="the compiler does not say what it found yet")
-
 
 def counted(model: Path, report: Path) -> Counter[str]:
     """What the decisions of `explain` count."""
@@ -28,7 +26,7 @@ def counted(model: Path, report: Path) -> Counter[str]:
     result = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     decisions = json.loads(report.read_text(encoding="utf-8"))["decisions"]
-    said = [each["text"] for each in decisions if each["subject"] == "operators" and each["text"].startswith("found: ")]
+    said = [each["verdict"] for each in decisions if each["subject"] == "operators"]
     return Counter({label: int(count) for text in said for count, label in re.findall(r"(\d+) ([^,]+)", text)})
 
 
