@@ -1,6 +1,7 @@
 """Values that a mask has been added to, or chosen by: what they hold beyond the device's type is compared as its end.
 
     scores + mask, masks of -3.4e38 in the file, -65504 on the device  -->  "scores" and what only moves them
+    absent x -3.4e38, where absent is 0 or 1  -->  the mask, and what it is added to
 
 A file masks by numbers that no narrower type has, so that a Softmax makes zeros of them; on the device they are the
 largest half or an infinity. Which of these says nothing about the network. Other values are not touched: where these
@@ -20,8 +21,10 @@ __all__ = ["held_in_range", "masked_values"]
 
 Array = npt.NDArray[np.generic]
 
-MASKING = frozenset(["add", "mul", "sub", "max", "min"])
-"""Kinds that put a mask on a value; or make one, of ones where there is nothing."""
+MASKING = frozenset(["add", "sub", "max", "min"])
+"""Kinds that put a mask on a value."""
+MAKING = MASKING | {"mul"}
+"""Kinds that make one of such a constant."""
 CARRYING = MASKING | frozenset(["view", "transpose", "slice", "concat", "take", "pad"])
 """Kinds behind which a masked value still is one."""
 
@@ -35,7 +38,7 @@ def masked_values(graph: Graph, constants: Mapping[str, Array]) -> frozenset[str
     }
     found: set[str] = set()
     for op in graph.ops:
-        put_on = op.kind in MASKING and masks.intersection(op.inputs)
+        put_on = op.kind in MAKING and masks.intersection(op.inputs)
         if put_on or (op.kind in CARRYING and found.intersection(op.inputs)):
             found.update(op.outputs)
     return frozenset(found)

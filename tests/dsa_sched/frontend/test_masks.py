@@ -266,6 +266,35 @@ def test_masked_attention_is_right(masked: float, level: str, tmp_path: Path) ->
     assert any("saturate at 65504" in line for line in report.warnings) == np.isfinite(masked)
 
 
+def by_a_product(builder: ModelBuilder, shares: bool) -> str:
+    """Scores and a mask as BERT's exporters write it: (1 - there) times the least number. With `shares`, `there` is not
+    0 or 1 but any number."""
+    scores, there = builder.input(*SHAPE), builder.input(*SHAPE)
+    if not shares:
+        truth = builder.node("Greater", there, builder.constant(-1.0))
+        there = builder.node("Cast", truth, to=onnx.TensorProto.FLOAT)
+    absent = builder.node("Sub", builder.constant(1.0), there)
+    mask = builder.node("Mul", absent, builder.constant(float(np.finfo(np.float32).min)))
+    shared = builder.node("Softmax", builder.node("Add", scores, mask), axis=-1)
+    return builder.node("MatMul", shared, builder.weights(SHAPE[-1], 3))
+
+
+def test_a_mask_that_is_a_product_is_right(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    path = builder.save(tmp_path, by_a_product(builder, shares=False))
+    report = verify_model(path, "stcp920", CompileOptions(level="O0"), VerifyOptions(samples=256))
+    assert report.failures == ()
+    assert any("saturate at 65504" in line for line in report.warnings)
+
+
+def test_a_part_of_a_mask_is_not_the_end_of_the_range(tmp_path: Path) -> None:
+    """A third of the least float32 is beyond the range, a third of the largest half is not."""
+    builder = ModelBuilder()
+    path = builder.save(tmp_path, by_a_product(builder, shares=True))
+    report = verify_model(path, "stcp920", CompileOptions(level="O0"), VerifyOptions(samples=256))
+    assert report.failures
+
+
 @pytest.mark.parametrize("name", ["Greater", "Xor", "infinities", "constant mask, x where it is true", "Tile"])
 def test_machine_code_chooses_as_the_file_says(name: str, tmp_path: Path) -> None:
     builder = ModelBuilder()
