@@ -28,7 +28,8 @@ from tests.partition_graphs import Seeded
 ORDINARY, SLOW, FULL = 12, 300, 3_000
 TOGETHER = 12
 """Seeds a test: how many ran in several segments is asserted for all of them."""
-SMALLEST_SHARE = 0.5
+SMALLEST_SHARE = 0.25
+"""Small models have few borders, and small chips no room for some."""
 KINDS = (
     ("O0", NO_SPILLS),
     ("O1", NO_SPILLS),
@@ -65,9 +66,7 @@ def check_seed(seed: int) -> bool:
     segments = drawn(model, chip, choose)
     schedule = choose.number(0, 2) > 0
     ahead = schedule and choose.number(0, 1) == 1
-    options = CompileOptions(
-        SEGMENTS, segments=segments, schedule=schedule, constants_ahead=ahead, keep_values=choose.number(0, 1) == 1
-    )
+    options = CompileOptions(SEGMENTS, segments=segments, schedule=schedule, constants_ahead=ahead, keep_values=True)
     try:
         found = compile_graph(model, chip, TARGET, options)
     except PlanError:
