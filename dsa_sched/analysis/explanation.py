@@ -30,7 +30,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep
-from partitioner.memory.memory_plan import LayerLayout, Layout
+from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayerLayout, Layout, LayoutOptions
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
 
@@ -159,16 +159,17 @@ def explain_model(
         return replace(kernels, decisions=(*decisions(planned.model.found), *kernels.decisions))
     progress("laying out")
     schedule = settled(options, planned.context.target).schedule
-    explained = explain_plan(planned.plan, planned.context, bool(schedule))
+    as_made = planned.layout_options or (FOR_SCHEDULING if schedule else PLAIN)
+    explained = explain_plan(planned.plan, planned.context, as_made)
     found = (*decisions(planned.model.found), *explained.explanation.decisions)
     return replace(explained, explanation=replace(explained.explanation, decisions=found))
 
 
-def explain_plan(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Explained:
-    """Explain a plan, with `schedule` as it is laid out for a scheduler. Raises PlanError or DoesNotFit where it cannot
+def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Explained:
+    """Explain a plan as it is laid out with these options. Raises PlanError or DoesNotFit where it cannot
     be laid out."""
     graph, chip = ctx.graph, ctx.chip
-    layout = laid_out(plan, ctx, schedule)
+    layout = laid_out(plan, ctx, options)
     traffic = plan_traffic(plan, layout, ctx)
     groups = tuple(_groups(plan, layout, traffic, ctx))
     explanation = Explanation(

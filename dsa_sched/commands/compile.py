@@ -9,6 +9,7 @@ import click
 
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, host_option, schedule_option
 from dsa_sched.pipeline.gc_pause import uncollected
+from partitioner.memory.memory_plan_types import PLAIN
 from partitioner.planners.levels import AUTO
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
                 if isinstance(planned, PlannedKernels):
                     raise no_layout(planned.context.target)
                 steps.say("laying out")
-                text = str(laid_out(planned.plan, planned.context))
+                text = str(laid_out(planned.plan, planned.context, planned.layout_options or PLAIN))
     for warning in read.warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     click.echo(text, nl=False)

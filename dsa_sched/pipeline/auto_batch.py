@@ -124,9 +124,10 @@ def _tried(
     best: _Best,
     passes: int,
 ) -> FastestLevel | str:
-    """A faster program for the share, or why there is none: of the level that is best so far, and of O3, whose plans
-    depend most on the batch."""
-    without = frozenset(WAYS) - {best.found.chosen.way, Way(O3.name)}
+    """A faster program for the share, or why there is none: of the level that is best so far, or those of its segments,
+    and of O3, whose plans depend most on the batch."""
+    way = best.found.chosen.way
+    without = frozenset(WAYS) - {way, Way(O3.name)} - {Way(each.level, each.spill) for each in way.segments}
     limit, promising = best.cycles / passes, best.expected_cycles / passes
     try:
         found = compile_fastest(load(), chip, target, options, progress, limit, without, promising)

@@ -113,14 +113,15 @@ def fastest_level(
     candidate, lowered, cycles = search.best
     verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
     plan = _decided(candidate.plan, (verdict, *search.of_segments, *search.decisions, *plans.decisions))
-    planned, plain = Planned(model, plans.context, plan), candidate.way.of(options)
+    planned = Planned(model, plans.context, plan, lowered.layout.options)
+    plain = candidate.way.of(options)
     found = Chosen(candidate.way, planned, plain, cycles, candidate.expected_cycles, lowered)
     if not search.interrupted:
         return found
     # What was interrupted may have left the context's tables half written.
     warned = replace(model, warnings=(*model.warnings, f"the search of level auto was interrupted: {verdict}"))
     context = Context(model.graph, model.constants, chip, target)
-    return replace(found, planned=Planned(warned, context, plan), interrupted=True)
+    return replace(found, planned=replace(planned, model=warned, context=context), interrupted=True)
 
 
 class _Search:
@@ -163,16 +164,14 @@ class _Search:
             found = [timed(each, lowered, ctx) for each, lowered, cycles in self.timed if cycles < limit]
             failed = 0
             for each in segment_candidates(ctx, found, self.options):
-                if failed == PATIENCE and most == normal:
+                if self.interrupted or (failed == PATIENCE and most == normal):
                     return
                 if each.candidate.way in self.without:
                     continue
-                best = self.best
                 self._attempt(each.candidate, "beside whole levels")
-                if self.interrupted:
-                    return
-                failed = failed + 1 if self.best is best else 0
-                if self.best is not best:
+                better = self.best is not None and self.best[0] is each.candidate
+                failed = 0 if better else failed + 1
+                if better:
                     self.of_segments = each.decisions
         except KeyboardInterrupt:
             self.interrupted = True

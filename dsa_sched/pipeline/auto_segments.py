@@ -39,6 +39,9 @@ MOST_TIMES = 1.6
 BORDER_WEIGHTS = (4.0, 2.0, 1.0, 8.0)
 """How often a border's cost counts, one division after the other: a change of plans also breaks what runs ahead."""
 
+LEAST_GAIN = 0.02
+"""Of a division that is tried, by what is expected of it: changing plans costs more than is known beforehand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timed:
@@ -79,15 +82,15 @@ def timed(candidate: Candidate, lowered: Lowered, ctx: Context[TileTarget]) -> T
 def segment_candidates(
     ctx: Context[TileTarget], found: Sequence[Timed], options: CompileOptions
 ) -> Iterator[SegmentCandidate]:
-    """Divisions of the network among plans that were timed, each once; none where they are of one level alone, and only
-    those that are expected to be faster than all of these. Lazy: each is planned when it is asked for."""
-    best = min((each.cycles for each in found), default=0.0)
+    """Divisions of the network among plans that were timed, each once, that are expected to be faster than all of these
+    by `LEAST_GAIN`. Lazy: each is planned when it is asked for."""
+    enough = (1 - LEAST_GAIN) * min((each.cycles for each in found), default=0.0)
     seen: set[object] = set()
     for weight in BORDER_WEIGHTS:
         for plans, columns in _sources(ctx, found):
             division = divide(ctx, columns, weight)
             segments = _segments(ctx, plans, division)
-            if len(segments) == 1 or segments in seen or division.cycles >= best:
+            if len(segments) == 1 or segments in seen or division.cycles > enough:
                 continue
             seen.add(segments)
             fitted = _candidate(ctx, plans, division, segments, options)

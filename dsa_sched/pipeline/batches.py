@@ -124,8 +124,8 @@ def plan_clusters(
     if _searched(options, per_pass) and isinstance(target, TileTarget) and isinstance(target, Timeable):
         require_able(options, target)
         made = _compile_fastest(source, chip, target, settled(options, target), shares, progress)[0]
-        model = made.model
-        return Planned(model, Context(model.graph, model.constants, chip, target), made.plan)
+        model, context = made.model, Context(made.model.graph, made.model.constants, chip, target)
+        return Planned(model, context, made.plan, made.layout.options)
     if per_pass == "auto":
         tiled: PlanTarget = require_tiles(target, "--per-pass auto")
         _require_planner(options)

@@ -38,11 +38,13 @@ TiledT = TypeVar("TiledT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Planned(Generic[TargetT]):
-    """A model with its plan, and the context in which that was made: what comes before lowering."""
+    """A model with its plan, and the context in which that was made: what comes before lowering. `layout_options` where
+    a search has already made the program: how that is laid out."""
 
     model: Model
     context: Context[TargetT]
     plan: Plan
+    layout_options: LayoutOptions | None = None
 
 
 def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
@@ -51,13 +53,8 @@ def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions
     return Planned(model, ctx, make_plan(ctx, options.level, options.spill, options.segments))
 
 
-def laid_out(plan: Plan, ctx: PlanContext, schedule: bool = False) -> Layout:
-    """Where everything of a plan lies, verified; with `schedule` such that work can run ahead. Raises DoesNotFit or
-    PlanError."""
-    return _laid_out(plan, ctx, FOR_SCHEDULING if schedule else PLAIN)
-
-
-def _laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions) -> Layout:
+def laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
+    """Where everything of a plan lies, verified. Raises DoesNotFit or PlanError."""
     layout = lay_out(plan, ctx, options)
     verify_layout(layout, plan, ctx)
     return layout
@@ -85,7 +82,7 @@ def lower_below(
 
     def lowered(ahead: bool) -> Program:
         progress("lowering")
-        layouts[ahead] = laid_out(planned.plan, planned.context, ahead)
+        layouts[ahead] = laid_out(planned.plan, planned.context, FOR_SCHEDULING if ahead else PLAIN)
         found = _program(planned, layouts[ahead], options)
         if options.schedule:
             progress("scheduling")
@@ -110,7 +107,7 @@ def _lowered_ahead(
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
     progress("lowering")
-    layout = _laid_out(planned.plan, planned.context, FOR_CONSTANTS_AHEAD)
+    layout = laid_out(planned.plan, planned.context, FOR_CONSTANTS_AHEAD)
     program = _program(planned, layout, options)
     progress("scheduling")
     program = list_scheduled(program, chip, target)

@@ -154,7 +154,9 @@ class FastestKernels:
 Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch | Segments
 KernelPlanner: TypeAlias = LayerKernels | FusedKernels | FastestKernels
 
-PLANNERS: Mapping[str, type[Planner]] = MappingProxyType({kind.name: kind for kind in (O0, O1, O2, O3, Astitch)})
+PLANNERS: Mapping[str, type[O0 | O1 | O2 | O3 | Astitch]] = MappingProxyType(
+    {kind.name: kind for kind in (O0, O1, O2, O3, Astitch)}
+)
 KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
     {kind.name: kind for kind in (LayerKernels, FusedKernels, FastestKernels)}
 )
@@ -196,13 +198,12 @@ def planner_of(level: str, spill: str = NO_SPILLS, segments: tuple[Segment, ...]
         return Segments(segments)
     if level in (AUTO, SEGMENTS):
         raise ModelError("--level", needs=f"a planner: {', '.join(LEVELS)}", has=level)
-    kind = PLANNERS[level]
-    if kind is O3:
+    if level == O3.name:
         return O3(spill)
     if spill != NO_SPILLS:
         O3(spill)  # a value that there is not is told first
         raise ModelError("--spill", needs=f"a level that makes groups of several layers: {O3.name}", has=level)
-    return kind()
+    return PLANNERS[level]()
 
 
 def kernel_planner_of(target: str, level: str, spill: str = NO_SPILLS) -> KernelPlanner:

@@ -264,7 +264,7 @@ def test_every_level_is_explained(level: str, model: Path, tmp_path: Path) -> No
 
 def test_a_scheduled_build_is_explained_by_its_own_layout(explained: Explained) -> None:
     ctx = PlanContext(explained.graph, {}, explained.chip, TARGET)
-    ahead = explain_plan(explained.plan, ctx, schedule=True)
+    ahead = explain_plan(explained.plan, ctx, FOR_SCHEDULING)
     assert explained.layout.options == PLAIN
     assert ahead.layout == lay_out(ahead.plan, ctx, FOR_SCHEDULING)
     assert ahead.explanation.peak_bytes == dict(ahead.layout.peaks)
