@@ -8,7 +8,7 @@ from benchmarks import branching_networks
 from benchmarks.gpu.blocks import BLOCKS, block_model
 from benchmarks.gpu.branching import branching_model
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge
 
 __all__ = ["BATCHES", "LEVELS", "NETWORKS", "SMALL_BATCHES", "SMALL_NETWORKS", "batches_of", "loaded", "name_of"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
-from dsa_sched.frontend.found import decisions
+from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, laid_out

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.network import OURS
-from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
-from dsa_sched.frontend.probes import Probe, probes_of
-from dsa_sched.frontend.refusals import Judge, Unsupported
+from dsa_sched.frontend.graph.probes import Probe, probes_of
+from dsa_sched.frontend.network.network import OURS
+from dsa_sched.frontend.network.refusals import Judge, Unsupported
+from dsa_sched.frontend.rules.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
 from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import UserError

@@ -161,7 +161,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
-    from dsa_sched.frontend.refusals import Judge
+    from dsa_sched.frontend.network.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
     from dsa_sched.pipeline.compilation import no_layout
     from dsa_sched.pipeline.driver import PlannedKernels, laid_out

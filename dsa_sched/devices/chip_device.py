@@ -21,8 +21,8 @@ import onnx
 
 from codegen.target_registry import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, Compiled, Refused
-from dsa_sched.frontend.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
-from dsa_sched.frontend.simplify import FLOATING
+from dsa_sched.frontend.rewrites.simplify import FLOATING
+from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.placement.model.from_onnx import Part
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
@@ -75,7 +75,7 @@ class ChipCluster:
     def compile(self, part: Part) -> Compiled:
         """Raises Refused for a part that the chip cannot compute."""
         from dsa_sched.frontend import load_model
-        from dsa_sched.frontend.refusals import Judge
+        from dsa_sched.frontend.network.refusals import Judge
         from dsa_sched.pipeline.compilation import CompileOptions
         from dsa_sched.pipeline.driver import compile_graph
         from dsa_sched.pipeline.targets import target_of
@@ -111,7 +111,7 @@ def refusal(part: Part, chip: Chip) -> str | None:
     A chip without a code generator is asked nothing of its own: it may be one that is being designed.
     """
     from dsa_sched.frontend import load_model
-    from dsa_sched.frontend.refusals import Unsupported
+    from dsa_sched.frontend.network.refusals import Unsupported
     from dsa_sched.pipeline.targets import judge_of, planning_target
 
     values = (*part.model.graph.input, *part.model.graph.output)

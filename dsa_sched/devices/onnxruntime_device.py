@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsa_sched.devices.device import Array, Compiled, Refused, drawn_feeds, host_machine, shortest_ns
-from dsa_sched.frontend.shapes import first_line
+from dsa_sched.frontend.network.shapes import first_line
 from dsa_sched.placement.model.from_onnx import Part
 
 __all__ = ["OnnxruntimeCpu", "SessionPart", "open_session", "run_session"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dsa_sched.devices.device import Array, Compiled, Refused, drawn_feeds, host_machine, shortest_ns
-from dsa_sched.frontend.shapes import first_line
+from dsa_sched.frontend.network.shapes import first_line
 from dsa_sched.placement.model.from_onnx import Part
 
 __all__ = ["TvmCpu"]

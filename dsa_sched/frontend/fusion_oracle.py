@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.frontend.network import SCALE_SHIFT, Array, Network, Node, node_proto
+from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, node_proto
 
 __all__ = ["fused_kernels", "model_of"]
 

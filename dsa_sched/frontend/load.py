@@ -16,13 +16,12 @@ import numpy.typing as npt
 import onnx
 
 from codegen.generic import NEUTRAL
-from dsa_sched.frontend.build import Built, build_graph
-from dsa_sched.frontend.constant_folding import fold_constants
+from dsa_sched.frontend.graph.build import Built, build_graph
+from dsa_sched.frontend.integers.preparation import prepare
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
-from dsa_sched.frontend.network import Found, Network, Origin, Value
-from dsa_sched.frontend.operators import RefusedNodes, require_whole
-from dsa_sched.frontend.preparation import prepare
-from dsa_sched.frontend.refusals import (
+from dsa_sched.frontend.network.constant_folding import fold_constants
+from dsa_sched.frontend.network.network import Found, Network, Origin, Value
+from dsa_sched.frontend.network.refusals import (
     Judge,
     RefusedNode,
     Unsupported,
@@ -30,9 +29,10 @@ from dsa_sched.frontend.refusals import (
     network_without,
     refused_nodes,
 )
-from dsa_sched.frontend.shapes import fix_shapes, sized_values
-from dsa_sched.frontend.simplify import simplify
-from dsa_sched.frontend.terms import Term
+from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
+from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.rewrites.simplify import simplify
+from dsa_sched.frontend.rules.operators import RefusedNodes, require_whole
 from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph

@@ -17,11 +17,11 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
-from dsa_sched.frontend.functions import inline_functions
-from dsa_sched.frontend.network import name_nodes
-from dsa_sched.frontend.operators import unknown_nodes
-from dsa_sched.frontend.refusals import RefusedNode
-from dsa_sched.frontend.shapes import first_line, skeleton
+from dsa_sched.frontend.network.functions import inline_functions
+from dsa_sched.frontend.network.network import name_nodes
+from dsa_sched.frontend.network.refusals import RefusedNode
+from dsa_sched.frontend.network.shapes import first_line, skeleton
+from dsa_sched.frontend.rules.operators import unknown_nodes
 from hw_models.errors import ModelError, size_text
 
 __all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]

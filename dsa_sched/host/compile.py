@@ -13,9 +13,9 @@ from pathlib import Path
 import onnx
 
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.frontend.folded import FoldedModel, folded_model
 from dsa_sched.frontend.load import read_source
 from dsa_sched.frontend.model_file import ModelFile
+from dsa_sched.frontend.network.folded import FoldedModel, folded_model
 from dsa_sched.host.division import Division, divide
 from dsa_sched.host.staged_artifact import EndEntry, StagedArtifact, staged_artifact
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions

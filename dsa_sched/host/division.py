@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.folded import Cut, FoldedModel
-from dsa_sched.frontend.network import Network
-from dsa_sched.frontend.refusals import Judge, Unsupported
+from dsa_sched.frontend.network.folded import Cut, FoldedModel
+from dsa_sched.frontend.network.network import Network
+from dsa_sched.frontend.network.refusals import Judge, Unsupported
 
 __all__ = ["Division", "Stage", "divide", "stage_numbers"]
 

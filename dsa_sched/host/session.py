@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.frontend.shapes import first_line
+from dsa_sched.frontend.network.shapes import first_line
 from hw_models.errors import ModelError
 
 __all__ = ["run_on_host"]

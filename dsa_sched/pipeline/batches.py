@@ -14,7 +14,7 @@ from typing import Generic, Literal, TypeVar
 
 from codegen.target import GroupTarget, TileTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.auto_batch import compile_fastest_batch
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import Planned, PlannedKernels, compile_model, compile_plan, plan_model

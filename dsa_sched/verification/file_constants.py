@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from dsa_sched.frontend import Model
-from dsa_sched.frontend.terms import Term
+from dsa_sched.frontend.network.terms import Term
 from dsa_sched.verification.evidence import Dump, Feed
 from dsa_sched.verification.verdict import ConstantsResult
 from partitioner.ir.graph import Tensor

@@ -8,26 +8,26 @@ from types import MappingProxyType
 
 import onnx
 
-from dsa_sched.zoo.bert import (
+from dsa_sched.zoo.topologies.bert import (
     bert_base_mini_topology,
     bert_base_topology,
     bert_large_mini_topology,
     bert_large_topology,
 )
-from dsa_sched.zoo.conformer import conformer_m_mini_topology, conformer_m_topology
-from dsa_sched.zoo.convnext import convnext_t_mini_topology, convnext_t_topology
-from dsa_sched.zoo.dlrm import dlrm_mini_topology, dlrm_topology
-from dsa_sched.zoo.gpt2 import gpt2_mini_topology, gpt2_topology
-from dsa_sched.zoo.siamese import siamese_mini_topology, siamese_topology
-from dsa_sched.zoo.swin import swin_t_mini_topology, swin_t_topology
-from dsa_sched.zoo.vit import (
+from dsa_sched.zoo.topologies.conformer import conformer_m_mini_topology, conformer_m_topology
+from dsa_sched.zoo.topologies.convnext import convnext_t_mini_topology, convnext_t_topology
+from dsa_sched.zoo.topologies.dlrm import dlrm_mini_topology, dlrm_topology
+from dsa_sched.zoo.topologies.gpt2 import gpt2_mini_topology, gpt2_topology
+from dsa_sched.zoo.topologies.siamese import siamese_mini_topology, siamese_topology
+from dsa_sched.zoo.topologies.swin import swin_t_mini_topology, swin_t_topology
+from dsa_sched.zoo.topologies.vit import (
     vit_b16_384_mini_topology,
     vit_b16_384_topology,
     vit_b16_mini_topology,
     vit_b16_topology,
 )
-from dsa_sched.zoo.whisper import whisper_encoder_mini_topology, whisper_encoder_topology
-from dsa_sched.zoo.wide_deep import wide_deep_mini_topology, wide_deep_topology
+from dsa_sched.zoo.topologies.whisper import whisper_encoder_mini_topology, whisper_encoder_topology
+from dsa_sched.zoo.topologies.wide_deep import wide_deep_mini_topology, wide_deep_topology
 
 __all__ = ["DRAWN", "Drawn"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from dsa_sched.zoo.declared_meanings import Mask, Meaning, declared_meanings, drawn_integers
 from dsa_sched.zoo.evaluation import Doubles, Tensor
-from dsa_sched.zoo.inferred_meanings import inferred_meanings
+from dsa_sched.zoo.meanings.declared_meanings import Mask, Meaning, declared_meanings, drawn_integers
+from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
 

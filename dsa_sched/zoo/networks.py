@@ -22,14 +22,14 @@ from onnx import numpy_helper
 from dsa_sched.zoo.calibration import Aims, calibrated
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.drawn_networks import DRAWN
-from dsa_sched.zoo.efficientnet import efficientnet_b0_mini_topology, efficientnet_b0_topology
 from dsa_sched.zoo.evaluation import Tensor
-from dsa_sched.zoo.inception_v3 import inception_v3_mini_topology, inception_v3_topology
 from dsa_sched.zoo.inputs import low_frequency
-from dsa_sched.zoo.mobilenet import mobilenet_v2_mini_topology, mobilenet_v2_topology
-from dsa_sched.zoo.nasnet import nasnet_topology
-from dsa_sched.zoo.resnet_tailor import resnet18_tailor_mini_topology, resnet18_tailor_topology
-from dsa_sched.zoo.unet import unet_topology
+from dsa_sched.zoo.topologies.efficientnet import efficientnet_b0_mini_topology, efficientnet_b0_topology
+from dsa_sched.zoo.topologies.inception_v3 import inception_v3_mini_topology, inception_v3_topology
+from dsa_sched.zoo.topologies.mobilenet import mobilenet_v2_mini_topology, mobilenet_v2_topology
+from dsa_sched.zoo.topologies.nasnet import nasnet_topology
+from dsa_sched.zoo.topologies.resnet_tailor import resnet18_tailor_mini_topology, resnet18_tailor_topology
+from dsa_sched.zoo.topologies.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
 

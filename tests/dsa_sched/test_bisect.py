@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from dsa_sched.cli import cli
-from dsa_sched.frontend.network import Node
-from dsa_sched.frontend.operation import Writer
-from dsa_sched.frontend.operators import OPERATORS
+from dsa_sched.frontend.network.network import Node
+from dsa_sched.frontend.network.operation import Writer
+from dsa_sched.frontend.rules.operators import OPERATORS
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.verification.onnx_reference import Reference

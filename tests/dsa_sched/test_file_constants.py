@@ -12,9 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.frontend import constant_folding, load, load_model
-from dsa_sched.frontend.network import Network, Value
-from dsa_sched.frontend.terms import Term, from_file, number
+from dsa_sched.frontend import load, load_model
+from dsa_sched.frontend.network import constant_folding
+from dsa_sched.frontend.network.network import Network, Value
+from dsa_sched.frontend.network.terms import Term, from_file, number
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect, failing_check
 from dsa_sched.verification.file_constants import compare_constants, initializer, worked_out

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.cli import cli
-from dsa_sched.frontend.network import Network, Node
+from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.host.division import stage_numbers
 from dsa_sched.host.staged_artifact import StagedArtifact
 from dsa_sched.io.npz import read_arrays

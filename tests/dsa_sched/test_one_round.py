@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.generic import NEUTRAL
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.refusals import PLACE, Judge, Unsupported
+from dsa_sched.frontend.network.refusals import PLACE, Judge, Unsupported
 from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model

@@ -13,7 +13,7 @@ from codegen.generic import GenericTarget
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.operator_support import Support, operator_support, read_operators
 from dsa_sched.cli import cli
-from dsa_sched.frontend.probes import PROBES, Probe, probes_of
+from dsa_sched.frontend.graph.probes import PROBES, Probe, probes_of
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError

@@ -14,8 +14,8 @@ from codegen.neuralscale.emit.word_loops import FUNCTIONS
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
-from dsa_sched.frontend.preparation import WORD_OPERATORS
-from dsa_sched.frontend.word_rules import RULES
+from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
+from dsa_sched.frontend.integers.word_rules import RULES
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from dsa_sched.zoo import seeded_inputs

@@ -20,11 +20,11 @@ from dsa_sched.frontend.load import load_network
 from dsa_sched.zoo import seeded_inputs, zoo_model, zoo_names
 from dsa_sched.zoo.cache import cached_file
 from dsa_sched.zoo.evaluation import evaluate
-from dsa_sched.zoo.nasnet import nasnet_topology
 from dsa_sched.zoo.networks import is_calibrated, topology_bytes
 from dsa_sched.zoo.sizes import network_size
-from dsa_sched.zoo.topology import TopologyBuilder
-from dsa_sched.zoo.unet import unet_topology
+from dsa_sched.zoo.topologies.nasnet import nasnet_topology
+from dsa_sched.zoo.topologies.topology import TopologyBuilder
+from dsa_sched.zoo.topologies.unet import unet_topology
 from hw_models.errors import ModelError
 
 Array = npt.NDArray[np.generic]

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from dsa_sched.zoo import seeded_inputs
-from dsa_sched.zoo.declared_meanings import Indices, Lengths, Mask, Meaning, declared_meanings, with_declared
+from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, Mask, Meaning, declared_meanings, with_declared
 from hw_models.errors import ModelError
 
 KEY = "dsa-sched.input.x"

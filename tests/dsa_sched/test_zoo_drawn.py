@@ -16,18 +16,18 @@ import pytest
 from onnx import numpy_helper
 
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.shapes import fix_shapes
+from dsa_sched.frontend.network.shapes import fix_shapes
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.verify import verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_file, zoo_model
 from dsa_sched.zoo.cache import cached_file
-from dsa_sched.zoo.conformer import distance_waves
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.drawn_networks import DRAWN
 from dsa_sched.zoo.networks import published_shapes, topology_bytes
-from dsa_sched.zoo.sequence_builder import SequenceBuilder
 from dsa_sched.zoo.sizes import network_size
-from dsa_sched.zoo.swin import shift_mask
+from dsa_sched.zoo.topologies.conformer import distance_waves
+from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
+from dsa_sched.zoo.topologies.swin import shift_mask
 from dsa_sched.zoo.weights import Role, drawn
 from hw_models.errors import ModelError
 

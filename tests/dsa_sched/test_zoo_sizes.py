@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from dsa_sched.zoo.dlrm import CRITEO_ROWS
 from dsa_sched.zoo.sizes import network_size
+from dsa_sched.zoo.topologies.dlrm import CRITEO_ROWS
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import from_device
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
 from dsa_sched.verification.evidence import stored_values

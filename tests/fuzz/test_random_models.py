@@ -11,9 +11,9 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.network import OURS
-from dsa_sched.frontend.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.network import OURS
+from dsa_sched.frontend.network.refusals import Judge
+from dsa_sched.frontend.rules.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
 from hw_models.errors import ModelError
 from partitioner.context.plan_context import PlanContext
 from partitioner.planners.registry import make_plan

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from dsa_sched.frontend.refusals import Unsupported
+from dsa_sched.frontend.network.refusals import Unsupported
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from hw_models.chip import Chip

@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 HOMES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched", "tests", "benchmarks", "samples", "docs")
-PICTURES = ("partitioner", "isched", "codegen", "codegen/neuralscale", "dsa_sched", "dsa_sched/placement")
-ORDERED = ("partitioner", "isched", "dsa_sched", "dsa_sched/placement")
+FRONTEND, PLACEMENT = "dsa_sched/frontend", "dsa_sched/placement"
+PICTURES = ("partitioner", "isched", "codegen", "codegen/neuralscale", "dsa_sched", FRONTEND, PLACEMENT)
+ORDERED = ("partitioner", "isched", "dsa_sched", FRONTEND, PLACEMENT)
 """Those whose folders stand in the order of their imports."""
 
 

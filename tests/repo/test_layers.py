@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 TVM_DOORS = frozenset({
-    "dsa_sched/frontend/access_maps.py",
+    "dsa_sched/frontend/graph/access_maps.py",
     "dsa_sched/frontend/fusion_oracle.py",
     "dsa_sched/devices/tvm_device.py",  # a device that compiles by TVM: there it is the product, not the analysis
 })  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_breach_is_found(source: str, path: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("source", "path"),
     [
-        ("import tvm", "dsa_sched/frontend/access_maps.py"),
+        ("import tvm", "dsa_sched/frontend/graph/access_maps.py"),
         ("from hw_models.chip import Chip", "dsa_sched/pipeline/driver.py"),
         ("from . import chip", "hw_models/loading.py"),
         ("# import dsa_sched\nx = 'import dsa_sched'", "hw_models/chip.py"),

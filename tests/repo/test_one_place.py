@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 import dsa_sched
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
-from dsa_sched.frontend.operators import OPERATORS, rule_of
+from dsa_sched.frontend.rules.operators import OPERATORS, rule_of
 from dsa_sched.pipeline.batches import compile_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model

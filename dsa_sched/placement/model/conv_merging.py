@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from dsa_sched.frontend.network import Network, Node
+from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.placement.model.from_onnx import TaskModel
 from dsa_sched.placement.model.pricing import roofline_ns, roofline_of
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Merged, Merging, Problem

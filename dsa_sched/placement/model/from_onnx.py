@@ -17,8 +17,8 @@ from math import prod
 import onnx
 from onnx import helper
 
-from dsa_sched.frontend.folded import FoldedModel, folded_model
-from dsa_sched.frontend.network import Network, Node, Value
+from dsa_sched.frontend.network.folded import FoldedModel, folded_model
+from dsa_sched.frontend.network.network import Network, Node, Value
 from dsa_sched.placement.model import task_graph
 from dsa_sched.placement.model.task_graph import (
     ENDS,

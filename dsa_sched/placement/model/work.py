@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 
-from dsa_sched.frontend.network import Network, Node
+from dsa_sched.frontend.network.network import Network, Node
 
 __all__ = ["macs_of"]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
-from dsa_sched.frontend.network import Origin
+from dsa_sched.frontend.network.network import Origin
 from partitioner.ir.graph import Graph, Op, Tensor
 
 Array = npt.NDArray[np.generic]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dsa_sched.frontend import Model
-from dsa_sched.frontend.access_maps import Signature, stages_of
+from dsa_sched.frontend.graph.access_maps import Signature, stages_of
 from partitioner.ir.access import Access, Grouped, Linear
 from partitioner.ir.graph import Graph, Op, Stage
 from partitioner.ir.regions import Box, box_size, input_boxes

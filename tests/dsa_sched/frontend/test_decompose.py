@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.decompose import TAKEN_APART
+from dsa_sched.frontend.decomposition.decompose import TAKEN_APART
 from hw_models.errors import ModelError
 from tests.onnx_backend.table import read_table
 

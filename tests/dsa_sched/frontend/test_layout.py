@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsa_sched.frontend.layout import assign_layouts, channels_last, keeps_order, row_major, view_axes
-from dsa_sched.frontend.network import Value
-from dsa_sched.frontend.operation import Operation
+from dsa_sched.frontend.graph.layout import assign_layouts, channels_last, keeps_order, row_major, view_axes
+from dsa_sched.frontend.network.network import Value
+from dsa_sched.frontend.network.operation import Operation
 from partitioner.ir.wants import AxisOrder
 
 FLOAT = 1

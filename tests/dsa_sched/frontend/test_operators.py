@@ -11,7 +11,7 @@ import pytest
 
 from codegen.generic import NEUTRAL
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants
 from tests.dsa_sched.frontend.numpy_graph import layer_errors

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.constant_folding import fold_constants
-from dsa_sched.frontend.found import counts, decisions
-from dsa_sched.frontend.network import Network, name_nodes
-from dsa_sched.frontend.patterns import SEARCHES
-from dsa_sched.frontend.shapes import fix_shapes
-from dsa_sched.frontend.simplify import drop_no_ops
+from dsa_sched.frontend.network.constant_folding import fold_constants
+from dsa_sched.frontend.network.network import Network, name_nodes
+from dsa_sched.frontend.network.shapes import fix_shapes
+from dsa_sched.frontend.patterns.found import counts, decisions
+from dsa_sched.frontend.patterns.patterns import SEARCHES
+from dsa_sched.frontend.rewrites.simplify import drop_no_ops
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model

@@ -15,7 +15,7 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.figures import compiled_work
 from dsa_sched.analysis.work import add_work
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model

@@ -11,7 +11,7 @@ import pytest
 from codegen.generic import NEUTRAL
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.access import Access
 from partitioner.ir.regions import input_boxes

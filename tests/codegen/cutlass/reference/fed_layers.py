@@ -19,8 +19,8 @@ from onnx import TensorProto, numpy_helper
 from codegen.cutlass.reference import Evaluated, Reference
 from codegen.judgement import Array, Doubles, Sampled
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.layout import channels_last
-from dsa_sched.frontend.refusals import Judge
+from dsa_sched.frontend.graph.layout import channels_last
+from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.verification.tolerances import sample_points
 from hw_models.chip import Chip
 from hw_models.loading import load_chip

@@ -1,0 +1,1 @@
+"""Operators written by simpler ones, for targets that do not want them whole."""

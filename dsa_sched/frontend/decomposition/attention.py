@@ -1,0 +1,165 @@
+"""Attention as products, a softmax and what stands between: what becomes of it where a target does not want it whole.
+
+    Attention(q, k, v, mask)  -->  Softmax((q * scale) x k^T + mask) x v
+
+The scale meets q, the smallest of the three places, where its rounding errors average out in the sums; a power of two
+is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. What is masked is
+minus infinity, as ONNX has it.
+
+A node that was found in pieces may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
+`fill`: scores become this number where the condition, its fourth input, is not `kept`. What a target is given whole is
+`in_form`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, sqrt
+
+from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED, Bias, added_mask, bias_of, spreads
+from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.network import Node
+
+__all__ = [
+    "ATTENTION",
+    "ATTENTION_LIMITS",
+    "ATTENTION_WHOLE",
+    "FILL",
+    "IN_FORM",
+    "KEPT",
+    "stays_whole",
+    "swapped",
+    "turned",
+]
+
+FILL, KEPT, IN_FORM = "fill", "kept", "in_form"
+LARGEST = 65504.0
+WINDOWS = ("is_causal", "left_window_size", "right_window_size")
+
+
+def stays_whole(node: Node) -> bool:
+    """Whether ONNX can say it as one node."""
+    return node.number(FILL, -inf) == -inf and not node.integer(UNGUARDED, 0)
+
+
+def swapped(rank: int) -> Shape:
+    """The permutation that exchanges the last two axes."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _attention(chain: Chain, node: Node) -> bool:
+    if any([*node.inputs[4:], *node.outputs[1:]]) or len({chain.shape(name)[:1] for name in node.inputs[:3]}) != 1:
+        return False
+    heads = _in_heads(chain, node)
+    return heads is not None and _joined(chain, node, _attended(chain, node, *heads))
+
+
+def _as_one(chain: Chain, node: Node) -> bool:
+    """One node still, of operands by head, with its scale and a mask that is added."""
+    heads = None if any([*node.inputs[4:], *node.outputs[1:]]) else _in_heads(chain, node)
+    if heads is None:
+        return False
+    q, k, v = (chain.shape(name) for name in heads)
+    if node.input(3) and not spreads(chain.shape(node.input(3)), (*q[:3], k[2])):
+        return False
+    mask = added_mask(chain, node.input(3))
+    kept = tuple(item for item in node.settings if item[0] in WINDOWS)
+    settings = (
+        *kept,
+        (IN_FORM, 1),
+        ("scale", node.number("scale", 1 / sqrt(q[3]))),
+        ("softcap", node.number("softcap", 0.0)),
+    )
+    inputs = (*heads, *filter(None, (mask,)))
+    return _joined(chain, node, chain.add("Attention", *inputs, shape=(*q[:3], v[3]), settings=settings))
+
+
+def _joined(chain: Chain, node: Node, result: str) -> bool:
+    """The heads side by side again, where the node has them so."""
+    if result and len(chain.shape(node.outputs[0])) == 3:
+        batch, count, rows, width = chain.shape(result)
+        turned = chain.add("Transpose", result, shape=(batch, rows, count, width), settings=(("perm", (0, 2, 1, 3)),))
+        chain.add("Reshape", turned, shape=(batch, rows, count * width))
+    return bool(result)
+
+
+def _in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
+    """q, k and v as (batch, head, row, element); None where their shapes do not go together."""
+    counts = [node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads")]
+    operands = []
+    for name, heads in zip(node.inputs[:3], (counts[0], counts[1], counts[1]), strict=True):
+        shape = chain.shape(name)
+        if len(shape) == 3:
+            if heads < 1 or shape[2] % heads:
+                return None
+            batch, rows, width = shape
+            split = chain.add("Reshape", name, shape=(batch, rows, heads, width // heads))
+            turned = (batch, heads, rows, width // heads)
+            name = chain.add("Transpose", split, shape=turned, settings=(("perm", (0, 2, 1, 3)),))
+        operands.append(name)
+    q, k, v = (chain.shape(name) for name in operands)
+    fits = len(q) == len(k) == len(v) == 4 and q[3] == k[3] and k[:3] == v[:3] and k[1] > 0 and q[1] % k[1] == 0
+    return (operands[0], operands[1], operands[2]) if fits else None
+
+
+def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
+    """The values that each row attends to, by head; empty where the mask fits no scores."""
+    (batch, heads, rows, width), (_, groups, columns, _) = chain.shape(q), chain.shape(k)
+    scale = node.number("scale", 1 / sqrt(width))
+    q = q if scale == 1.0 else chain.add("Mul", q, chain.number(scale))
+    together = (batch, groups, heads // groups * rows)
+    if heads != groups:
+        q = chain.add("Reshape", q, shape=(*together, width))
+    scores = chain.add("MatMul", q, turned(chain, k), shape=(*together, columns))
+    if heads != groups:
+        scores = chain.add("Reshape", scores, shape=(batch, heads, rows, columns))
+    bias = bias_of(chain, node, chain.shape(scores)) if node.number(FILL, -inf) == -inf else Bias()
+    if bias is None:
+        return ""
+    weights = chain.add("Softmax", _masked(chain, node, scores, bias), settings=(("axis", 3),))
+    if heads != groups:
+        weights = chain.add("Reshape", weights, shape=(*together, columns))
+    element = chain.shape(v)[3]
+    result = chain.add("MatMul", weights, v, shape=(*together, element))
+    if heads != groups:
+        result = chain.add("Reshape", result, shape=(batch, heads, rows, element))
+    return chain.add("Mul", result, bias.seen) if bias.seen else result
+
+
+def turned(chain: Chain, k: str) -> str:
+    """k with its last two axes exchanged, by one transpose with the one that made it."""
+    made = chain.network.producer.get(k) or next((node for node in chain.nodes if k in node.outputs), None)
+    rank, perm = len(chain.shape(k)), swapped(len(chain.shape(k)))
+    if made is not None and made.op_type == "Transpose":
+        before = made.integers("perm", tuple(reversed(range(rank))))
+        k, perm = made.inputs[0], tuple(before[axis] for axis in perm)
+    if perm == tuple(range(rank)):
+        return k
+    shape = tuple(chain.shape(k)[axis] for axis in perm)
+    return chain.add("Transpose", k, shape=shape, settings=(("perm", perm),))
+
+
+def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
+    """The scores, capped where the node says so, with what is not to be seen far below."""
+    cap, mask, fill = node.number("softcap", 0.0), node.input(3), node.number(FILL, -inf)
+    if cap:
+        scores = chain.add("Mul", chain.add("Tanh", chain.add("Mul", scores, chain.number(1 / cap))), chain.number(cap))
+    if fill != -inf:
+        choice = (scores, chain.number(fill)) if node.integer(KEPT, 1) else (chain.number(fill), scores)
+        return chain.add("Where", mask, *choice, shape=chain.shape(scores))
+    if bias.added:
+        scores = chain.add("Add", scores, bias.added)
+    return chain.add("Max", scores, chain.number(-LARGEST)) if bias.held else scores
+
+
+ATTENTION: Mapping[str, Rule] = {"Attention": _attention}
+"""What becomes of it; where the rule says no, the node is refused by its own name."""
+
+ATTENTION_WHOLE: Mapping[str, Rule] = {"Attention": _as_one}
+"""What becomes of it where it is wanted whole: one form of all that ONNX has."""
+
+ATTENTION_LIMITS: Mapping[str, str] = {
+    "Attention": "past keys and values, computed lengths and other outputs are not taken; heads of q, k and v must "
+    "divide, and a mask must spread over the scores"
+}
+"""What the user reads where the rule says no."""

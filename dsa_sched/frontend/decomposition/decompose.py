@@ -1,0 +1,246 @@
+"""Operators that are others put together: each becomes a few nodes that there are rules for.
+
+    Softsign  -->  x / (1 + Abs(x))
+    Elu       -->  Relu + alpha * (Exp(Min(x, 0)) - 1)
+
+The definitions are ONNX's own; those that divide by a norm are in `norms.py`. A node that a function here cannot
+express (an exponent that is computed) stays as it is and is refused later, by name. The last node of a chain keeps the
+node's name and its output's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import pi, sqrt
+
+from dsa_sched.frontend.decomposition import norms
+from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
+from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.network import Network, Node
+
+__all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention"]
+
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+"""Defaults of Selu's attributes, as ONNX gives them."""
+
+
+def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
+    return _decomposed(network, lambda node: None if node.op_type in whole else DECOMPOSED.get(node.op_type))
+
+
+def decompose_attention(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """The same for attention and rotary embeddings, which choices by masks may come out of. Those wanted whole get one
+    form; what ONNX cannot say as one node is taken apart for every target."""
+    apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
+
+    def rule(node: Node) -> Rule | None:
+        return (as_one if node.op_type in whole and stays_whole(node) else apart).get(node.op_type)
+
+    return _decomposed(network, rule)
+
+
+def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:
+    nodes: list[Node] = []
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    for node in network.nodes:
+        rule = rule_of(node)
+        chain = Chain(network, node)
+        known = all(name in values or name in constants for name in (*node.inputs, *node.outputs[:1]) if name)
+        if rule is None or not known or not rule(chain, node):
+            nodes.append(node)
+            continue
+        nodes += chain.finished()
+        values |= chain.values
+        constants |= chain.constants
+        terms |= chain.terms
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+
+def _cast_like(chain: Chain, node: Node) -> bool:
+    like = node.input(1)
+    value = chain.network.values.get(like)
+    if value is None:
+        return False
+    chain.add("Cast", node.inputs[0], settings=(("to", value.dtype),))
+    return True
+
+
+def _power(chain: Chain, node: Node) -> bool:
+    """The exponents that are products, roots and reciprocals."""
+    x, exponent = node.inputs[0], chain.network.constants.get(node.inputs[1])
+    if exponent is None or exponent.size != 1 or chain.shape(x) != chain.shape(node.outputs[0]):
+        return False
+    match float(exponent.reshape(-1)[0]):
+        case 1.0:
+            chain.add("Identity", x)
+        case 2.0:
+            chain.add("Mul", x, x)
+        case 3.0:
+            chain.add("Mul", chain.add("Mul", x, x), x)
+        case 0.5:
+            chain.add("Sqrt", x)
+        case -0.5:
+            chain.add("Reciprocal", chain.add("Sqrt", x))
+        case -1.0:
+            chain.add("Reciprocal", x)
+        case _:
+            return False
+    return True
+
+
+def _mean(chain: Chain, node: Node) -> bool:
+    chain.add("Mul", chain.add("Sum", *node.inputs), chain.number(1 / len(node.inputs)))
+    return True
+
+
+def _reduction(before: Sequence[str], kind: str, after: Sequence[str]) -> Rule:
+    """Element by element, then a sum or a maximum, then element by element; `Square` is the product with itself."""
+
+    def rule(chain: Chain, node: Node) -> bool:
+        axes = node.input(1) or node.setting("axes", ())
+        if not axes and node.integer("noop_with_empty_axes", 0):
+            return False
+        x, shape = node.inputs[0], chain.shape(node.outputs[0])
+        for op_type in before:
+            x = chain.add("Mul", x, x) if op_type == "Square" else chain.add(op_type, x)
+        x = chain.add(kind, x, *node.inputs[1:], shape=shape, settings=node.settings)
+        for op_type in after:
+            x = chain.add(op_type, x)
+        return True
+
+    return rule
+
+
+def _elu(chain: Chain, node: Node) -> bool:
+    """gamma * (max(x, 0) + alpha * (exp(min(x, 0) / rate) - 1)): Elu, Selu and Celu."""
+    x = node.inputs[0]
+    alpha = node.number("alpha", SELU_ALPHA if node.op_type == "Selu" else 1.0)
+    gamma = node.number("gamma", SELU_GAMMA) if node.op_type == "Selu" else 1.0
+    below = chain.add("Min", x, chain.number(0.0))
+    if node.op_type == "Celu":
+        below = chain.add("Mul", below, chain.number(1 / alpha))
+    below = chain.add("Sub", chain.add("Exp", below), chain.number(1.0))
+    below = chain.add("Mul", below, chain.number(alpha * gamma))
+    above = chain.add("Relu", x)
+    above = above if gamma == 1.0 else chain.add("Mul", above, chain.number(gamma))
+    chain.add("Add", above, below)
+    return True
+
+
+def _prelu(chain: Chain, node: Node) -> bool:
+    x, slope = node.inputs[:2]
+    constant = chain.network.constants.get(slope)
+    if constant is not None and constant.size == 1:
+        chain.add("LeakyRelu", x, settings=(("alpha", float(constant.reshape(-1)[0])),))
+        return True
+    below = chain.add("Mul", chain.add("Min", x, chain.number(0.0)), slope)
+    chain.add("Add", chain.add("Relu", x), below)
+    return True
+
+
+def _softsign(chain: Chain, node: Node) -> bool:
+    x = node.inputs[0]
+    chain.add("Div", x, chain.add("Add", chain.add("Abs", x), chain.number(1.0)))
+    return True
+
+
+def _swish(chain: Chain, node: Node) -> bool:
+    x, alpha = node.inputs[0], node.number("alpha", 1.0)
+    inner = x if alpha == 1.0 else chain.add("Mul", x, chain.number(alpha))
+    chain.add("Mul", x, chain.add("Sigmoid", inner))
+    return True
+
+
+def _gelu(chain: Chain, node: Node) -> bool:
+    """x times the normal distribution, by the error function or by the hyperbolic tangent that is near it."""
+    x = node.inputs[0]
+    if node.text("approximate", "none") == "tanh":
+        cube = chain.add("Mul", chain.add("Mul", chain.add("Mul", x, x), x), chain.number(0.044715))
+        inner = chain.add("Tanh", chain.add("Mul", chain.add("Add", x, cube), chain.number(sqrt(2 / pi))))
+    else:
+        inner = chain.add("Erf", chain.add("Mul", x, chain.number(sqrt(0.5))))
+    half = chain.add("Mul", chain.add("Add", inner, chain.number(1.0)), chain.number(0.5))
+    chain.add("Mul", x, half)
+    return True
+
+
+def _mish(chain: Chain, node: Node) -> bool:
+    x = node.inputs[0]
+    chain.add("Mul", x, chain.add("Tanh", chain.add("Softplus", x)))
+    return True
+
+
+def _rearranged(chain: Chain, x: str, split: Shape, perm: Shape, joined: Shape) -> bool:
+    """Axes split, permuted and joined."""
+    turned = tuple(split[axis] for axis in perm)
+    x = chain.add("Flatten", x, shape=split)  # any view is a Flatten, Reshape or Squeeze; the shape decides
+    x = chain.add("Transpose", x, shape=turned, settings=(("perm", perm),))
+    chain.add("Flatten", x, shape=joined)
+    return True
+
+
+def _depth_to_space(chain: Chain, node: Node) -> bool:
+    x, block = node.inputs[0], node.integer("blocksize", 0)
+    shape = chain.shape(x)
+    if len(shape) != 4 or block < 1 or shape[1] % (block * block):
+        return False
+    n, c, h, w = shape
+    joined = (n, c // block**2, h * block, w * block)
+    if node.text("mode", "DCR") == "CRD":
+        return _rearranged(chain, x, (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3), joined)
+    return _rearranged(chain, x, (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2), joined)
+
+
+def _space_to_depth(chain: Chain, node: Node) -> bool:
+    x, block = node.inputs[0], node.integer("blocksize", 0)
+    shape = chain.shape(x)
+    if len(shape) != 4 or block < 1 or shape[2] % block or shape[3] % block:
+        return False
+    n, c, h, w = shape
+    split, joined = (n, c, h // block, block, w // block, block), (n, c * block**2, h // block, w // block)
+    channels_first = node.text("mode", "DCR") == "CRD"
+    return _rearranged(chain, x, split, (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4), joined)
+
+
+DECOMPOSED: Mapping[str, Rule] = {
+    "CastLike": _cast_like,
+    "Pow": _power,
+    "Mean": _mean,
+    "ReduceMin": _reduction(("Neg",), "ReduceMax", ("Neg",)),
+    "ReduceL1": _reduction(("Abs",), "ReduceSum", ()),
+    "ReduceSumSquare": _reduction(("Square",), "ReduceSum", ()),
+    "Elu": _elu,
+    "Selu": _elu,
+    "Celu": _elu,
+    "PRelu": _prelu,
+    "Softsign": _softsign,
+    "Swish": _swish,
+    "Gelu": _gelu,
+    "Mish": _mish,
+    **norms.NORMS,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+}
+"""What becomes of each; where a rule says no, the node is refused by its own name."""
+
+TAKEN_APART = frozenset([*DECOMPOSED, *ATTENTION, *ROTARY])
+"""All that becomes other operators, unless a target wants it whole."""
+
+LIMITS: Mapping[str, str] = {
+    "CastLike": "the second operand has no known type",
+    "Pow": "the exponent must be constant, one number for all elements: 1, 2, 3, 0.5, -0.5 or -1",
+    **dict.fromkeys(
+        ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"), "noop_with_empty_axes and no axes: give it the axes"
+    ),
+    "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
+    "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
+    "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",
+    **ATTENTION_LIMITS,
+    **ROTARY_LIMITS,
+    "DepthToSpace": "a blocksize that does not divide the channels of an image",
+    "SpaceToDepth": "a blocksize that does not divide the extents of an image",
+}
+"""What the user reads where a function of `DECOMPOSED` says no."""

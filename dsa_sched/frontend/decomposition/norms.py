@@ -1,0 +1,224 @@
+"""Operators that divide by a norm of their input, kept within the range of half precision.
+
+    LayerNormalization  -->  c = ReduceNearest(x), s = ReducePower(x - c)    e = (x - c) * s    d = e - ReduceMean(e)
+                             d / Sqrt(ReduceMean(d * d) + epsilon * s * s) * scale + bias
+
+Squares of halves beyond 256 leave the range, and those below 2^-12 vanish. So every line is first multiplied by the
+power of two s that takes its largest magnitude to 64: exact, the same bits for all scalings of x by powers of two,
+squares of at most 2^14. It cancels in the quotient; epsilon is scaled with it, s being held so that epsilon * s * s
+stays in the range. Where the mean is subtracted, the value of the line's span that is nearest to zero is subtracted
+before: neither a span of twice the range nor a mean much larger than the deviations costs anything, and a line of equal
+values is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, floor, frexp, log2, prod, sqrt
+
+from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.network import NEAREST, POWER, Network, Node
+
+__all__ = ["NORMS", "centred_and_scaled", "epsilon_in_range", "reduced_axes", "root_mean_square", "scaled"]
+
+LARGEST_POWER = 15
+"""ReducePower is at most two to this."""
+
+LARGEST_EPSILON = 2.0**30
+"""Below it the root of epsilon, and the power of two that keeps its square in the range, are numbers of fp16."""
+
+SMALLEST_ROOT = 2.0**-24
+"""The root of an epsilon that is not zero, at least: a smaller one would vanish, and rows of zeros become NaN. Next to
+rows of anything else it does not count."""
+
+MOST_TERMS = 512
+"""Of so many magnitudes of 64 the sum is in the range."""
+
+SMALLEST_NORM = 2.0**-10
+"""What a norm is held above where one of zero gives zero: that of any other line is larger once it is scaled."""
+
+
+def reduced_axes(network: Network, node: Node) -> Shape | None:
+    """The axes of a reduction, from the front and in order; None where they are computed, or none is reduced."""
+    rank, given = len(network.shape(node.inputs[0])), node.input(1)
+    constant = network.constants.get(given)
+    if given and constant is None:
+        return None
+    listed = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
+    if not listed and node.integer("noop_with_empty_axes", 0):
+        return None
+    return tuple(sorted({axis % rank for axis in listed} if rank else ())) or tuple(range(rank))
+
+
+def average(chain: Chain, x: str, axes: Shape, output: str = "") -> str:
+    """The mean over `axes`, which stay with one element."""
+    settings = (("axes", axes), ("keepdims", 1))
+    return chain.add("ReduceMean", x, shape=_kept(chain, x, axes), settings=settings, output=output)
+
+
+def _kept(chain: Chain, x: str, axes: Shape) -> Shape:
+    return tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
+
+
+def scaled(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> tuple[str, str]:
+    """x (less what is nearest to zero, if `centred`) times a power of two for each line, and that power."""
+    kept = _kept(chain, x, axes)
+    factor = chain.add(POWER, x, shape=kept, settings=(("axes", axes), ("centred", int(centred))))
+    highest = floor(log2(2**7 / sqrt(epsilon))) if epsilon > 0 else LARGEST_POWER
+    if highest < LARGEST_POWER:
+        factor = chain.add("Min", factor, chain.number(2.0**highest))
+    if centred:
+        x = chain.add("Sub", x, chain.add(NEAREST, x, shape=kept, settings=(("axes", axes),)))
+    return chain.add("Mul", x, factor), factor
+
+
+def centred_and_scaled(chain: Chain, x: str, axes: Shape, epsilon: float) -> tuple[str, str]:
+    """x less its mean times a power of two for each line, and that power."""
+    spread, factor = scaled(chain, x, axes, epsilon, centred=True)
+    return chain.add("Sub", spread, average(chain, spread, axes)), factor
+
+
+def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: float) -> str:
+    """sqrt(mean(x * x) + epsilon * factor * factor): of values that were multiplied by `factor`. `epsilon` is in range
+    (`epsilon_in_range`)."""
+    power = average(chain, chain.add("Mul", x, x), axes)
+    if epsilon > 0:
+        # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal half.
+        fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
+        root = chain.add("Mul", chain.add("Mul", factor, chain.number(fraction)), chain.number(2.0**exponent))
+        power = chain.add("Add", power, chain.add("Mul", root, root))
+    return chain.add("Sqrt", power)
+
+
+def _standardised(chain: Chain, x: str, axes: Shape, epsilon: float, deviation: str = "") -> str:
+    """(x - mean) / sqrt(variance + epsilon); 1 over that root under the name `deviation` where one is given."""
+    centred, factor = centred_and_scaled(chain, x, axes, epsilon)
+    inverse = chain.add("Reciprocal", root_mean_square(chain, centred, factor, axes, epsilon))
+    if deviation:
+        chain.add("Mul", inverse, factor, output=deviation)
+    return chain.add("Mul", centred, inverse)
+
+
+def _affine(chain: Chain, x: str, scale: str, bias: str) -> None:
+    """Numbers that change nothing are left out."""
+    result = x if _all(chain, scale, 1.0) else chain.add("Mul", x, scale)
+    if bias and not _all(chain, bias, 0.0):
+        chain.add("Add", result, bias)
+
+
+def _all(chain: Chain, name: str, number: float) -> bool:
+    constant = chain.constants.get(name, chain.network.constants.get(name))
+    return constant is not None and constant.shape != () and bool((constant == number).all())
+
+
+def _epsilon(node: Node) -> float:
+    return node.number("epsilon", 1e-5)
+
+
+def epsilon_in_range(epsilon: float) -> bool:
+    """Whether it is a number that norms can scale with the line; NaN and infinities are not."""
+    return 0 <= epsilon < LARGEST_EPSILON
+
+
+def _trailing_axes(chain: Chain, node: Node) -> Shape:
+    rank = len(chain.shape(node.inputs[0]))
+    return tuple(range(node.integer("axis", -1) % rank, rank)) if rank else ()
+
+
+def _layer_norm(chain: Chain, node: Node) -> bool:
+    """Mean and inverse deviation are outputs too, where the node names them."""
+    x, axes = node.inputs[0], _trailing_axes(chain, node)
+    if not epsilon_in_range(_epsilon(node)):
+        return False
+    mean, deviation, *_ = (*node.outputs[1:], "", "")
+    if mean:
+        average(chain, x, axes, mean)
+    result = _standardised(chain, x, axes, _epsilon(node), deviation)
+    _affine(chain, result, node.inputs[1], node.input(2))
+    return bool(axes)
+
+
+def _rms_norm(chain: Chain, node: Node) -> bool:
+    x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
+    if not epsilon_in_range(epsilon):
+        return False
+    x, factor = scaled(chain, x, axes, epsilon, centred=False)
+    inverse = chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
+    _affine(chain, chain.add("Mul", x, inverse), node.inputs[1], "")
+    return bool(axes)
+
+
+def _by_channel(chain: Chain, vector: str, rank: int) -> str:
+    """One element a channel, on axis 1."""
+    spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
+    constant = chain.network.constants.get(vector)
+    if constant is None:
+        return chain.add(
+            "Flatten", vector, shape=spread
+        )  # any view is a Flatten, Reshape or Squeeze: the shape decides
+    return chain.array(constant.reshape(spread), chain.network.term(vector).reshape(*spread))
+
+
+def _instance_norm(chain: Chain, node: Node) -> bool:
+    """Each channel of each image by itself."""
+    rank = len(chain.shape(node.inputs[0]))
+    if rank < 3 or not epsilon_in_range(_epsilon(node)):
+        return False
+    scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
+    _affine(chain, _standardised(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node)), scale, bias)
+    return True
+
+
+def _batch_norm(chain: Chain, node: Node) -> bool:
+    """With the statistics of the data at hand, each channel over all images; others fold into an affine map. Running
+    statistics are not computed."""
+    rank = len(chain.shape(node.inputs[0]))
+    read = any(name in chain.network.readers or name in chain.network.outputs for name in node.outputs[1:] if name)
+    if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(_epsilon(node)):
+        return False
+    scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
+    _affine(chain, _standardised(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node)), scale, bias)
+    return True
+
+
+def _lp_normalization(chain: Chain, node: Node) -> bool:
+    """x over the sum of magnitudes, or over the root of the sum of squares, along one axis; a line of zeros stays."""
+    x, p = node.inputs[0], node.integer("p", 2)
+    rank = len(chain.shape(x))
+    if p not in (1, 2) or not rank:
+        return False
+    axes = (node.integer("axis", -1) % rank,)
+    length = chain.shape(x)[axes[0]]
+    x, _ = scaled(chain, x, axes, 0.0, centred=False)
+    mean = average(chain, chain.add("Mul", x, x) if p == 2 else chain.add("Abs", x), axes)
+    terms = length ** (1 / p)
+    excess = max(0, ceil(log2(terms / MOST_TERMS)))  # powers of two that both sides of the quotient lose
+    norm = chain.add("Mul", chain.add("Sqrt", mean) if p == 2 else mean, chain.number(terms * 2.0**-excess))
+    x = chain.add("Mul", x, chain.number(2.0**-excess)) if excess else x
+    chain.add("Mul", x, chain.add("Reciprocal", chain.add("Max", norm, chain.number(SMALLEST_NORM))))
+    return True
+
+
+def _reduce_l2(chain: Chain, node: Node) -> bool:
+    """sqrt(sum(x * x)) as sqrt(mean of squares * elements), unscaled at the end."""
+    x, axes = node.inputs[0], reduced_axes(chain.network, node)
+    if not axes:
+        return False
+    count = prod(chain.shape(x)[axis] for axis in axes)
+    x, factor = scaled(chain, x, axes, 0.0, centred=False)
+    root = chain.add("Mul", root_mean_square(chain, x, factor, axes, 0.0), chain.number(sqrt(count)))
+    result, shape = chain.add("Div", root, factor), chain.shape(node.outputs[0])
+    if chain.shape(result) != shape:
+        chain.add("Flatten", result, shape=shape)
+    return True
+
+
+NORMS: Mapping[str, Rule] = {
+    "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "InstanceNormalization": _instance_norm,
+    "BatchNormalization": _batch_norm,
+    "LpNormalization": _lp_normalization,
+    "ReduceL2": _reduce_l2,
+}
+"""What becomes of each; where a rule says no, the node is refused by its own name."""

@@ -1,0 +1,243 @@
+"""LSTM, GRU and RNN of a static length, unrolled: one matrix product for the inputs of all times, then step by step.
+
+    LSTM(x [T, B, I])  -->  p = x * W' + b  [T, B, 4 H]
+                            z = p[t] + h * R'     i, o, f, g = Sigmoid, Sigmoid, Sigmoid, Tanh of its quarters
+                            c = f * c + i * g     h = o * Tanh(c)                                   for each time
+                            Y = Concat(h of each time)
+
+The weights are constants of the file, transposed once and read by every step. What a node adds is named after it, its
+direction and the time: `lstm::forward7::cell`. A state that begins with zero takes no product in its first step. Rows
+of a batch that end early keep their state and give zeros; there is no step for which all have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.frontend.decomposition.activations import activations_of
+from dsa_sched.frontend.decomposition.recurrent_cells import CELLS, Direction, State, Step
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.network import Network, Node
+from dsa_sched.frontend.network.operation import Refusal, Writer
+from dsa_sched.frontend.network.shapes import shape_text
+from dsa_sched.frontend.network.terms import Term, number
+
+__all__ = ["RECURRENT", "refuse_recurrent", "unroll_recurrent"]
+
+RECURRENT = tuple(CELLS)
+MOST_STEPS = 4096
+"""Of a node, both directions together: each step is a handful of operators."""
+
+Lengths = npt.NDArray[np.int64]
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "forward": ("forward",),
+    "reverse": ("reverse",),
+    "bidirectional": ("forward", "reverse"),
+}
+
+
+def unroll_recurrent(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """All recurrent nodes but those that a target wants `whole`, and those that cannot be: these are refused later."""
+    nodes: list[Node] = []
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    for node in network.nodes:
+        if node.op_type not in CELLS or node.op_type in whole or _why_not(network, node):
+            nodes.append(node)
+            continue
+        chain = Chain(network, node)
+        _unroll(chain, node)
+        nodes += chain.nodes
+        values |= chain.values
+        constants |= chain.constants
+        terms |= chain.terms
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+
+def refuse_recurrent(writer: Writer, node: Node) -> None:
+    """The rule of nodes that are left. Raises Refusal."""
+    raise Refusal(_why_not(writer.network, node) or "not as a whole")
+
+
+def _why_not(network: Network, node: Node) -> str:
+    """Why a node cannot be unrolled; empty where it can."""
+    known = network.values.keys() | network.constants.keys()
+    inferred = known.issuperset(filter(None, (*node.inputs, *node.outputs)))  # for known directions and three axes only
+    if not inferred or node.text("direction", "forward") not in NAMES:
+        return "the shape of an operand is not static; give every input's shape with --shape"
+    for position, what in ((1, "W"), (2, "R"), (3, "B"), (7, "P")):
+        if node.input(position) and node.input(position) not in network.constants:
+            return f"the weights {what} are computed at run time; they must be constant"
+    if node.input(4) and node.input(4) not in network.constants:
+        return "sequence_lens is computed at run time; it must be constant, or left out where all are of full length"
+    return _wrong_shape(network, node) or _wrong_setting(network, node)
+
+
+def _wrong_setting(network: Network, node: Node) -> str:
+    """Which attribute, or what length, is none that ONNX defines or that can be unrolled."""
+    directions = len(NAMES[node.text("direction", "forward")])
+    steps = network.shape(node.inputs[0])[_time_axis(node)]
+    lengths = network.constants.get(node.input(4))
+    if lengths is not None and not all(1 <= int(length) <= steps for length in lengths.reshape(-1)):
+        return f"sequence_lens {lengths.reshape(-1).tolist()}; each is 1 to {steps}"
+    if steps * directions > MOST_STEPS:
+        return f"{steps * directions} steps; at most {MOST_STEPS} are unrolled"
+    found = activations_of(node, CELLS[node.op_type].activations, directions)
+    return found if isinstance(found, str) else ""
+
+
+def _wrong_shape(network: Network, node: Node) -> str:
+    """Which operand has not the shape that the others ask for; ONNX's checker compares none of them."""
+    x, recurrent = (network.shape(node.inputs[position]) for position in (0, 2))
+    directions, hidden = len(NAMES[node.text("direction", "forward")]), recurrent[-1] if recurrent else 0
+    rows = CELLS[node.op_type].gates * hidden
+    batch = x[1 - _time_axis(node)]
+    state = (batch, directions, hidden) if _time_axis(node) else (directions, batch, hidden)
+    wanted = {
+        "W": (directions, rows, x[2]),
+        "R": (directions, rows, hidden),
+        "B": (directions, 2 * rows),
+        "sequence_lens": (batch,),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (directions, 3 * hidden),
+    }
+    for name, (what, shape) in zip(node.inputs[1:], wanted.items(), strict=False):
+        if name and network.shape(name) != shape:
+            return f"{what} is {shape_text(network.shape(name))}, where {shape_text(shape)} is needed"
+    if node.integer("hidden_size", hidden) != hidden:
+        return f"hidden_size {node.integer('hidden_size', hidden)}, where R has {hidden}"
+    return ""
+
+
+def _time_axis(node: Node) -> int:
+    return 1 if node.integer("layout", 0) else 0
+
+
+def _unroll(chain: Chain, node: Node) -> None:
+    """All directions, then the outputs that the node names."""
+    cell, axis = CELLS[node.op_type], _time_axis(node)
+    names = NAMES[node.text("direction", "forward")]
+    activations = activations_of(node, cell.activations, len(names))
+    assert not isinstance(activations, str)  # _why_not
+    steps, each = chain.shape(node.inputs[0])[axis], len(cell.activations)
+    lengths = _lengths(chain, node, steps)
+    shown, last = [], []
+    for index, name in enumerate(names):
+        own = activations[index * each : (index + 1) * each]
+        direction = Direction(chain, node, name, index, cell.gates, axis, own)
+        times = range(int(lengths.max()))
+        hidden, state = _run(direction, cell.step(direction), times[::-1] if name == "reverse" else times, lengths)
+        shown.append(hidden)
+        last.append(state)
+    y, y_h, y_c = (*node.outputs, "", "", "")[:3]
+    if y:
+        _sequence(chain, y, [hidden[time] for time in range(int(lengths.max())) for hidden in shown], axis)
+    if y_h:
+        _states(chain, y_h, [state.hidden for state in last], axis, "Y_h")
+    if y_c:
+        _states(chain, y_c, [state.cell for state in last], axis, "Y_c")
+
+
+def _lengths(chain: Chain, node: Node, steps: int) -> Lengths:
+    """How many steps each row of the batch has."""
+    batch = chain.shape(node.inputs[0])[1 - _time_axis(node)]
+    given = chain.network.constants.get(node.input(4))
+    return np.full(batch, steps) if given is None else given.reshape(-1).astype(np.int64)
+
+
+def _run(direction: Direction, step: Step, times: range, lengths: Lengths) -> tuple[dict[int, str], State]:
+    """All steps: what each gives out by its time, and the last state. Rows that have ended keep the state before."""
+    chain, node = direction.chain, direction.node
+    state = State(_initial(direction, 5), _initial(direction, 6))
+    shown: dict[int, str] = {}
+    for time in times:
+        at = f"{direction.name}{time}"
+        before, state = state, step(time, state, at)
+        shown[time] = state.hidden
+        if (lengths > time).all():
+            continue
+        longer = chain.network.term(node.input(4)).reshape(-1, 1) - number(time + 0.5)
+        chosen = Choice(chain, lengths[:, None] > time, longer * number(inf))
+        shown[time] = chosen.of(state.hidden, "", f"{at}::given")
+        hidden = chosen.of(state.hidden, before.hidden, f"{at}::held")
+        state = State(hidden, chosen.of(state.cell, before.cell, f"{at}::held_cell") if state.cell else "")
+    return shown, state
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Between two values [B, H] by row: infinities that are chosen stay, those that are not leave no trace. `term` says
+    how infinity where the first is chosen, minus infinity elsewhere, follows from the file."""
+
+    chain: Chain
+    first: npt.NDArray[np.bool_]
+    term: Term
+
+    def of(self, a: str, b: str, suffix: str) -> str:
+        """a in the rows of `first`, elsewhere b, or zero where that has no name."""
+        add, bound = self.chain.add, np.where(self.first, inf, -inf)
+        negative = self.term * number(-1)
+        kept = add("Min", a, self.chain.array(bound, self.term), suffix=f"{suffix}::now")
+        if b in self.chain.constants:
+            least = np.minimum(self.chain.constants[b], -bound)
+            other = self.chain.array(least, self.chain.terms[b].least(negative))
+        elif b:
+            other = add("Min", b, self.chain.array(-bound, negative), suffix=f"{suffix}::before")
+        else:
+            other = self.chain.array(np.minimum(-bound, 0.0), negative.least(number(0)))
+        return add("Max", kept, other, suffix=suffix)
+
+
+def _initial(direction: Direction, position: int) -> str:
+    """A state before the first step, [B, H]; empty where it is zero."""
+    chain, name = direction.chain, direction.node.input(position)
+    shape = (direction.batch, direction.hidden)
+    constant = chain.network.constants.get(name)
+    if not name or (constant is not None and not constant.any()):
+        return ""
+    axis = direction.time_axis  # that of the directions in a state, too
+    if constant is not None:
+        perm = (1, 0, 2) if axis else (0, 1, 2)
+        own = constant.transpose(perm)[direction.index]
+        return chain.array(own, chain.network.term(name).transpose(*perm).take((direction.index,)).reshape(*shape))
+    suffix = f"{direction.name}::initial{position - 5}"
+    if chain.shape(name)[axis] > 1:
+        index, wide = direction.index, [*chain.shape(name)]
+        wide[axis] = 1
+        settings = (("axes", (axis,)), ("ends", (index + 1,)), ("starts", (index,)))
+        name = chain.add("Slice", name, shape=tuple(wide), settings=settings, suffix=f"{suffix}::own")
+    return chain.add("Reshape", name, shape=shape, suffix=suffix)
+
+
+def _sequence(chain: Chain, output: str, pieces: Sequence[str], axis: int) -> None:
+    """What all steps give out, times before directions, with zeros behind where all rows have ended."""
+    shape = chain.network.shape(output)
+    x = _side_by_side(chain, pieces, axis, "shown")
+    if missing := shape[axis] * shape[axis + 1] - len(pieces):
+        wide, ends = [*chain.shape(x)], [0, 0, 0]
+        wide[axis], ends[axis] = wide[axis] + missing, missing
+        x = chain.add("Pad", x, shape=tuple(wide), settings=(("pads", (0, 0, 0, *ends)),), suffix="padded")
+    chain.add("Reshape", x, shape=shape, output=output, suffix="Y")
+
+
+def _states(chain: Chain, output: str, pieces: Sequence[str], axis: int, suffix: str) -> None:
+    """The last states of all directions."""
+    x = _side_by_side(chain, pieces, axis, f"{suffix}::each")
+    chain.add("Reshape", x, shape=chain.network.shape(output), output=output, suffix=suffix)
+
+
+def _side_by_side(chain: Chain, pieces: Sequence[str], axis: int, suffix: str) -> str:
+    """Values [B, H] along a new axis before or behind that of the batch."""
+    batch, hidden = chain.shape(pieces[0])
+    each = (batch, 1, hidden) if axis else (1, batch, hidden)
+    views = [chain.add("Reshape", x, shape=each, suffix=f"{suffix}::{n}") for n, x in enumerate(pieces)]
+    if len(views) == 1:
+        return views[0]
+    whole = (batch, len(views), hidden) if axis else (len(views), batch, hidden)
+    return chain.add("Concat", *views, shape=whole, settings=(("axis", axis),), suffix=suffix)

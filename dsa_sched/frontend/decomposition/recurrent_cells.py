@@ -1,0 +1,247 @@
+"""One step of a recurrent operator, in one direction: states before it --> states behind it, as nodes of ONNX.
+
+    p[t] [B, G H], h [B, H]  -->  p[t] + h * R'  -->  gates, each [B, H]  -->  h, c
+
+The equations are ONNX's. A state that is zero has an empty name: what it would be multiplied by is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsa_sched.frontend.decomposition.activations import Activation, activate
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.network import Node
+from dsa_sched.frontend.network.terms import number
+
+__all__ = ["CELLS", "Cell", "Direction", "State", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The values handed from step to step, [B, H] each; an empty name is zero. Only an LSTM has a cell."""
+
+    hidden: str = ""
+    cell: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Gates that one product computes: those of the inputs at all times, and the weights and bias of the state's."""
+
+    inputs: str
+    weights: str
+    bias: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What the steps of one direction share. `time_axis` is that of the inputs; `gates` is the number of those with
+    weights of their own, in the file's order."""
+
+    chain: Chain
+    node: Node
+    name: str
+    index: int
+    gates: int
+    time_axis: int
+    activations: tuple[Activation, ...]
+
+    @property
+    def hidden(self) -> int:
+        return self.chain.shape(self.node.inputs[2])[2]
+
+    @property
+    def batch(self) -> int:
+        return self.chain.shape(self.node.inputs[0])[1 - self.time_axis]
+
+    def product(self, gates: Sequence[int], *, apart: bool = False) -> Gates:
+        """The inputs' part of some gates at all times, with both biases; with `apart`, the state's bias by itself."""
+        weights = [self._weights(position, gates) for position in (1, 2)]
+        biases = [self._bias(gates, parts) for parts in ((0,), (1,))] if apart else [self._bias(gates, (0, 1)), ""]
+        x = self.node.inputs[0]
+        shape = (*self.chain.shape(x)[:2], len(gates) * self.hidden)
+        operands = [name for name in (x, weights[0], biases[0]) if name]
+        suffix = f"{self.name}::inputs{'' if len(gates) == self.gates else gates[0]}"
+        return Gates(self.chain.add("MatMul", *operands, shape=shape, suffix=suffix), weights[1], biases[1], len(gates))
+
+    def inputs_at(self, gates: Gates, time: int) -> str:
+        """The inputs' part at one time, [B, gates * H]."""
+        axis, shape = self.time_axis, [*self.chain.shape(gates.inputs)]
+        shape[axis] = 1
+        settings = (("axes", (axis,)), ("ends", (time + 1,)), ("starts", (time,)))
+        suffix = f"{gates.inputs.removeprefix(self.chain.stem + '::')}{time}"
+        piece = self.chain.add("Slice", gates.inputs, shape=tuple(shape), settings=settings, suffix=suffix)
+        return self.chain.add("Reshape", piece, shape=(self.batch, shape[2]), suffix=f"{suffix}::rows")
+
+    def recurrent(self, gates: Gates, hidden: str, suffix: str) -> str:
+        """The state's part, [B, gates * H]; of a constant state it is constant."""
+        if hidden in self.chain.constants:
+            return self._constant_product(gates, hidden)
+        operands = [name for name in (hidden, gates.weights, gates.bias) if name]
+        return self.chain.add("MatMul", *operands, shape=(self.batch, gates.count * self.hidden), suffix=suffix)
+
+    def _constant_product(self, gates: Gates, hidden: str) -> str:
+        constants, terms = self.chain.constants, self.chain.terms
+        array = constants[hidden].astype(np.float64) @ constants[gates.weights].astype(np.float64)
+        term = terms[hidden].product(terms[gates.weights])
+        if gates.bias:
+            array, term = array + constants[gates.bias].astype(np.float64), term + terms[gates.bias]
+        return self.chain.array(array, term)
+
+    def gate(self, values: str, place: int, count: int, suffix: str) -> str:
+        """One of `count` gates that lie side by side."""
+        if count == 1:
+            return values
+        low = place * self.hidden
+        settings = (("axes", (1,)), ("ends", (low + self.hidden,)), ("starts", (low,)))
+        return self.chain.add("Slice", values, shape=(self.batch, self.hidden), settings=settings, suffix=suffix)
+
+    def activated(self, x: str, which: int, suffix: str) -> str:
+        """One of the direction's activations, of values held between the bounds of `clip`."""
+        clip = self.node.number("clip", 0.0)
+        if clip > 0:
+            x = self.chain.add("Clip", x, settings=(("max", clip), ("min", -clip)), suffix=f"{suffix}::clipped")
+        return activate(self.chain, self.activations[which], x, suffix)
+
+    def peephole(self, place: int, cell: str, x: str, suffix: str) -> str:
+        """x plus the cell times the weights of one gate that look at it."""
+        name = self.node.input(7)
+        if not name or not cell:
+            return x
+        array, hidden = self.chain.network.constants[name], self.hidden
+        row = self.index * 3 + place
+        term = self.chain.network.term(name).reshape(-1, hidden).take((row,)).reshape(hidden)
+        weights = self.chain.array(array.reshape(-1, hidden)[row], term)
+        seen = self.chain.add("Mul", cell, weights, suffix=f"{suffix}::seen")
+        return self.chain.add("Add", x, seen, suffix=f"{suffix}::peephole")
+
+    def _weights(self, position: int, gates: Sequence[int]) -> str:
+        """W or R of some gates, transposed: [I or H, gates * H]."""
+        name = self.node.inputs[position]
+        array, hidden = self.chain.network.constants[name], self.hidden
+        rows = tuple(self.index * self.gates + gate for gate in gates)
+        wide = array.reshape(-1, hidden, array.shape[2])[list(rows)].reshape(-1, array.shape[2])
+        term = self.chain.network.term(name).reshape(-1, hidden, array.shape[2]).take(rows)
+        return self.chain.array(wide.T, term.reshape(*wide.shape).transpose(1, 0))
+
+    def _bias(self, gates: Sequence[int], parts: Sequence[int]) -> str:
+        """The sum of the inputs' bias (0) and the state's (1), of some gates; empty where the node has none."""
+        name = self.node.input(3)
+        if not name:
+            return ""
+        table = self.chain.network.constants[name].reshape(-1, self.hidden).astype(np.float64)
+        term = self.chain.network.term(name).reshape(*table.shape)
+        length = len(gates) * self.hidden
+        total, said = np.zeros(length), number(0)
+        for part in parts:
+            rows = tuple((2 * self.index + part) * self.gates + gate for gate in gates)
+            total, said = total + table[list(rows)].reshape(-1), said + term.take(rows).reshape(length)
+        return self.chain.array(total, said)
+
+
+Step = Callable[[int, State, str], State]
+"""Time, states before, what its names begin with --> states behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """How many gates have weights, the default activations of a direction, and what writes a direction's products for
+    all times and then its steps."""
+
+    gates: int
+    activations: tuple[str, ...]
+    step: Callable[[Direction], Step]
+
+
+def _rnn(d: Direction) -> Step:
+    """h = f(p + h * R')"""
+    gates = d.product((0,))
+
+    def step(time: int, state: State, at: str) -> State:
+        return State(d.activated(_sums(d, gates, time, state.hidden, at), 0, f"{at}::hidden"))
+
+    return step
+
+
+def _sums(d: Direction, gates: Gates, time: int, hidden: str, at: str) -> str:
+    """What the inputs and the state give the gates."""
+    inputs = d.inputs_at(gates, time)
+    if not hidden:
+        return inputs
+    return d.chain.add("Add", d.recurrent(gates, hidden, f"{at}::product"), inputs, suffix=f"{at}::gates")
+
+
+def _lstm(d: Direction) -> Step:
+    """c = f(z_f) * c + f(z_i) * g(z_c)    h = f(z_o) * h(c)    the file's order is i, o, f, c"""
+    gates = d.product((0, 1, 2, 3))
+    coupled = d.node.integer("input_forget", 0)
+    add = d.chain.add
+
+    def step(time: int, state: State, at: str) -> State:
+        sums = _sums(d, gates, time, state.hidden, at)
+
+        def gate(place: int, name: str, cell: str, peephole: int) -> str:
+            x = d.peephole(peephole, cell, d.gate(sums, place, 4, f"{at}::{name}::part"), f"{at}::{name}")
+            return d.activated(x, 0, f"{at}::{name}")
+
+        entering = gate(0, "input", state.cell, 0)
+        kept = ""
+        if state.cell and coupled:
+            forgetting = add("Sub", d.chain.number(1.0), entering, suffix=f"{at}::forget")
+            kept = add("Mul", forgetting, state.cell, suffix=f"{at}::kept")
+        elif state.cell:
+            kept = add("Mul", gate(2, "forget", state.cell, 2), state.cell, suffix=f"{at}::kept")
+        candidate = d.activated(d.gate(sums, 3, 4, f"{at}::candidate::part"), 1, f"{at}::candidate")
+        cell = add("Mul", candidate, entering, suffix=f"{at}::entered")
+        cell = add("Add", cell, kept, suffix=f"{at}::cell") if kept else cell
+        leaving = gate(1, "output", cell, 1)
+        shown = activate(d.chain, d.activations[2], cell, f"{at}::shown")
+        return State(add("Mul", shown, leaving, suffix=f"{at}::hidden"), cell)
+
+    return step
+
+
+def _gru(d: Direction) -> Step:
+    """h = h + (1 - z) * (n - h)    n = g(p_h + (r * h) * R_h'); linear before reset: g(p_h + r * (h * R_h' + b_h))"""
+    linear = bool(d.node.integer("linear_before_reset", 0))
+    both, last = d.product((0, 1)), d.product((2,), apart=linear)
+    add = d.chain.add
+
+    def step(time: int, state: State, at: str) -> State:
+        sums, h = _sums(d, both, time, state.hidden, at), state.hidden
+        entering = _complement(d, d.gate(sums, 0, 2, f"{at}::update::part"), f"{at}::update")
+        inputs, reset = d.inputs_at(last, time), ""
+        if h or (linear and last.bias):
+            reset = d.activated(d.gate(sums, 1, 2, f"{at}::reset::part"), 0, f"{at}::reset")
+        if h and not linear:
+            product = d.recurrent(last, add("Mul", reset, h, suffix=f"{at}::remembered"), f"{at}::recalled")
+            inputs = add("Add", product, inputs, suffix=f"{at}::sum")
+        elif reset:
+            product = d.recurrent(last, h, f"{at}::recalled") if h else last.bias
+            inputs = add("Add", add("Mul", product, reset, suffix=f"{at}::remembered"), inputs, suffix=f"{at}::sum")
+        candidate = d.activated(inputs, 1, f"{at}::candidate")
+        if not h:
+            return State(add("Mul", candidate, entering, suffix=f"{at}::hidden"))
+        moved = add("Mul", add("Sub", candidate, h, suffix=f"{at}::apart"), entering, suffix=f"{at}::moved")
+        return State(add("Add", moved, h, suffix=f"{at}::hidden"))
+
+    return step
+
+
+def _complement(d: Direction, x: str, suffix: str) -> str:
+    """1 - f(x); of a Sigmoid that of -x, which is no difference and so as exact next to zero as elsewhere."""
+    if d.activations[0].function == "Sigmoid":
+        return d.activated(d.chain.add("Neg", x, suffix=f"{suffix}::negative"), 0, suffix)
+    return d.chain.add("Sub", d.chain.number(1.0), d.activated(x, 0, f"{suffix}::kept"), suffix=suffix)
+
+
+CELLS: Mapping[str, Cell] = {
+    "LSTM": Cell(4, ("Sigmoid", "Tanh", "Tanh"), _lstm),
+    "GRU": Cell(3, ("Sigmoid", "Tanh"), _gru),
+    "RNN": Cell(1, ("Tanh",), _rnn),
+}

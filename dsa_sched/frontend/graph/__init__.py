@@ -1,0 +1,1 @@
+"""From operations to the graph: device layout, access maps, stages."""

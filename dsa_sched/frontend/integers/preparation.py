@@ -1,0 +1,225 @@
+"""What integers decide: index arithmetic on words and lookups by them, done before everything else.
+
+    ids --Equal, Not, CumSum, Add--> positions --Gather(table)--> rows        Network.prepared, in 32-bit words
+    rows, Cast(mask), truth values of integers                                inputs of the network that is left
+
+Everything that depends on integer inputs and constants alone is prepared; it is computed whole, in row-major order, as
+words of 32 bits (constants beyond them are clipped). What meets computed numbers stays: a truth value of integers
+enters as 0 or 1, and And, Or, Not and what moves truth values are left to the network, where they are cheap. Rows of a
+computed table are its product with ones at the places of the indices. Nodes that cannot be prepared stay too, and are
+refused later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.integers.word_rules import RULES
+from dsa_sched.frontend.integers.words import (
+    BOOL,
+    GATHERS,
+    INT64,
+    INTEGERS,
+    MOST_WORDS,
+    Unprepared,
+    WordMaker,
+    linear_places,
+)
+from dsa_sched.frontend.network.network import Network, Node, Value
+from partitioner.ir.graph import Attribute, Op
+
+__all__ = ["WORD_OPERATORS", "prepare"]
+
+FLOATING = frozenset([1, 10, 11, 16])
+WORD_OPERATORS = frozenset({*RULES, "OneHot"})
+"""ONNX operators on integers that are prepared."""
+
+LEFT_TO_TRUTHS = frozenset(["And", "Or", "Xor", "Not", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"]) | {
+    "Transpose",
+    "Slice",
+    "Expand",
+    "Tile",
+}
+"""What the network itself does with truth values (`masks.py`)."""
+
+
+def prepare(network: Network) -> Network:
+    """The network without the nodes that integers alone decide, which are in its `prepared`."""
+    integers = frozenset(name for name in network.inputs if network.values[name].dtype in INTEGERS)
+    if not integers:
+        return network
+    words = WordMaker(network, integers, RULES)
+    maker = _Border(network, words)
+    nodes = [node for node in network.nodes if not maker.takes(node)]
+    kept = [node for node in nodes if node.outputs[0] not in words.able]
+    for node in kept:
+        for name in node.inputs:
+            maker.demand_truth(name)
+    left = {node.name for node in kept} | maker.left
+    nodes = [
+        replace(new, inputs=tuple(maker.entered.get(name, name) for name in new.inputs))
+        for node in network.nodes
+        for new in maker.instead.get(node.name, (node,) if node.name in left else ())
+    ]
+    floats = tuple(name for name in network.inputs if name not in integers)
+    read = {name for op in words.ops for name in op.inputs}
+    unread = tuple(name for name in network.inputs if name in integers and name not in read)
+    return replace(
+        network,
+        nodes=tuple(nodes),
+        inputs=(*floats, *(op.outputs[0] for op in words.ops if op.outputs[0] in maker.results)),
+        constants={**network.constants, **words.constants},
+        values={**network.values, **words.values},
+        prepared=tuple(words.ops),
+        raw=tuple(name for name in network.inputs if name in integers and (name in read or name in unread)),
+    )
+
+
+@dataclass(slots=True)
+class _Border:
+    """What leaves the integers. `entered`: the name under which a truth value enters the network; `left`: nodes on
+    truth values that stay; `results`: what the network reads; `instead`: nodes that take the place of one, by its
+    name."""
+
+    network: Network
+    words: WordMaker
+    entered: dict[str, str] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
+    results: set[str] = field(default_factory=set)
+    instead: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+
+    def takes(self, node: Node) -> bool:
+        """A node that makes numbers of integers: prepared where it can be."""
+        before = self.words.mark()
+        try:
+            return self._takes(node)
+        except Unprepared:
+            self.words.back_to(before)
+            return False
+
+    def _takes(self, node: Node) -> bool:
+        value = self.network.values.get(node.outputs[0])
+        if value is None or value.dtype not in FLOATING or not node.inputs:
+            return False
+        if node.op_type == "Cast" and node.inputs[0] in self.words.able:
+            if self.words.dtype(node.inputs[0]) == BOOL:
+                return False  # the network's own
+            self._result(node, "number", (self.words.word(node.inputs[0]),))
+            return True
+        if node.op_type in GATHERS and node.input(1) in self.words.able and node.inputs[0] in self.network.constants:
+            rows, index = self.words.rows(node)
+            self._result(node, "lookup", (node.inputs[0], index), {"rows": rows})
+            return True
+        if node.op_type in GATHERS and node.input(1) in self.words.able and node.inputs[0] in self.network.values:
+            self._product(node)
+            return True
+        if node.op_type == "OneHot" and node.inputs[0] in self.words.able:
+            self._one_hot(node)
+            return True
+        return False
+
+    def _result(
+        self, node: Node, kind: str, inputs: tuple[str, ...], attributes: Mapping[str, Attribute] | None = None
+    ) -> None:
+        """The node's output as an input of the network that is left."""
+        output = node.outputs[0]
+        name = f"{output}::prepared" if output in self.network.outputs else output
+        self.words.add(node, kind, inputs, name, attributes)
+        self.words.values[name] = self.network.values[output]
+        self.results.add(name)
+        if name != output:
+            self.instead[node.name] = (Node(node.name, "Identity", (name,), (output,)),)
+
+    def _product(self, node: Node) -> None:
+        """Rows of a computed table: the product of ones at the places of the indices with the table."""
+        data, output = node.inputs[0], node.outputs[0]
+        rows, index = self.words.rows(node)
+        width = prod(self.words.shape(data)) // rows
+        count = prod(self.words.shape(output)) // width
+        if count * rows > MOST_WORDS:
+            raise Unprepared
+        index = self.words.from_the_front(node, index, (count,), rows)
+        spread = self.words.taken(node, index, np.repeat(np.arange(count), rows))
+        places = self.words.constant(node, np.tile(np.arange(rows), count))
+        truth = self.words.function(node, "equal", (spread, places), (count * rows,))
+        ones = f"{output}::ones"
+        self.words.add(node, "number", (truth,), ones)
+        dtype = self.network.values[output].dtype
+        shapes = {"table": (rows, width), "rows": (count, width), "ones": (count, rows)}
+        self.words.values |= {f"{output}::{name}": Value(shape, dtype) for name, shape in shapes.items()}
+        self.results.add(ones)
+        for name, shape in (("table", (rows, width)), ("rows", self.words.shape(output))):
+            self.words.constants[f"{output}::{name}_shape"] = np.array(shape, np.int64)
+            self.words.values[f"{output}::{name}_shape"] = Value((len(shape),), INT64)
+        self.instead[node.name] = (
+            Node(f"{node.name}::table", "Reshape", (data, f"{output}::table_shape"), (f"{output}::table",)),
+            Node(f"{node.name}::product", "MatMul", (ones, f"{output}::table"), (f"{output}::rows",)),
+            Node(node.name, "Reshape", (f"{output}::rows", f"{output}::rows_shape"), (output,)),
+        )
+
+    def _one_hot(self, node: Node) -> None:
+        """Ones where the index is the place, times the difference of the two values, plus the first of them."""
+        depth, pair = (self.network.constants.get(name) for name in node.inputs[1:3])
+        if depth is None or pair is None or pair.size != 2:
+            raise Unprepared
+        output, shape = node.outputs[0], self.words.shape(node.outputs[0])
+        axis = node.integer("axis", -1) % len(shape)
+        extent = int(depth.reshape(-1)[0])
+        index = self.words.from_the_front(
+            node, self.words.word(node.inputs[0]), self.words.shape(node.inputs[0]), extent
+        )
+        at = np.broadcast_to(np.expand_dims(linear_places(self.words.shape(node.inputs[0])), axis), shape)
+        places = np.arange(extent).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        spread = self.words.taken(node, index, at)
+        truth = self.words.function(
+            node, "equal", (spread, self.words.constant(node, np.broadcast_to(places, shape))), shape
+        )
+        off, on = (float(v) for v in pair.reshape(-1))
+        plain = (off, on) == (0.0, 1.0) and output not in self.network.outputs
+        name = output if plain else f"{output}::ones"
+        self.words.add(node, "number", (truth,), name)
+        self.words.values[name] = Value(shape, self.network.values[output].dtype)
+        self.results.add(name)
+        if not plain:
+            step, base = f"{output}::step", f"{output}::base"
+            self.words.constants |= {step: np.array(on - off, np.float32), base: np.array(off, np.float32)}
+            for constant in (step, base):
+                self.words.values[constant] = Value((), int(onnx.TensorProto.FLOAT))
+            self.words.values[f"{output}::scaled"] = self.words.values[name]
+            scaled = Node(f"{node.name}::scale", "Mul", (name, step), (f"{output}::scaled",))
+            self.instead[node.name] = (scaled, Node(node.name, "Add", (f"{output}::scaled", base), (output,)))
+
+    def demand_truth(self, name: str) -> None:
+        """A truth value of integers that a node of the network reads: left to the network where that makes it of
+        others, else prepared as 0 or 1."""
+        if name not in self.words.able or name in self.entered or self.words.dtype(name) != BOOL:
+            return
+        producer = self.network.producer.get(name)
+        if producer is not None and producer.op_type in LEFT_TO_TRUTHS:
+            of_truths = all(
+                other in self.network.constants or self.words.dtype(other) == BOOL
+                for other in (producer.inputs if producer.op_type in ("And", "Or", "Xor") else producer.inputs[:1])
+            )
+            if of_truths:
+                self.entered[name] = name
+                self.left.add(producer.name)
+                for other in producer.inputs:
+                    self.demand_truth(other)
+                return
+        before = self.words.mark()
+        try:
+            word = self.words.word(name)
+        except Unprepared:
+            self.words.back_to(before)
+            return
+        entered = f"{name}::number" if name in self.words.integers else name
+        source = producer or Node(name, "Cast", (name,), (name,))
+        self.words.ops.append(Op(self.words.name(source), "number", (word,), (entered,), (), (), 0, source.op_type))
+        self.words.values[entered] = Value(self.words.shape(name), BOOL)
+        self.results.add(entered)
+        self.entered[name] = entered

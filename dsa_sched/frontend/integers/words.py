@@ -1,0 +1,242 @@
+"""Values of integers as 32-bit words, and the prepared operators that make them.
+
+    Equal(ids, 1)  --WordMaker.word-->  the name of the words that hold it in row-major order, and Ops that compute them
+
+Rules say how each ONNX operator is made of few kinds: functions of one element of each operand (`words`), words at
+places (`take`), sums that run (`cumsum`), reductions along lines (`reduce`), operands side by side (`join`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from dsa_sched.frontend.network.network import Array, Network, Node, Value
+from partitioner.ir.graph import Attribute, Op
+
+__all__ = [
+    "BOOL",
+    "GATHERS",
+    "INT64",
+    "INTEGERS",
+    "MOST_WORDS",
+    "WIDE",
+    "Mark",
+    "Rule",
+    "Unprepared",
+    "WordMaker",
+    "linear_places",
+]
+
+Words = npt.NDArray[np.int64]
+
+BOOL, INT32, INT64 = (int(getattr(onnx.TensorProto, name)) for name in ("BOOL", "INT32", "INT64"))
+INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
+"""TensorProto types whose values are words: UINT8 to INT16 too."""
+WIDE = frozenset([INT32, INT64])
+MOST_WORDS = 1 << 20
+"""Elements of a value that a scalar loop makes; larger ones are refused as before."""
+GATHERS = frozenset(["Gather", "GatherND", "GatherElements"])
+
+
+class Unprepared(Exception):
+    """Why a value cannot be made of words."""
+
+
+Mark = tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]
+"""What a maker had made at one moment."""
+
+
+@dataclass(slots=True)
+class WordMaker:
+    """Prepared operators so far. `integers` are inputs, `able` values that words can be made of, by `rules`; `roots`:
+    the words that hold a value; `constants` and `values` are further ones."""
+
+    network: Network
+    integers: frozenset[str]
+    rules: Mapping[str, Rule]
+    able: set[str] = field(init=False)
+    ops: list[Op] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    roots: dict[str, str] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.able = set(self.integers)
+        for node in self.network.nodes:
+            if self._is_able(node):
+                self.able.update(node.outputs)
+
+    def _is_able(self, node: Node) -> bool:
+        """On integers alone, with an integer result; what a rule cannot do is found later."""
+        if node.op_type not in self.rules or not any(name in self.able for name in node.inputs):
+            return False
+        known = all(not name or name in self.able or name in self.network.constants for name in node.inputs) and all(
+            name in self.network.values for name in node.outputs if name
+        )
+        return known and all(
+            self.network.values[name].dtype in INTEGERS and prod(self.shape(name)) <= MOST_WORDS
+            for name in node.outputs
+            if name
+        )
+
+    def mark(self) -> Mark:
+        """To come back to, where something cannot be made after all."""
+        return len(self.ops), dict(self.roots), dict(self.constants), dict(self.values)
+
+    def back_to(self, mark: Mark) -> None:
+        """As it was at a mark."""
+        count, self.roots, self.constants, self.values = mark
+        del self.ops[count:]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.network.shape(name)
+
+    def dtype(self, name: str) -> int:
+        return self.network.values[name].dtype
+
+    def word(self, name: str) -> str:
+        """The words of a value, made where they are not yet. Raises Unprepared."""
+        if name in self.roots:
+            return self.roots[name]
+        if name in self.integers:
+            self.roots[name] = name
+        elif name in self.network.constants:
+            array = self.network.constants[name]
+            if array.dtype.kind not in "iub":
+                raise Unprepared
+            self.roots[name] = self.stored(f"{name}::words", array)
+        else:
+            producer = self.network.producer.get(name)
+            if name not in self.able or producer is None:
+                raise Unprepared
+            self.rules[producer.op_type](self, producer, name)
+        return self.roots[name]
+
+    def stored(self, name: str, array: Array) -> str:
+        limits = np.iinfo(np.int32)
+        words = np.clip(array.astype(np.int64), limits.min, limits.max).astype(np.int32)
+        self.constants[name] = words
+        self.values[name] = Value(words.shape, INT32)
+        return name
+
+    def constant(self, node: Node, array: Array) -> str:
+        self.count += 1
+        return self.stored(f"{node.outputs[0]}::words{self.count}", array)
+
+    def name(self, node: Node) -> str:
+        taken = {op.name for op in self.ops}
+        name, number = node.name, 1
+        while name in taken:
+            number += 1
+            name = f"{node.name}::{number}"
+        return name
+
+    def add(
+        self,
+        node: Node,
+        kind: str,
+        inputs: tuple[str, ...],
+        output: str,
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> None:
+        given = tuple((attributes or {}).items())
+        self.ops.append(Op(self.name(node), kind, inputs, (output,), given, (), 0, node.op_type))
+
+    def fresh(
+        self,
+        node: Node,
+        kind: str,
+        inputs: tuple[str, ...],
+        shape: tuple[int, ...],
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> str:
+        """Words of a name of their own."""
+        self.count += 1
+        output = f"{node.outputs[0]}::words{self.count}"
+        self.values[output] = Value(shape, INT32)
+        self.add(node, kind, inputs, output, attributes)
+        return output
+
+    def function(self, node: Node, function: str, operands: tuple[str, ...], shape: tuple[int, ...]) -> str:
+        """`operands` have as many elements as the shape, or one."""
+        return self.fresh(node, "words", operands, shape, {"function": function})
+
+    def taken(self, node: Node, source: str, places: Words) -> str:
+        """The words at these linear places."""
+        size = prod(self.values[source].shape) if source in self.values else prod(self.shape(source))
+        if places.size == size and (places.reshape(-1) == np.arange(size)).all():
+            return source
+        if source in self.constants:
+            return self.constant(node, self.constants[source].reshape(-1)[places])
+        return self.fresh(node, "take", (source, self.constant(node, places)), places.shape)
+
+    def spread(self, node: Node, name: str, shape: tuple[int, ...]) -> str:
+        """A value's words, broadcast to the shape unless it is one word."""
+        word, own = self.word(name), self.shape(name)
+        return word if prod(own) == 1 else self.taken(node, word, np.broadcast_to(linear_places(own), shape))
+
+    def from_the_front(self, node: Node, index: str, shape: tuple[int, ...], extent: int) -> str:
+        """Indices that count from the end, made such that count from the front."""
+        negative = self.function(node, "less", (index, self.constant(node, np.array(0))), shape)
+        moved = self.function(node, "mul", (negative, self.constant(node, np.array(extent))), shape)
+        return self.function(node, "add", (index, moved), shape)
+
+    def rows(self, node: Node) -> tuple[int, str]:
+        """Of a gather the number of rows of its table, and the row of each result as words."""
+        data, where = self.shape(node.inputs[0]), self.shape(node.inputs[1])
+        index = self.word(node.inputs[1])
+        match node.op_type:
+            case "Gather":
+                axis = node.integer("axis", 0) % len(data)
+                outer, extent = prod(data[:axis]), data[axis]
+                if outer == 1:
+                    return extent, index
+                index = self.from_the_front(node, index, where, extent)
+                shape = (outer, prod(where))
+                spread = self.taken(node, index, np.broadcast_to(np.arange(prod(where)), shape))
+                first = np.repeat(np.arange(outer) * extent, prod(where)).reshape(shape)
+                return outer * extent, self.function(node, "add", (spread, self.constant(node, first)), shape)
+            case "GatherElements":
+                axis = node.integer("axis", 0) % len(data)
+                if data == where[:1] and axis == 0 and len(data) == 1:
+                    return data[0], index
+                index = self.from_the_front(node, index, where, data[axis])
+                step = self.constant(node, np.array(prod(data[axis + 1 :])))
+                scaled = self.function(node, "mul", (index, step), where)
+                places = np.indices(where)
+                places[axis] = 0
+                first = np.ravel_multi_index(tuple(places), data)
+                return prod(data), self.function(node, "add", (scaled, self.constant(node, first)), where)
+            case _:
+                batch, depth = node.integer("batch_dims", 0), where[-1]
+                extents, lead = data[batch : batch + depth], where[:-1]
+                rows = prod(data[: batch + depth])
+                lines = linear_places(where)
+                items = prod(data[:batch])
+                first = np.repeat(np.arange(items) * prod(extents), prod(lead) // items).reshape(lead)
+                total = "" if batch == 0 else self.constant(node, first)
+                for number, extent in enumerate(extents):
+                    part = self.taken(node, index, lines[..., number])
+                    if depth > 1 or total:
+                        part = self.from_the_front(node, part, lead, extent)
+                    width = prod(extents[number + 1 :])
+                    if width > 1:
+                        part = self.function(node, "mul", (part, self.constant(node, np.array(width))), lead)
+                    total = self.function(node, "add", (total, part), lead) if total else part
+                return rows, total
+
+
+def linear_places(shape: tuple[int, ...]) -> Words:
+    """The linear place of each element."""
+    return np.arange(prod(shape)).reshape(shape)
+
+
+Rule = Callable[[WordMaker, Node, str], None]
+"""Makes the words of one output of a node and notes where they are. Raises Unprepared."""

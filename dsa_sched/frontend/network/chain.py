@@ -1,0 +1,82 @@
+"""The nodes that take the place of one: how a decomposition writes them.
+
+rule(chain, node)  -->  chain.nodes, the last of them with the node's own name and output, values and constants
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.network.network import Array, Network, Node, Setting, Value
+from dsa_sched.frontend.network.terms import Term, number
+
+__all__ = ["Chain", "Rule", "Settings", "Shape"]
+
+Shape = tuple[int, ...]
+Settings = tuple[tuple[str, Setting], ...]
+
+
+@dataclass
+class Chain:
+    """The nodes that take the place of one, and the values and constants that they bring. Their names begin with the
+    node's, and have the `tag` where another chain may take the place of what this one writes."""
+
+    network: Network
+    node: Node
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    terms: dict[str, Term] = field(default_factory=dict)
+    tag: str = ""
+
+    @property
+    def stem(self) -> str:
+        """What the names of new values begin with: the node's first output that has a name."""
+        return next(filter(None, self.node.outputs))
+
+    def shape(self, name: str) -> Shape:
+        return self.values[name].shape if name in self.values else self.network.shape(name)
+
+    def number(self, value: float) -> str:
+        return self.array(np.array(value), number(value))
+
+    def array(self, value: Array, term: Term | None) -> str:
+        """A constant, and how it follows from the file; without that, `verify` cannot compare it and says so."""
+        name = f"{self.stem}::{self.tag}constant{len(self.constants)}"
+        self.constants[name] = value
+        if term is not None:
+            self.terms[name] = term
+        self.values[name] = Value(value.shape, onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
+        return name
+
+    def add(
+        self,
+        op_type: str,
+        *inputs: str,
+        shape: Shape | None = None,
+        settings: Settings = (),
+        output: str = "",
+        suffix: str = "",
+    ) -> str:
+        """One more node, numbered unless a suffix names it; its result has the broadcast shape of its operands unless
+        told otherwise."""
+        suffix = f"{self.tag}{suffix or len(self.nodes)}"
+        output = output or f"{self.stem}::{suffix}"
+        name = f"{self.node.name}::{suffix}"
+        if shape is None:
+            shape = np.broadcast_shapes(*(self.shape(i) for i in inputs))
+        self.values[output] = Value(shape, self.network.values[self.stem].dtype)
+        self.nodes.append(Node(name, op_type, inputs, (output,), settings))
+        return output
+
+    def finished(self) -> tuple[Node, ...]:
+        """The nodes, the last of them under the name and with the output of the node that was."""
+        return (*self.nodes[:-1], replace(self.nodes[-1], name=self.node.name, outputs=self.node.outputs[:1]))
+
+
+Rule = Callable[[Chain, Node], bool]
+"""Writes the nodes, the result last; False where it cannot, with whatever it wrote thrown away."""

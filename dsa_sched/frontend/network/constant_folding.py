@@ -1,0 +1,175 @@
+"""Constants at compile time: nodes whose inputs are all known become arrays, as do the shapes of static values.
+
+    ConstantOfShape, Constant, Shape -> Gather -> Concat, Unsqueeze(weights)  -->  constants of a Network
+
+Filling and shapes are done here; everything else is run once in onnxruntime as one small model of the constant part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from dsa_sched.frontend.network.network import Array, Network, Value, array_of, network_of
+from dsa_sched.frontend.network.shapes import infer_values, typed
+from hw_models.errors import ModelError, size_text
+
+__all__ = ["fold_constants"]
+
+RANDOM = frozenset(
+    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"]
+)
+CAST_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13])
+"""TensorProto types of plain numbers."""
+LARGEST_CONSTANT_BYTES = 2 << 30
+MOST_ROUNDS = 20
+
+
+def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Network:
+    """The network without the nodes that depend on constants only. `model` is not changed; its nodes have names.
+
+    Raises ModelError when a constant would exceed 2 GiB.
+    """
+    constants: dict[str, Array] = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
+    nodes = list(model.graph.node)
+    known = dict(values)
+    for _ in range(MOST_ROUNDS):
+        remaining = _one_sweep(model, nodes, constants, known)
+        if len(remaining) == len(nodes):
+            break
+        nodes = remaining
+        if any(output not in known for node in nodes for output in node.output if output):
+            known |= infer_values(_part(model, nodes, constants))
+    return network_of(model, nodes, constants, known)
+
+
+def _one_sweep(
+    model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: dict[str, Array], values: Mapping[str, Value]
+) -> list[onnx.NodeProto]:
+    """Adds to `constants` and returns the nodes that are left."""
+    remaining: list[onnx.NodeProto] = []
+    deferred: list[onnx.NodeProto] = []
+    known = set(constants)
+    for node in nodes:
+        array = _immediate(node, constants, values)
+        if array is not None:
+            constants[node.output[0]] = array
+            known.add(node.output[0])
+        elif _foldable(node, known, values):
+            deferred.append(node)
+            known.update(node.output)
+        else:
+            remaining.append(node)
+    if not deferred:
+        return remaining
+    wanted = {name for node in remaining for name in node.input} | {item.name for item in model.graph.output}
+    arrays = _run(model, deferred, wanted, constants, values)
+    constants.update(arrays or {})
+    return remaining if arrays is not None else [node for node in nodes if node.output[0] not in constants]
+
+
+def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
+    """On constants only, deterministic, and of a size that is known before it is computed."""
+    sized = all(output in values for output in node.output if output)
+    return sized and node.op_type not in RANDOM and known.issuperset(filter(None, node.input))
+
+
+def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:
+    """The value of a filling, a literal, a shape or a constant cast to a known type; None for other nodes."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    match node.op_type:
+        case "Constant" if "value" in attributes:
+            return array_of(attributes["value"].t)
+        case "ConstantOfShape" if node.input[0] in constants:
+            fill = array_of(attributes["value"].t) if "value" in attributes else np.zeros(1, np.float32)
+            shape = tuple(int(extent) for extent in constants[node.input[0]].reshape(-1))
+            _require_size(node.output[0], shape)
+            return np.full(shape, fill.reshape(-1)[0], fill.dtype)
+        case "Shape" if node.input[0] in values:
+            extents = np.array(values[node.input[0]].shape, np.int64)
+            start = attributes["start"].i if "start" in attributes else 0
+            end = attributes["end"].i if "end" in attributes else len(extents)
+            return extents[start:end]
+        case "CastLike" if node.input[0] in constants and _is_number(values.get(node.input[1])):
+            with np.errstate(over="ignore", invalid="ignore"):
+                return constants[node.input[0]].astype(helper.tensor_dtype_to_np_dtype(values[node.input[1]].dtype))
+        case "Size" if node.input[0] in values:
+            return np.array(np.prod(values[node.input[0]].shape, dtype=np.int64))
+    return None
+
+
+def _is_number(value: Value | None) -> bool:
+    """Of a type that numpy casts to as ONNX does: the float8 kinds saturate, texts are no numbers."""
+    return value is not None and value.dtype in CAST_TYPES
+
+
+def _require_size(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse a small file that would expand into a huge constant; eight bytes an element, the largest type."""
+    size_bytes = 8
+    for extent in shape:
+        size_bytes *= max(extent, 0)
+    if size_bytes > LARGEST_CONSTANT_BYTES:
+        raise ModelError(
+            f"constant {name}",
+            needs=f"at most {size_text(LARGEST_CONSTANT_BYTES)}",
+            has=f"{size_text(size_bytes)} as {shape}",
+        )
+
+
+def _run(
+    model: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    wanted: set[str],
+    constants: Mapping[str, Array],
+    values: Mapping[str, Value],
+) -> dict[str, Array] | None:
+    """Values of the constant nodes that others read; None when onnxruntime has no kernel for one of them.
+
+    What stays unfolded is then reported as unsupported, with its node's name.
+    """
+    import onnxruntime
+
+    for node in nodes:
+        for output in filter(None, node.output):
+            _require_size(output, values[output].shape)
+    outputs = [output for node in nodes for output in node.output if output in wanted]
+    inputs = dict.fromkeys(name for node in nodes for name in node.input if name in constants)
+    graph = helper.make_graph(
+        nodes,
+        "constants",
+        [typed(name, constants[name]) for name in inputs],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+    )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(8, model.ir_version))
+    try:
+        session = onnxruntime.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        arrays = session.run(outputs, {name: constants[name] for name in inputs})
+    except Exception:
+        return None
+    return dict(zip(outputs, arrays, strict=True))
+
+
+def _part(model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: Mapping[str, Array]) -> onnx.ModelProto:
+    """What is left of the model; large constants appear as inputs, without their data."""
+    result = onnx.ModelProto()
+    result.ir_version = max(8, model.ir_version)
+    result.opset_import.extend(model.opset_import)
+    graph = result.graph
+    initial = {tensor.name for tensor in model.graph.initializer}
+    graph.input.extend(item for item in model.graph.input if item.name not in initial)
+    graph.output.extend(model.graph.output)
+    graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input}
+    for name, array in constants.items():
+        if name in used and array.size <= 64:
+            graph.initializer.append(numpy_helper.from_array(array, name))
+        elif name in used:
+            graph.input.append(typed(name, array))
+    return result

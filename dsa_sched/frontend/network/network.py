@@ -1,0 +1,268 @@
+"""An ONNX model as plain data: the form in which the frontend reads, checks and rewrites networks.
+
+    ModelProto  -->  Network(nodes, constants, values, inputs, outputs, opset)  -->  ModelProto
+
+Nodes are frozen and axes are ONNX's; layout comes later, in `layout.py`. Constants are arrays in the file's own type,
+or float64 where a rewrite computed them. `values` gives shape and element type of every tensor, constants too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from dsa_sched.frontend.network.terms import Term, from_file
+from hw_models.errors import ModelError
+from partitioner.ir.graph import Op
+
+__all__ = [
+    "NEAREST",
+    "OURS",
+    "POWER",
+    "SCALE_SHIFT",
+    "Array",
+    "Found",
+    "Network",
+    "Node",
+    "Origin",
+    "Setting",
+    "Value",
+    "array_of",
+    "name_nodes",
+    "network_of",
+    "node_proto",
+    "opset_of",
+]
+
+SCALE_SHIFT = "ScaleShift"
+"""An operator type that ONNX does not have: x * scale + shift along axis 1."""
+
+NEAREST, POWER = "ReduceNearest", "ReducePower"
+"""Two more, along `axes`, which stay with one element: the value nearest to zero between the smallest and the largest
+element; and 64 over the power of two at or above the largest magnitude, after subtracting that value if `centred`."""
+
+OURS = (SCALE_SHIFT, NEAREST, POWER)
+"""Operator types that no file can hold."""
+
+Array = npt.NDArray[np.generic]
+Setting = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+"""The value of an attribute; tensors and graphs are not settings: folding and checks read the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Shape and ONNX element type (a `TensorProto` data type) of one tensor."""
+
+    shape: tuple[int, ...]
+    dtype: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One ONNX node. An absent optional input is an empty name."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    settings: tuple[tuple[str, Setting], ...] = ()
+
+    def setting(self, name: str, default: Setting) -> Setting:
+        return dict(self.settings).get(name, default)
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, int):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"an integer attribute {name}", has=repr(value))
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A numeric attribute. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, (int, float)):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"a number as attribute {name}", has=repr(value))
+        return float(value)
+
+    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """A list of integers. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"a list of integers as {name}", has=repr(value))
+        return tuple(int(v) for v in value)
+
+    def text(self, name: str, default: str) -> str:
+        """A text attribute. Raises ModelError when the file holds something else."""
+        value = self.setting(name, default)
+        if not isinstance(value, str):
+            raise ModelError(f"{self.op_type} {self.name}", needs=f"a text as attribute {name}", has=repr(value))
+        return value
+
+    def input(self, position: int) -> str:
+        """The name of an input, empty where it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a value of the file follows from one of ours that a rewrite put in its place: the file's `name` is
+    ours * scale + shift, both with one element for each index of axis 1. So verification can judge such a value by the
+    file's, and feed what reads it with the file's."""
+
+    name: str
+    scale: npt.NDArray[np.float64]
+    shift: npt.NDArray[np.float64]
+
+    def from_ours(self, ours: Array) -> Array:
+        """The file's value that ours stands for."""
+        scale, shift = self._by_channel(ours.ndim)
+        return np.asarray(ours.astype(np.float64) * scale + shift)
+
+    def to_ours(self, theirs: Array) -> Array:
+        """Our value where the file's is this."""
+        scale, shift = self._by_channel(theirs.ndim)
+        return np.asarray((theirs.astype(np.float64) - shift) / scale)
+
+    def _by_channel(self, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        shape = (1, -1, *(1,) * (rank - 2))
+        return self.scale.reshape(shape), self.shift.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node that is one operator of those that exporters often take apart: its name, what readers call it, and whether
+    the file has it `spelled` out, as several nodes of which this was the last."""
+
+    name: str
+    label: str
+    spelled: bool
+
+
+@dataclass(frozen=True)
+class Network:
+    """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
+    constants that are none of the file's how they follow from it; `found` lists operators before any was taken
+    apart."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    terms: Mapping[str, Term] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
+    prepared: tuple[Op, ...] = ()
+    raw: tuple[str, ...] = ()
+
+    def term(self, name: str) -> Term:
+        """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
+        return self.terms.get(name, from_file(name))
+
+    @cached_property
+    def producer(self) -> dict[str, Node]:
+        return {output: node for node in self.nodes for output in node.outputs if output}
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[Node, ...]]:
+        """Name -> nodes that read it, each once, in order."""
+        result: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                result.setdefault(name, []).append(node)
+        return {name: tuple(nodes) for name, nodes in result.items()}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor. Raises ModelError naming it when inference did not find one."""
+        if name in self.constants:
+            return tuple(self.constants[name].shape)
+        if name not in self.values:
+            raise ModelError(f"tensor {name}", needs="a static shape", has="none that shape inference could find")
+        return self.values[name].shape
+
+    def pruned(self) -> Network:
+        """Without nodes that no output depends on, and without constants that nothing reads."""
+        needed, kept = set(self.outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(node.inputs)
+                kept.append(node)
+        read = needed | {name for op in self.prepared for name in op.inputs}
+        constants = {name: array for name, array in self.constants.items() if name in read}
+        return replace(self, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def array_of(tensor: onnx.TensorProto) -> Array:
+    """The elements of a tensor. Raises ModelError where the file stores them in no way that fits its type and shape."""
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception as error:  # onnx and numpy raise several unrelated classes for damaged tensors
+        shape = ", ".join(map(str, tensor.dims))
+        raise ModelError(
+            f"tensor {tensor.name}", needs=f"the elements of [{shape}]", has=str(error)[:200] or type(error).__name__
+        ) from error
+
+
+def node_of(proto: onnx.NodeProto) -> Node:
+    """The node with its plain attributes, those left out that hold a tensor or a graph."""
+    settings: list[tuple[str, Setting]] = []
+    for attribute in proto.attribute:
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            settings.append((attribute.name, value.decode("utf-8", "replace")))
+        elif isinstance(value, (int, float)):
+            settings.append((attribute.name, value))
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) for v in value):
+            settings.append((attribute.name, tuple(value)))
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, bytes) for v in value):
+            settings.append((attribute.name, tuple(v.decode("utf-8", "replace") for v in value)))
+    return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), tuple(sorted(settings)))
+
+
+def name_nodes(model: onnx.ModelProto) -> None:
+    """Give every node of `model` a unique name: its own, or `OpType_index` where it has none or shares it."""
+    counts: dict[str, int] = {}
+    for proto in model.graph.node:
+        counts[proto.name] = counts.get(proto.name, 0) + 1
+    taken = {name for name, count in counts.items() if name and count == 1}
+    for index, proto in enumerate(model.graph.node):
+        if proto.name in taken:
+            continue
+        name = f"{proto.op_type}_{index}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        proto.name = name
+
+
+def network_of(
+    model: onnx.ModelProto,
+    nodes: Iterable[onnx.NodeProto],
+    constants: Mapping[str, Array],
+    values: Mapping[str, Value],
+) -> Network:
+    """The model's interface with the given nodes and constants."""
+    inputs = tuple(item.name for item in model.graph.input if item.name not in constants)
+    outputs = tuple(item.name for item in model.graph.output)
+    name = model.graph.name or "graph"
+    return Network(name, tuple(map(node_of, nodes)), constants, values, inputs, outputs, opset_of(model)).pruned()
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Version of the default operator set."""
+    return next((int(item.version) for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+
+
+def node_proto(node: Node) -> onnx.NodeProto:
+    """The converse of `node_of`."""
+    proto = helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name)
+    proto.attribute.extend(helper.make_attribute(name, value) for name, value in node.settings)
+    return proto

@@ -1,0 +1,1 @@
+"""Operators that a file spells out by simpler ones, found again."""

@@ -1,0 +1,251 @@
+"""Attention that a file spells out, found again as the operator that it is.
+
+    MatMul(q * a, k^T * b) * c + mask -> Softmax -> MatMul(v)  -->  Attention(q, k, v, mask, scale=a * b * c)
+
+The walk goes up from a Softmax along its last axis: masks first (`attention_masks.py`), then a cap, then the scale,
+then the product; and down to the product with the values. Scores and weights that something else reads too, or that
+leave the network, are left as they are. k is found before it was transposed, and before its heads were repeated for
+several of q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+
+import numpy as np
+
+from dsa_sched.frontend.decomposition.attention import FILL, swapped, turned
+from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED
+from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.network import Network, Node, Setting
+from dsa_sched.frontend.patterns.attention_masks import Together, heads_of, masks_above, put_together
+from dsa_sched.frontend.patterns.pattern_search import (
+    Match,
+    factor_of,
+    is_computed,
+    made_for,
+    number_of,
+    reader_of,
+    shape_of,
+)
+
+__all__ = ["attention_matches"]
+
+MOST_STEPS = 8
+"""Factors, and views, between a product and its operand."""
+
+TOLERANCE = 1e-3
+"""Of a cap: files have it in half precision, too."""
+
+USUAL = 1e-6
+"""So near to one over the root of a head's size a scale is that: files have it, or its root, in single precision."""
+
+
+def attention_matches(network: Network) -> Iterator[Match]:
+    for node in network.nodes:
+        if node.op_type == "Softmax":
+            found = _attention(network, node)
+            if found is not None:
+                yield found
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """The scores before masks: q of (..., row, element), k, their scale, and where they are capped."""
+
+    q: str
+    k: _Keys
+    scale: float
+    cap: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """k of (..., row, element) under this name, by another split of its leading axes, or `turned`: its last two axes
+    exchanged. `shape` is as if it were neither."""
+
+    name: str
+    shape: Shape
+    turned: bool
+
+
+def _attention(network: Network, softmax: Node) -> Match | None:
+    """The attention around a softmax."""
+    shape = shape_of(network, softmax.inputs[0])
+    if not shape or len(shape) not in (3, 4):
+        return None
+    if softmax.integer("axis", 1 if network.opset < 13 else -1) % len(shape) != len(shape) - 1:
+        return None
+    behind = _values(network, softmax)
+    masks = masks_above(network, softmax.inputs[0], lambda name: _product(network, name) is not None)
+    product = _product(network, masks.scores) if masks is not None else None
+    if behind is None or masks is None or product is None:
+        return None
+    end, v, guarded = behind
+    ahead = {operand[:-2] for operand in (network.shape(product.q), product.k.shape, network.shape(v), masks.shape)}
+    if len(ahead) != 1 or network.shape(v)[-2] != masks.shape[-1]:
+        return None
+    by_head = heads_of(masks, shape)
+    together = put_together(network, masks, by_head)
+    if together is None:
+        return None
+    return Match(end, lambda chain: _write(chain, product, v, together, by_head, guarded=guarded))
+
+
+def _values(network: Network, softmax: Node) -> tuple[Node, str, bool] | None:
+    """The product of the weights and the values, these, and whether a guard against NaN is between."""
+    weights = softmax.outputs[0]
+    readers, guarded = network.readers.get(weights, ()), False
+    if len(readers) == 2 and weights not in network.outputs:
+        guard = _guard(network, weights, readers)
+        if guard is None:
+            return None
+        weights, guarded = guard.outputs[0], True
+    end = reader_of(network, weights, "MatMul")
+    if end is None or end.inputs[0] != weights or end.inputs[1] == weights or not is_computed(network, end.inputs[1]):
+        return None
+    return end, end.inputs[1], guarded
+
+
+def _guard(network: Network, weights: str, readers: tuple[Node, ...]) -> Node | None:
+    """The choice of zero where a weight is not a number."""
+    missing = next((node for node in readers if node.op_type == "IsNaN"), None)
+    choice = next((node for node in readers if node.op_type == "Where"), None)
+    if missing is None or choice is None or reader_of(network, missing.outputs[0]) is not choice:
+        return None
+    plain = choice.inputs[0] == missing.outputs[0] and choice.inputs[2] == weights
+    return choice if plain and number_of(network, choice.inputs[1]) == 0.0 else None
+
+
+def _product(network: Network, scores: str) -> _Product | None:
+    """What makes scores before masks; None where it is no product of two computed values."""
+    capped = _cap(network, scores)
+    scores, cap = capped if capped is not None else (scores, 0.0)
+    scores, scale = _unscaled(network, scores, alone=True)
+    node = made_for(network, scores, "MatMul")
+    if node is None or not all(is_computed(network, name) for name in (*node.inputs, *node.outputs)):
+        return None
+    q, of_q = _unscaled(network, node.inputs[0])
+    turned, of_turned = _unscaled(network, node.inputs[1])
+    keys = _unturned(network, turned)
+    k, of_k = _unscaled(network, keys.name)
+    scale *= of_q * of_turned * of_k
+    if not len(network.shape(q)) == len(keys.shape) == len(network.shape(node.outputs[0])) or not 0 < scale < inf:
+        return None
+    return _Product(q, replace(keys, name=k), scale, cap)
+
+
+def _cap(network: Network, scores: str) -> tuple[str, float] | None:
+    """x and c of c * Tanh(x / c)."""
+    outer = factor_of(network, made_for(network, scores, "Mul", "Div"))
+    tanh = made_for(network, outer[0], "Tanh") if outer is not None else None
+    inner = factor_of(network, made_for(network, tanh.inputs[0], "Mul", "Div")) if tanh is not None else None
+    if outer is None or inner is None or abs(outer[1] * inner[1] - 1) > TOLERANCE or outer[1] <= 0:
+        return None
+    return inner[0], outer[1]
+
+
+def _unscaled(network: Network, name: str, *, alone: bool = False) -> tuple[str, float]:
+    """The value before it was multiplied by numbers, and their product. `alone`: each step serves nothing else."""
+    total = 1.0
+    for _ in range(MOST_STEPS):
+        node = made_for(network, name, "Mul", "Div") if alone else network.producer.get(name)
+        found = factor_of(network, node)
+        if found is None or not is_computed(network, found[0]):
+            break
+        name, total = found[0], total * found[1]
+    return name, total
+
+
+def _unturned(network: Network, name: str) -> _Keys:
+    """The value before its last two axes were exchanged. Some exporters flatten the leading axes around that transpose:
+    Reshape -> Transpose -> Reshape."""
+    shape, node = network.shape(name), network.producer.get(name)
+    wanted = (*shape[:-2], shape[-1], shape[-2])
+    around = node is not None and node.op_type == "Reshape"
+    if node is not None and around and (shape_of(network, node.inputs[0]) or ())[-2:] == shape[-2:]:
+        node = network.producer.get(node.inputs[0])
+    if node is None or node.op_type != "Transpose":
+        return _Keys(name, wanted, turned=True)
+    rank = len(network.shape(node.outputs[0]))
+    if node.integers("perm", tuple(reversed(range(rank)))) != swapped(rank):
+        return _Keys(name, wanted, turned=True)
+    before = network.producer.get(node.inputs[0])
+    reshaped = around and before is not None and before.op_type == "Reshape"
+    source = before.inputs[0] if before is not None and reshaped else node.inputs[0]
+    same = (shape_of(network, source) or ())[-2:] == wanted[-2:]
+    return _Keys(source if same else node.inputs[0], wanted, turned=False)
+
+
+def _write(chain: Chain, product: _Product, v: str, masks: Together, by_head: Shape, *, guarded: bool) -> None:
+    ahead = by_head[:2]
+    rows, columns = by_head[2:]
+    size, element = chain.shape(product.q)[-1], chain.shape(v)[-1]
+    q = _viewed(chain, product.q, (*ahead, rows, size))
+    grouped = None if product.k.turned else _grouped(chain.network, product.k.name, (*ahead, columns, size))
+    of_values = _grouped(chain.network, v, (*ahead, columns, element))
+    if grouped is not None and of_values is not None and grouped[1] == of_values[1]:
+        groups = grouped[1]
+        k = _viewed(chain, grouped[0], (ahead[0], groups, columns, size))
+        v = _viewed(chain, of_values[0], (ahead[0], groups, columns, element))
+    else:
+        k = _viewed(chain, product.k.name, (*ahead, *((size, columns) if product.k.turned else (columns, size))))
+        k = turned(chain, k) if product.k.turned else k
+        v = _viewed(chain, v, (*ahead, columns, element))
+    mask, settings = masks.write(chain)
+    usual = 1 / sqrt(size)
+    found: dict[str, Setting] = dict(settings)
+    if abs(product.scale - usual) > USUAL * usual:
+        found["scale"] = product.scale
+    if product.cap:
+        found["softcap"] = product.cap
+    if mask and not guarded and FILL not in found and not _sees_something(chain, mask):
+        found[UNGUARDED] = 1
+    inputs = (q, k, v, *filter(None, (mask,)))
+    result = chain.add("Attention", *inputs, shape=(*by_head[:3], element), settings=tuple(sorted(found.items())))
+    _viewed(chain, result, chain.shape(chain.node.outputs[0]))
+
+
+def _sees_something(chain: Chain, mask: str) -> bool:
+    """Whether a mask is constant and leaves something of every row."""
+    array = chain.constants.get(mask, chain.network.constants.get(mask))
+    return array is not None and bool((np.asarray(array, np.float64).max(-1) > -inf).all())
+
+
+def _viewed(chain: Chain, name: str, shape: Shape) -> str:
+    return name if chain.shape(name) == shape else chain.add("Reshape", name, shape=shape)
+
+
+def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | None:
+    """The value of which (batch, head, row, element) repeats each head for several, and how many heads it has; None for
+    one that repeats none."""
+    for _ in range(MOST_STEPS):
+        node = network.producer.get(name)
+        if node is None or node.op_type not in ("Reshape", "Expand"):
+            return None
+        source = shape_of(network, node.inputs[0])
+        if node.op_type == "Expand":
+            break
+        name = node.inputs[0]
+    else:
+        return None
+    batch, heads, rows, element = shape
+    wide = network.shape(node.outputs[0])
+    if (
+        source is None
+        or len(wide) != 5
+        or wide[0] != batch
+        or wide[3:] != (rows, element)
+        or wide[1] * wide[2] != heads
+    ):
+        return None
+    if source != (batch, wide[1], 1, rows, element):
+        return None
+    before = network.producer.get(node.inputs[0])
+    narrow = (batch, wide[1], rows, element)
+    viewed = before is not None and before.op_type in ("Reshape", "Unsqueeze")
+    if before is not None and viewed and shape_of(network, before.inputs[0]) == narrow:
+        return before.inputs[0], wide[1]
+    return node.inputs[0], wide[1]

@@ -1,0 +1,77 @@
+"""Operators that a network has as such or spells out, counted for the reader of an explanation.
+
+(Found("gelu1", "GELU", spelled=True), ...)  -->  found: 12 LayerNorm, 12 GELU, 6 attention
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from dsa_sched.frontend.network.network import Found, Network, Node
+from partitioner.ir.decisions import Decision
+
+__all__ = ["counts", "decisions", "recorded"]
+
+SUBJECT = "operators"
+"""Of the decision that counts them."""
+
+QUICK = 1.702
+"""The factor before the sigmoid by which x * Sigmoid(factor * x) is near a GELU."""
+
+TOLERANCE = 1e-3
+
+LABELS = {
+    "LayerNormalization": "LayerNorm",
+    "RMSNormalization": "RMSNorm",
+    "Gelu": "GELU",
+    "Swish": "SiLU",
+    "Mish": "Mish",
+    "Attention": "attention",
+    "RotaryEmbedding": "rotary embedding",
+}
+"""What is counted, and in which order and by which word."""
+
+
+def recorded(network: Network, spelled: Collection[str]) -> tuple[Found, ...]:
+    """All nodes that are counted, in order; `spelled` names those that the file has as several nodes. What a view was
+    put behind has a name of its own (`node::1`)."""
+    return tuple(
+        Found(own, label, own in spelled)
+        for node in network.nodes
+        if (label := _label(node)) and (own := _own(node.name, spelled))
+    )
+
+
+def _own(name: str, spelled: Collection[str]) -> str:
+    before = name.rpartition("::")[0]
+    return before if before in spelled else name
+
+
+def _label(node: Node) -> str:
+    quick = node.op_type == "Swish" and abs(node.number("alpha", 1.0) - QUICK) <= TOLERANCE * QUICK
+    return "quick GELU" if quick else LABELS.get(node.op_type, "")
+
+
+def counts(found: Iterable[Found]) -> dict[str, int]:
+    """How many of each there are, in the order of the table."""
+    numbers = Counter(each.label for each in found)
+    return {label: numbers[label] for label in (*LABELS.values(), "quick GELU") if numbers[label]}
+
+
+def decisions(found: tuple[Found, ...]) -> Iterator[Decision]:
+    """How many there are, then a line for each that was found in pieces. Nothing where there are none."""
+    if not found:
+        return
+    spelled = counts(each for each in found if each.spelled)
+    reason = f"of these in pieces {_text(spelled)}" if spelled else "each one node of the file"
+    yield Decision(SUBJECT, f"found: {_text(counts(found))}", reason)
+    for each in found:
+        if each.spelled:
+            yield Decision(
+                each.name, f"found: {each.label}", "put together from the nodes that the file has in its place"
+            )
+
+
+def _text(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{count} {label}" for label, count in numbers.items())

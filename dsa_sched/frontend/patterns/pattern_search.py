@@ -1,0 +1,90 @@
+"""What searches for spelled-out operators share: steps through a network, and the exchange of what they find.
+
+    Match(last node, write)  --replaced-->  the network with what `write` makes in the place of the last node
+
+Nodes before the last one are left to be pruned. A match is only made where these serve nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.network import Network, Node
+
+__all__ = ["Match", "factor_of", "is_computed", "made_for", "number_of", "reader_of", "replaced", "shape_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The node that ends an operator, and what writes the operator in its place, its result last."""
+
+    end: Node
+    write: Callable[[Chain], object]
+
+
+def replaced(network: Network, matches: Iterable[Match]) -> tuple[Network, frozenset[str]]:
+    """The network with every match exchanged, one for each last node, and the names of the last nodes."""
+    chains: dict[str, Chain] = {}
+    for match in matches:
+        if match.end.name not in chains:
+            chains[match.end.name] = chain = Chain(network, match.end, tag="found")
+            match.write(chain)
+    if not chains:
+        return network, frozenset()
+    nodes: list[Node] = []
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    for node in network.nodes:
+        found = chains.get(node.name)
+        nodes += found.finished() if found is not None else (node,)
+    for found in chains.values():
+        values |= found.values
+        constants |= found.constants
+        terms |= found.terms
+    changed = replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+    return changed.pruned(), frozenset(chains)
+
+
+def reader_of(network: Network, name: str, *op_types: str) -> Node | None:
+    """The only node that reads a value, if it is of these types; None for outputs of the network."""
+    readers = network.readers.get(name, ())
+    alone = len(readers) == 1 and name not in network.outputs
+    return readers[0] if alone and (not op_types or readers[0].op_type in op_types) else None
+
+
+def made_for(network: Network, name: str, *op_types: str) -> Node | None:
+    """The node of these types that makes a value which one node alone reads."""
+    made = network.producer.get(name)
+    return made if made is not None and made.op_type in op_types and reader_of(network, name) is not None else None
+
+
+def number_of(network: Network, name: str) -> float | None:
+    """A constant of one floating-point number; None for everything else."""
+    array = network.constants.get(name)
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind in "fV" else None
+
+
+def factor_of(network: Network, node: Node | None) -> tuple[str, float] | None:
+    """x and c where the node is x * c or x / c, c one finite number that is not zero and gives x no more axes."""
+    if node is None or node.op_type not in ("Mul", "Div") or len(node.inputs) != 2:
+        return None
+    first, second = node.inputs
+    for x, constant in ((first, second),) if node.op_type == "Div" else ((first, second), (second, first)):
+        value = number_of(network, constant)
+        if value and np.isfinite(value) and shape_of(network, x) == shape_of(network, node.outputs[0]) is not None:
+            return x, 1 / value if node.op_type == "Div" else value
+    return None
+
+
+def is_computed(network: Network, name: str) -> bool:
+    return name in network.values and name not in network.constants
+
+
+def shape_of(network: Network, name: str) -> tuple[int, ...] | None:
+    """None where it is not known."""
+    if name in network.constants:
+        return tuple(network.constants[name].shape)
+    return network.values[name].shape if name in network.values else None

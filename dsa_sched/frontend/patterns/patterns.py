@@ -1,0 +1,41 @@
+"""Operators that exporters take apart, found again: the searches in a row, and the count of what there is.
+
+    what the file has  -->  Softmax, LayerNormalization, Gelu, RotaryEmbedding, Attention, ... each one node
+
+What a target does not want whole is taken apart again, by the same decomposition as a node of the file, so that it does
+not matter how a file has it. Each search is linear in the nodes: it looks at a bounded number around each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from dsa_sched.frontend.network.network import Network
+from dsa_sched.frontend.patterns.attention_patterns import attention_matches
+from dsa_sched.frontend.patterns.curve_patterns import curve_matches
+from dsa_sched.frontend.patterns.found import recorded
+from dsa_sched.frontend.patterns.layer_norm_patterns import norm_matches
+from dsa_sched.frontend.patterns.pattern_search import Match, replaced
+from dsa_sched.frontend.patterns.rotary_patterns import rotary_matches
+from dsa_sched.frontend.patterns.softmax_patterns import softmax_matches
+
+__all__ = ["find_patterns"]
+
+SEARCHES: tuple[Callable[[Network], Iterator[Match]], ...] = (
+    softmax_matches,
+    norm_matches,
+    curve_matches,
+    rotary_matches,
+    attention_matches,
+)
+"""An attention is around a softmax, and so comes after it."""
+
+
+def find_patterns(network: Network) -> Network:
+    """The network with every operator that it spells out as one node, and the list of all there are."""
+    spelled: set[str] = set()
+    for search in SEARCHES:
+        network, ends = replaced(network, search(network))
+        spelled |= ends
+    return replace(network, found=recorded(network, spelled))

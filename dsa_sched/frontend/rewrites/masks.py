@@ -1,0 +1,416 @@
+"""Choices and truth values as arithmetic of numbers: no engine compares or chooses.
+
+    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where it is true, else 0, of any two halves
+    And, Or, Not        -->  a * b, Max(a, b), 1 - a
+    Where(t, a, b)      -->  Max(Min(a, m), Min(b, -m))                 m = infinity where t is true, else -infinity
+    Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) worked out
+    ThresholdedRelu(x)  -->  Where(x > alpha, x, 0)
+    Trilu(x)            -->  Where(constant triangle, x, 0)
+
+So infinities that are chosen stay, and those that are not leave no trace; a NaN that is not chosen does, as no maximum
+on any target leaves it out. A guard against NaN behind a Softmax that has none goes: Where(IsNaN(s), c, s) is s where
+no row is masked as a whole; other choices from a Softmax are refused, and truth values that leave the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.network import Array, Network, Node, Value
+from dsa_sched.frontend.network.terms import Term, number, triangle
+
+__all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
+
+BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
+FLOATING = (1, 10, 11, 16)
+"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
+STEP = 2.0**15
+"""Twice this times the least difference of two halves is more than one."""
+LARGEST = 65504.0
+LEAST_THRESHOLD = 12.0
+"""From here on x and Softplus(x) are the same half."""
+SMALLEST_OF_A_ROW = -1e4
+"""A row of which some mask is at least this is not masked as a whole, whatever the scores."""
+
+NUMBERS = "operands are floating-point numbers or truth values of such, constant or not"
+MASK_LIMITS: Mapping[str, str] = {
+    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), NUMBERS),
+    **dict.fromkeys(("And", "Or", "Xor", "Not"), "operands are truth values of floating-point numbers"),
+    "Where": "the condition is constant or a truth value of floating-point numbers, the others are such numbers; not "
+    "from a Softmax, whose NaN would stay where it is not chosen",
+    "Trilu": "floating-point numbers, and a constant diagonal",
+    "ThresholdedRelu": "floating-point numbers",
+    "IsNaN": "only where it guards a Softmax of which no row is masked as a whole: Where(IsNaN(s), constant, s)",
+}
+"""What the user reads where such a node cannot be expressed."""
+
+MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile"])
+"""What truth values pass through as they are."""
+
+
+def replace_masks(network: Network) -> Network:
+    """All nodes that make truth values of numbers or of truth values, and all choices by those and by constants. Nodes
+    that cannot be expressed so stay, and are refused later."""
+    network = without_guards(_with_open_rows(network).pruned())
+    nodes: list[Node] = []
+    made = {output for op in network.prepared for output in op.outputs}
+    truths = {name for name in network.inputs if name in made and network.values[name].dtype == BOOL}
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    values |= {name: replace(values[name], dtype=FLOAT) for name in truths}
+    for node in network.nodes:
+        of_truth = node.op_type in MOVES and node.inputs[0] in truths and node.outputs[0] not in network.outputs
+        rule = RULES.get(node.op_type)
+        chain = Chain(network, node)
+        if of_truth:
+            nodes.append(node)
+        elif rule is not None and _known(network, node) and rule(chain, node, truths):
+            nodes += chain.finished()
+            constants |= chain.constants
+            terms |= chain.terms
+            values |= {name: replace(value, dtype=FLOAT) for name, value in chain.values.items()}
+        else:
+            nodes.append(node)
+            continue
+        if network.values[node.outputs[0]].dtype == BOOL:
+            truths.add(node.outputs[0])
+            values[node.outputs[0]] = replace(values[node.outputs[0]], dtype=FLOAT)
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+
+def _known(network: Network, node: Node) -> bool:
+    """With shapes, and no truth value that leaves the network."""
+    shapes = all(name in network.values or name in network.constants for name in (*node.inputs, *node.outputs) if name)
+    return shapes and not (node.outputs[0] in network.outputs and network.values[node.outputs[0]].dtype == BOOL)
+
+
+def _truth(chain: Chain, name: str, truths: set[str]) -> str:
+    """A truth value as 0 or 1; empty where it is none that is known to be so."""
+    if name in truths or name in chain.values:
+        return name
+    constant = chain.network.constants.get(name)
+    if constant is None or constant.dtype != np.bool_:
+        return ""
+    return chain.array(constant.astype(np.float32), chain.network.term(name))
+
+
+def _number(chain: Chain, name: str, truths: set[str]) -> str:
+    """A floating-point number, or a truth value as one; empty for what is neither."""
+    constant, value = chain.network.constants.get(name), chain.network.values.get(name)
+    if constant is not None:
+        return _truth(chain, name, truths) or (name if constant.dtype.kind == "f" else "")
+    return name if name in truths or (value is not None and value.dtype in FLOATING) else ""
+
+
+def _step(chain: Chain, difference: str) -> str:
+    """1 where it is above zero, else 0: of any finite difference of two halves."""
+    far = chain.add("Mul", chain.add("Mul", difference, chain.number(STEP)), chain.number(STEP))
+    return chain.add("Max", chain.add("Min", far, chain.number(1.0)), chain.number(0.0))
+
+
+def _not(chain: Chain, truth: str) -> str:
+    return chain.add("Sub", chain.number(1.0), truth)
+
+
+def _compare(chain: Chain, node: Node, truths: set[str]) -> bool:
+    a, b = (_number(chain, name, truths) for name in node.inputs)
+    if a and b and not any(_is_finite(chain, name) for name in (a, b)):
+        a, b = (_within(chain, name) for name in (a, b))
+    if not a or not b:
+        return False
+    match node.op_type:
+        case "Greater":
+            _step(chain, chain.add("Sub", a, b))
+        case "Less":
+            _step(chain, chain.add("Sub", b, a))
+        case "GreaterOrEqual":
+            _not(chain, _step(chain, chain.add("Sub", b, a)))
+        case "LessOrEqual":
+            _not(chain, _step(chain, chain.add("Sub", a, b)))
+        case _:
+            _not(chain, _step(chain, chain.add("Abs", chain.add("Sub", a, b))))
+    return True
+
+
+def _is_finite(chain: Chain, name: str) -> bool:
+    constant = chain.network.constants.get(name, chain.constants.get(name))
+    return constant is not None and bool((np.abs(constant.astype(np.float64)) <= LARGEST).all())
+
+
+def _within(chain: Chain, name: str) -> str:
+    """Infinities as the largest halves: two alike have no difference. Empty for constants of several numbers, some of
+    them infinite."""
+    constant = chain.network.constants.get(name)
+    if constant is not None:
+        return chain.number(float(np.clip(constant.reshape(-1)[0], -LARGEST, LARGEST))) if constant.size == 1 else ""
+    return chain.add("Min", chain.add("Max", name, chain.number(-LARGEST)), chain.number(LARGEST))
+
+
+def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
+    operands = [_truth(chain, name, truths) for name in node.inputs]
+    if not all(operands):
+        return False
+    shape = chain.shape(node.outputs[0])
+    if all(chain.shape(name) != shape for name in operands):  # a target works on whole values with at most one other
+        operands[0] = _whole(chain, operands[0], shape)
+    match node.op_type:
+        case "Not":
+            _not(chain, operands[0])
+        case "And":
+            chain.add("Mul", *operands)
+        case "Or":
+            chain.add("Max", *operands)
+        case _:
+            chain.add("Abs", chain.add("Sub", *operands))
+    return True
+
+
+def _whole(chain: Chain, name: str, shape: tuple[int, ...]) -> str:
+    """The operand broadcast to a shape."""
+    constant = chain.constants.get(name)
+    if constant is not None:
+        own = (1,) * (len(shape) - constant.ndim) + constant.shape
+        term = chain.terms[name].reshape(*own).broadcast(*shape)
+        return chain.array(np.ascontiguousarray(np.broadcast_to(constant, shape)), term)
+    return chain.add("Expand", name, chain.array(np.array(shape, np.int64), number(0.0)), shape=shape)
+
+
+def _cast(chain: Chain, node: Node, truths: set[str]) -> bool:
+    """A truth value to a number, or the converse."""
+    x, to = node.inputs[0], node.integer("to", 0)
+    if x in truths and (to in FLOATING or to == BOOL):
+        chain.add("Identity", x)
+        return True
+    value = chain.network.values.get(x)
+    if to == BOOL and value is not None and value.dtype in FLOATING:
+        _step(chain, chain.add("Abs", x))
+        return True
+    return False
+
+
+def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
+    condition, a, b = node.inputs
+    if not all(_number(chain, name, truths) for name in (a, b)) or {a, b} & truths:
+        return False
+    constant = chain.network.constants.get(condition)
+    if constant is not None and constant.dtype == np.bool_ and (constant.all() or not constant.any()):
+        only = a if constant.all() else b
+        if only not in chain.network.constants and chain.shape(only) == chain.shape(node.outputs[0]):
+            chain.add("Identity", only)
+            return True
+    if any(_is_softmax(chain.network, name) for name in (a, b)):
+        return False
+    if constant is not None and constant.dtype == np.bool_:
+        _choose(chain, constant, chain.network.term(condition), a, b)
+        return True
+    if condition not in truths:
+        return False
+    _either(chain, condition, a, b)
+    return True
+
+
+def _either(chain: Chain, truth: str, a: str, b: str) -> None:
+    """By a truth value that is computed."""
+    sign = chain.add("Sub", truth, chain.number(0.5))
+    first = chain.add("Min", a, chain.add("Mul", sign, chain.number(inf)))
+    second = chain.add("Min", b, chain.add("Mul", sign, chain.number(-inf)))
+    chain.add("Max", first, second)
+
+
+def _thresholded(chain: Chain, node: Node, truths: set[str]) -> bool:
+    x = _number(chain, node.inputs[0], truths)
+    if not x or x in chain.network.constants:
+        return False
+    difference = chain.add("Sub", x, chain.number(node.number("alpha", 1.0)))
+    _either(chain, _step(chain, difference), x, chain.number(0.0))
+    return True
+
+
+def _is_softmax(network: Network, name: str) -> bool:
+    """A Softmax, perhaps of another type: choices guard these against NaN, which arithmetic cannot leave out."""
+    made = network.producer.get(name)
+    while made is not None and made.op_type in ("Identity", "Cast", "CastLike"):
+        made = network.producer.get(made.inputs[0])
+    return made is not None and made.op_type == "Softmax"
+
+
+def _choose(chain: Chain, condition: Array, term: Term, a: str, b: str) -> None:
+    """By a constant: infinities and, where the operand is constant too, their minimum are constants."""
+    sign = term - number(0.5)
+    first = _kept(chain, a, np.where(condition, np.float32(inf), np.float32(-inf)), sign * number(inf))
+    second = _kept(chain, b, np.where(condition, np.float32(-inf), np.float32(inf)), sign * number(-inf))
+    chain.add("Max", first, second)
+
+
+def _kept(chain: Chain, operand: str, bound: Array, term: Term) -> str:
+    constant = chain.network.constants.get(operand)
+    if constant is None:
+        return chain.add("Min", operand, chain.array(bound, term))
+    return chain.array(np.minimum(constant, bound), chain.network.term(operand).least(term))
+
+
+def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
+    """A triangle of each matrix, zeros beside it."""
+    del truths
+    x, shape = node.inputs[0], chain.shape(node.inputs[0])
+    diagonal = chain.network.constants.get(node.input(1), np.array(0)) if node.input(1) else np.array(0)
+    value = chain.network.values.get(x)
+    if value is None or value.dtype not in FLOATING or (node.input(1) and node.input(1) not in chain.network.constants):
+        return False
+    rows, columns = shape[-2:]
+    first, upper = int(np.asarray(diagonal).reshape(-1)[0]), node.integer("upper", 1)
+    ones = np.ones((rows, columns), np.bool_)
+    kept = np.triu(ones, first) if upper else np.tril(ones, first)
+
+    def matrix(inside: float, beside: float) -> str:
+        term = triangle(rows, columns, first, bool(upper), inside, beside)
+        return chain.array(np.where(kept, np.float32(inside), np.float32(beside)), term)
+
+    chain.add("Max", chain.add("Min", x, matrix(inf, -inf)), matrix(-inf, 0.0))
+    return True
+
+
+Rule = Callable[[Chain, Node, set[str]], bool]
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), _compare),
+    **dict.fromkeys(("And", "Or", "Xor", "Not"), _connect),
+    "Cast": _cast,
+    "Where": _where,
+    "ThresholdedRelu": _thresholded,
+    "Trilu": _triangle,
+}
+
+
+def _with_open_rows(network: Network) -> Network:
+    """Guards behind a Softmax whose mask is computed and may close a row as a whole: zeros there by a product.
+
+    Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
+    """
+    nodes: list[Node] = []
+    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
+    for node in network.nodes:
+        found = _closing(network, node)
+        if found is None:
+            nodes.append(node)
+            continue
+        softmax, total, mask, closed = found
+        scores = next(name for name in total.inputs if name != mask.outputs[0])
+        open_, least = (mask.inputs[0], f"{node.outputs[0]}::least")
+        constants[least], terms[least] = np.array(-LARGEST, np.float32), number(-LARGEST)
+        values[least] = Value((), FLOAT)
+        chain, name = Chain(network, node), node.outputs[0]
+        kept = mask.inputs[1] if closed == 2 else mask.inputs[2]
+        if closed == 1:  # it is true where the row is closed
+            open_ = f"{name}::open"
+            nodes.append(Node(f"{node.name}::open", "Not", (mask.inputs[0],), (open_,)))
+            values[open_] = Value(network.shape(mask.inputs[0]), BOOL)
+        shape, of_mask = network.shape(name), chain.shape(open_) if closed == 2 else values[open_].shape
+        axis = softmax.integer("axis", -1) % len(shape) - len(shape)
+        any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
+        steps = (
+            ("mask", "Where", (open_, kept, least), of_mask, ()),
+            ("sum", "Add", (scores, f"{name}::mask"), network.shape(total.outputs[0]), ()),
+            ("soft", "Softmax", (f"{name}::sum",), shape, softmax.settings),
+            ("number", "Cast", (open_,), of_mask, (("to", FLOAT),)),
+            ("any", "ReduceMax", (f"{name}::number",), any_shape, (("axes", (axis,)), ("keepdims", 1))),
+        )
+        for suffix, op_type, inputs, made, settings in steps:
+            values[f"{name}::{suffix}"] = Value(made, FLOAT)
+            nodes.append(Node(f"{node.name}::{suffix}", op_type, inputs, (f"{name}::{suffix}",), settings))
+        nodes.append(Node(node.name, "Mul", (f"{name}::soft", f"{name}::any"), (name,)))
+    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+
+def _closing(network: Network, node: Node) -> tuple[Node, Node, Node, int] | None:
+    """Softmax, sum and choice of a guard with such a mask, and which operand of the choice is minus infinity."""
+    if node.op_type != "Where" or not _guards(network, node):
+        return None
+    softmax = network.producer.get(node.inputs[2])
+    total = network.producer.get(softmax.inputs[0]) if softmax is not None and softmax.op_type == "Softmax" else None
+    if softmax is None or total is None or total.op_type != "Add":
+        return None
+    masks = [made for name in total.inputs if (made := network.producer.get(name)) and made.op_type == "Where"]
+    if len(masks) != 1 or not any(_is_bounded(network, name) for name in total.inputs if name not in masks[0].outputs):
+        return None
+    pair = [network.constants.get(name) for name in masks[0].inputs[1:]]
+    if masks[0].inputs[0] in network.constants or any(array is None or array.size != 1 for array in pair):
+        return None
+    first, second = (float(array.reshape(-1)[0]) for array in pair if array is not None)
+    if (first == -inf) == (second == -inf) or inf in (first, second):
+        return None
+    return softmax, total, masks[0], 1 if first == -inf else 2
+
+
+def _guards(network: Network, node: Node) -> bool:
+    """Zero where the other operand is no number."""
+    condition, zero = network.producer.get(node.inputs[0]), network.constants.get(node.inputs[1])
+    same = condition is not None and condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]
+    return same and zero is not None and not zero.any()
+
+
+def without_guards(network: Network) -> Network:
+    """Choices that never choose, or between values that are the same half: the value itself."""
+    nodes = tuple(
+        replace(node, op_type="Identity", inputs=(kept,)) if (kept := _guarded(network, node)) else node
+        for node in network.nodes
+    )
+    return replace(network, nodes=nodes)
+
+
+def _guarded(network: Network, node: Node) -> str:
+    if node.op_type != "Where":
+        return ""
+    condition = network.producer.get(node.inputs[0])
+    if condition is None:
+        return ""
+    if condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]:
+        return node.inputs[2] if _never_nan(network, node.inputs[2]) else ""
+    softplus = network.producer.get(node.inputs[2])
+    if condition.op_type != "Greater" or softplus is None or softplus.op_type != "Softplus":
+        return ""
+    threshold = network.constants.get(condition.inputs[1])
+    same = softplus.inputs[0] == condition.inputs[0] == node.inputs[1]
+    beyond = threshold is not None and threshold.size == 1 and float(threshold.reshape(-1)[0]) >= LEAST_THRESHOLD
+    return node.inputs[2] if same and beyond else ""
+
+
+def _never_nan(network: Network, name: str) -> bool:
+    """A Softmax of finite scores, to which at most a constant mask is added that leaves something of every row."""
+    softmax = network.producer.get(name)
+    if softmax is None or softmax.op_type != "Softmax" or name not in network.values:
+        return False
+    if _is_bounded(network, softmax.inputs[0]):
+        return True
+    shape = network.shape(name)
+    made = network.producer.get(softmax.inputs[0])
+    if made is None or made.op_type in SCORES:
+        return made is not None
+    masks = [network.constants[operand] for operand in made.inputs if operand in network.constants]
+    if made.op_type != "Add" or len(masks) != 1 or not masks[0].ndim:
+        return False
+    spread = np.broadcast_to(masks[0], shape)
+    return bool((spread.max(axis=softmax.integer("axis", -1)) >= SMALLEST_OF_A_ROW).all())
+
+
+def _is_bounded(network: Network, name: str) -> bool:
+    """Finite in the file: scores, finite constants, choices between such and sums of such."""
+    constant = network.constants.get(name)
+    if constant is not None:
+        return constant.dtype.kind != "f" or bool(np.isfinite(constant).all())
+    made = network.producer.get(name)
+    if made is None:
+        return False
+    if made.op_type in SCORES:
+        return True
+    chosen = made.inputs[1:] if made.op_type == "Where" else made.inputs[:1] if made.op_type in MOVES else made.inputs
+    return made.op_type in ("Add", "Sub", "Where", *MOVES) and all(_is_bounded(network, other) for other in chosen)
+
+
+SCORES = frozenset(["MatMul", "Gemm", "Mul", "Div"])
+"""What makes scores where no mask is added."""

@@ -1,0 +1,353 @@
+"""Rewrites that leave the meaning and lower the work: no-ops gone, Sum as Add, channel-wise affine maps folded.
+
+    Conv -> BatchNormalization -> Mul -> Add -> Relu   -->   Conv -> Relu     (weights and bias in float64)
+    Concat -> BatchNormalization -> Relu               -->   Concat -> ScaleShift -> Relu
+    ScaleShift -> Relu -> Conv                         -->   Add -> Relu -> Conv, or Max -> Conv   (`gains.py`)
+
+A node that absorbs others keeps its own name and takes the output name of the last of them, so that every tensor left
+carries the value that the user's file computes under that name; one that does not has an `Origin`.
+`ScaleShift(x, scale, shift)` is an operator that ONNX does not have: x * scale + shift along axis 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention
+from dsa_sched.frontend.decomposition.recurrent import unroll_recurrent
+from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, Value
+from dsa_sched.frontend.network.terms import Term, from_file, number
+from dsa_sched.frontend.patterns.patterns import find_patterns
+from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
+from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
+from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
+from dsa_sched.frontend.rewrites.scale_norms import scale_norms
+
+__all__ = ["PASSES", "simplify"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
+    """All passes in order, after recurrent operators were unrolled, those found again that the file spells out, choices
+    became arithmetic, and what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only.
+    """
+    network = drop_no_ops(without_guards(network) if halves else network).pruned()
+    network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
+    network = decompose_attention(network, whole).pruned()
+    network = replace_masks(network) if halves else network
+    network = decompose(network, whole).pruned()
+    for apply in PASSES:
+        network = apply(network).pruned()
+    return network
+
+
+def drop_no_ops(network: Network) -> Network:
+    """Identity, inference Dropout, Cast between floating-point types: readers read the input.
+
+    Where the output is an output of the network its name wins; where both names are fixed a Reshape stays as a copy.
+    """
+    nodes: list[Node] = []
+    alias: dict[str, str] = {}
+    fixed = {*network.inputs, *network.outputs, *network.constants}
+    for node in network.nodes:
+        node = replace(node, inputs=tuple(alias.get(name, name) for name in node.inputs))
+        if not _is_no_op(network, node):
+            nodes.append(node)
+            continue
+        source, output = node.inputs[0], node.outputs[0]
+        if output not in network.outputs:
+            alias[output] = source
+        elif source in fixed:
+            nodes.append(replace(node, op_type="Reshape", inputs=(source,), outputs=(output,), settings=()))
+        else:
+            fixed.add(output)
+            nodes = [_renamed(item, source, output) for item in nodes]
+            alias = {name: output if target == source else target for name, target in alias.items()}
+            alias[source] = output
+    return replace(network, nodes=tuple(nodes))
+
+
+def drop_empty_pieces(network: Network) -> Network:
+    """Pieces of a Concat that hold no element are left out; one piece alone is passed on."""
+    nodes = []
+    for node in network.nodes:
+        if node.op_type == "Concat" and all(
+            name in network.values or name in network.constants for name in node.inputs
+        ):
+            pieces = tuple(name for name in node.inputs if 0 not in network.shape(name))
+            if len(pieces) == 1:
+                node = Node(node.name, "Identity", pieces, node.outputs)
+            elif pieces:
+                node = replace(node, inputs=pieces)
+        nodes.append(node)
+    return replace(network, nodes=tuple(nodes))
+
+
+def _is_no_op(network: Network, node: Node) -> bool:
+    match node.op_type:
+        case "Identity":
+            return True
+        case "Dropout":
+            training = network.constants.get(node.input(2))
+            unread = all(name not in network.readers and name not in network.outputs for name in node.outputs[1:])
+            return unread and (not node.input(2) or (training is not None and not training.any()))
+        case "Cast":
+            value = network.values.get(node.inputs[0])
+            return value is not None and value.dtype in FLOATING and node.integer("to", 0) in FLOATING
+        case "Pad":
+            pads = network.constants.get(node.input(1))
+            amounts = node.integers("pads", ()) or (tuple(pads.reshape(-1).tolist()) if pads is not None else (1,))
+            return not any(amounts)
+    return False
+
+
+FLOATING = (1, 10, 11, 16)
+"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
+
+
+def _renamed(node: Node, old: str, new: str) -> Node:
+    return replace(
+        node,
+        inputs=tuple(new if name == old else name for name in node.inputs),
+        outputs=tuple(new if name == old else name for name in node.outputs),
+    )
+
+
+def split_many_operands(network: Network) -> Network:
+    """Sum, Max and Min of n operands become chains of two: Sum -> Add, Add, ..."""
+    nodes: list[Node] = []
+    values = dict(network.values)
+    for node in network.nodes:
+        if node.op_type not in ("Sum", "Max", "Min"):
+            nodes.append(node)
+            continue
+        op_type = "Add" if node.op_type == "Sum" else node.op_type
+        if len(node.inputs) == 1:
+            nodes.append(replace(node, op_type="Identity"))
+            continue
+        running = node.inputs[0]
+        for position, operand in enumerate(node.inputs[1:], 1):
+            last = position == len(node.inputs) - 1
+            name = node.name if position == 1 else f"{node.name}::{position}"
+            output = node.outputs[0] if last else f"{node.outputs[0]}::{position}"
+            shape = np.broadcast_shapes(network_shape(values, running), network_shape(values, operand))
+            values[output] = Value(shape, values[node.outputs[0]].dtype)
+            nodes.append(Node(name, op_type, (running, operand), (output,)))
+            running = output
+    return replace(network, nodes=tuple(nodes), values=values)
+
+
+def network_shape(values: Mapping[str, Value], name: str) -> tuple[int, ...]:
+    return values[name].shape
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """x * scale + shift along one axis; both have one element for each index of the axis, or one for all (scalar).
+    `terms` say how scale and shift follow from the file; `statistics` are mean and variance of x by channel, where a
+    batch norm says them."""
+
+    axis: int
+    scale: Floats
+    shift: Floats
+    terms: tuple[Term, Term]
+    statistics: tuple[Floats, Floats] | None = None
+
+    def after(self, first: Affine) -> Affine:
+        """The map that applies `first` and then this one."""
+        axis = first.axis if self.scale.size == 1 and self.shift.size == 1 else self.axis
+        (earlier, offset), (factor, added) = first.terms, self.terms
+        terms = earlier * factor, offset * factor + added
+        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift, terms, first.statistics)
+
+    @property
+    def uniform(self) -> bool:
+        return self.scale.size == 1 and self.shift.size == 1
+
+
+def fold_affine(network: Network) -> Network:
+    """Batch normalisation and constant Mul/Add along channels: into the convolution or matrix product before them, into
+    one another, or into one ScaleShift. A lone Mul or Add that nothing absorbs stays as it is."""
+    nodes: dict[str, Node] = {}  # by output name, in order
+    store, owned = _Store(dict(network.constants), dict(network.terms)), dict[str, Affine]()
+    for node in network.nodes:
+        affine = affine_of(network, node)
+        data = _data_input(network, node) if affine is not None else ""
+        before = nodes.get(data)
+        single = data not in network.outputs and len(network.readers.get(data, ())) == 1
+        if affine is None:
+            nodes[node.outputs[0]] = node
+        elif before is not None and single and data in owned and (merged := _merge(owned[data], affine)):
+            del nodes[data]
+            owned[node.outputs[0]] = merged
+            nodes[node.outputs[0]] = replace(before, op_type=SCALE_SHIFT, outputs=node.outputs[:1])
+        elif before is not None and single and (absorbed := _absorb(network, store, before, affine)):
+            del nodes[data]
+            nodes[node.outputs[0]] = replace(absorbed, outputs=node.outputs[:1])
+        else:
+            owned[node.outputs[0]] = affine
+            nodes[node.outputs[0]] = node
+    for output, affine in owned.items():
+        if output in nodes and nodes[output].op_type in ("BatchNormalization", SCALE_SHIFT):
+            nodes[output] = _scale_shift(network, store, nodes[output], affine)
+    return replace(network, nodes=tuple(nodes.values()), constants=store.constants, terms=store.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """Constants, and how those that are none of the file's follow from it."""
+
+    constants: dict[str, Array]
+    terms: dict[str, Term]
+
+    def add(self, name: str, array: Array, term: Term) -> str:
+        self.constants[name], self.terms[name] = array, term
+        return name
+
+    def term(self, name: str) -> Term:
+        return self.terms.get(name, from_file(name))
+
+
+def _merge(first: Affine, second: Affine) -> Affine | None:
+    """Two maps in a row as one along axis 1; None where neither, or one of another axis, is channel-wise."""
+    axes = {affine.axis for affine in (first, second) if not affine.uniform}
+    return second.after(first) if axes == {1} else None
+
+
+def affine_of(network: Network, node: Node) -> Affine | None:
+    """The channel-wise affine map that a node computes with constants, or None."""
+    match node.op_type:
+        case "BatchNormalization":
+            return _batch_norm(network, node)
+        case "Add" | "Sub" | "Mul" | "Div":
+            return _constant_operand(network, node)
+    return None
+
+
+def _batch_norm(network: Network, node: Node) -> Affine | None:
+    parameters = [network.constants.get(name) for name in node.inputs[1:5]]
+    if (
+        len(parameters) < 4
+        or node.integer("training_mode", 0)
+        or any(name in network.readers for name in node.outputs[1:])
+    ):
+        return None
+    known = [np.asarray(array, np.float64) for array in parameters if array is not None]
+    if len(known) < 4:
+        return None
+    scale, shift, mean, variance = known
+    gain = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
+    factor, offset, middle, spread = (network.term(name) for name in node.inputs[1:5])
+    slope = factor / (spread + number(node.number("epsilon", 1e-5))).root()
+    terms = slope, offset - middle * slope
+    return Affine(1, gain, shift - mean * gain, terms, (mean.reshape(-1), variance.reshape(-1)))
+
+
+def _data_input(network: Network, node: Node) -> str:
+    """The operand that is not constant."""
+    return next((name for name in node.inputs if name not in network.constants), "")
+
+
+def _constant_operand(network: Network, node: Node) -> Affine | None:
+    constant = [network.constants.get(name) for name in node.inputs]
+    known = [array for array in constant if array is not None]
+    if len(known) != 1 or not np.issubdtype(known[0].dtype, np.floating):
+        return None
+    shape = network.shape(node.outputs[0])
+    if network.shape(_data_input(network, node)) != shape:
+        return None
+    padded = (1,) * (len(shape) - known[0].ndim) + known[0].shape
+    wide = [axis for axis, extent in enumerate(padded) if extent > 1]
+    if len(wide) > 1 or len(padded) != len(shape) or len(shape) < 2:
+        return None
+    axis, vector = (wide or [1])[0], known[0].astype(np.float64).reshape(-1)
+    one, zero = np.ones(1), np.zeros(1)
+    term = network.term(node.inputs[0] if constant[1] is None else node.inputs[1]).reshape(-1)
+    match node.op_type, constant[0] is None:
+        case "Add", _:
+            return Affine(axis, one, vector, (number(1), term))
+        case "Sub", True:
+            return Affine(axis, one, -vector, (number(1), number(0) - term))
+        case "Sub", False:
+            return Affine(axis, -one, vector, (number(-1), term))
+        case "Mul", _:
+            return Affine(axis, vector, zero, (term, number(0)))
+        case "Div", True if np.all(vector != 0):
+            return Affine(axis, one / vector, zero, (number(1) / term, number(0)))
+    return None
+
+
+def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node | None:
+    """The node with the map folded into its weights and bias, which become new constants; None where it cannot be."""
+    weights, constants = store.constants.get(node.input(1)), store.constants
+    if weights is None or (node.input(2) and node.input(2) not in constants):
+        return None
+    rank = len(network.shape(node.outputs[0]))
+    match node.op_type:
+        case "Conv":
+            axis, channels, along = 1, weights.shape[0], 0
+        case "Gemm" if node.number("alpha", 1.0) == 1.0 and node.number("beta", 1.0) == 1.0:
+            along = 0 if node.integer("transB", 0) else 1
+            axis, channels = 1, weights.shape[along]
+        case "MatMul" if weights.ndim == 2 and np.all(affine.scale == 1.0):
+            axis, channels, along = rank - 1, weights.shape[1], 1
+        case _:
+            return None
+    bias = constants[node.input(2)].astype(np.float64) if node.input(2) else np.zeros(1)
+    by_channel = bias.size == 1 or (bias.size == channels and bias.shape[-1] == channels)
+    if (not affine.uniform and affine.axis != axis) or not by_channel:
+        return None
+    scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
+    spread = [1] * weights.ndim
+    spread[along] = channels
+    slope, offset = (term.broadcast(channels) for term in affine.terms)
+    own = store.term(node.input(2)).reshape(-1) if node.input(2) else number(0)
+    names = (
+        store.add(
+            f"{node.name}::weight",
+            weights.astype(np.float64) * scale.reshape(spread),
+            store.term(node.inputs[1]) * slope.reshape(*spread),
+        ),
+        store.add(f"{node.name}::bias", bias.reshape(-1) * scale + shift, own * slope + offset),
+    )
+    return replace(node, inputs=(node.inputs[0], *names))
+
+
+def _scale_shift(network: Network, store: _Store, node: Node, affine: Affine) -> Node:
+    data, output = _data_input(network, node), node.outputs[0]
+    channels = network.shape(output)[1]
+    parts = zip(("scale", "shift"), (affine.scale, affine.shift), affine.terms, strict=True)
+    names = tuple(
+        store.add(f"{node.name}::{part}", np.broadcast_to(array, channels).copy(), term.broadcast(channels))
+        for part, array, term in parts
+    )
+    said = zip((MEAN, VARIANCE), affine.statistics or (), strict=False)
+    settings = tuple((name, tuple(vector.tolist())) for name, vector in said)
+    return Node(node.name, SCALE_SHIFT, (data, *names), (output,), settings)
+
+
+def unify_reshapes(network: Network) -> Network:
+    """Reshape, Flatten, Squeeze and Unsqueeze become Reshape with one input; its target is the shape of the output."""
+
+    def plain(node: Node) -> Node:
+        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+            return Node(node.name, "Reshape", node.inputs[:1], node.outputs)
+        return node
+
+    return replace(network, nodes=tuple(plain(node) for node in network.nodes))
+
+
+PASSES: tuple[Callable[[Network], Network], ...] = (
+    split_many_operands,
+    drop_empty_pieces,
+    drop_no_ops,
+    unify_reshapes,
+    scale_norms,
+    fold_affine,
+    move_gains,
+)

@@ -1,0 +1,1 @@
+"""ONNX operators as ours: one small rule for each, which says why where it cannot."""

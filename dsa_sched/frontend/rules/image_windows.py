@@ -1,0 +1,252 @@
+"""Windows over any axes as windows over images of two, for targets that want them so.
+
+    one axis      x [n, c, l]  --view-->  [n, c, 1, l]  --conv-->  [n, f, 1, m]  --view-->  [n, f, m]
+    three axes    every plane an image: for convolutions the planes under a window lie one after the other in the
+                  channels, for pools the planes are pooled first and then the depth
+    strides or dilations of a convolution that differ: rows as a depth is in three axes
+
+Views cost nothing. A mean is that of means, which have equal weights: windows are products of their axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from dsa_sched.frontend.network.network import Array, Node
+from dsa_sched.frontend.network.operation import Writer
+from dsa_sched.frontend.network.terms import Term
+from partitioner.ir.graph import Attribute
+
+__all__ = ["Steps", "Window", "image_conv", "image_pool"]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows over spatial axes: of each axis its taps, their spacing, the step and the padding on both sides."""
+
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    begins: Shape
+    ends: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    @property
+    def reach(self) -> Shape:
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    def outputs(self, extents: Shape) -> Shape:
+        """How many windows fit along each axis."""
+        along = zip(extents, self.begins, self.ends, self.reach, self.strides, strict=True)
+        return tuple((e + b + a - r) // s + 1 for e, b, a, r, s in along)
+
+    def over(self, *axes: int) -> Window:
+        """The same along some of its axes."""
+        fields = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
+        return Window(*(tuple(field[axis] for axis in axes) for field in fields))
+
+    def ahead(self) -> Window:
+        """With an axis of one element before its own; what that has no use for is as behind, so that both are alike."""
+        kernel, strides, dilations = (1, *self.kernel), self.strides[:1] + self.strides, self.dilations
+        return Window(kernel, strides, dilations[:1] + dilations, (0, *self.begins), (0, *self.ends))
+
+    def beside_one(self) -> Window:
+        """With an axis behind its own of which every element is by itself."""
+        return Window((*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1), (*self.begins, 0), (*self.ends, 0))
+
+    def attributes(self) -> dict[str, Attribute]:
+        """As operators of ours say it."""
+        return {
+            "kernel": self.kernel,
+            "strides": self.strides,
+            "dilations": self.dilations,
+            "pads": self.begins + self.ends,
+        }
+
+
+class Steps:
+    """The operations that one node becomes, each with a value of its own; `last` is where the node's result comes."""
+
+    def __init__(self, writer: Writer, node: Node) -> None:
+        self.writer = writer
+        self.node = node
+        self._made: list[str] = []
+
+    def add(self, kind: str, shape: Shape, attributes: Mapping[str, Attribute], *inputs: str) -> str:
+        """One more operation; the name of its result."""
+        suffix = f"{kind}{len(self._made)}"
+        result = self.writer.intermediate(self.node, suffix, shape)
+        self._made.append(result)
+        self.writer.add(self.node, kind, attributes, inputs=inputs, suffix=suffix)
+        return result
+
+    def view(self, x: str, *shape: int) -> str:
+        return x if self.writer.shape(x) == shape else self.add("view", shape, {}, x)
+
+    def transpose(self, x: str, *perm: int) -> str:
+        shape = self.writer.shape(x)
+        return self.add("transpose", tuple(shape[axis] for axis in perm), {"perm": perm}, x)
+
+    def slice(self, x: str, axis: int, start: int, step: int, count: int) -> str:
+        """`count` elements along one axis."""
+        shape = self.writer.shape(x)
+        if (start, step, count) == (0, 1, shape[axis]):
+            return x
+        starts, steps = [0] * len(shape), [1] * len(shape)
+        starts[axis], steps[axis] = start, step
+        wanted = (*shape[:axis], count, *shape[axis + 1 :])
+        return self.add("slice", wanted, {"starts": tuple(starts), "steps": tuple(steps)}, x)
+
+    def part(self, x: str, starts: Shape, counts: Shape) -> str:
+        """`counts` elements from `starts` on, along all axes."""
+        if counts == self.writer.shape(x):
+            return x
+        return self.add("slice", counts, {"starts": starts, "steps": (1,) * len(starts)}, x)
+
+    def taken(self, x: str, axis: int, indices: Shape) -> tuple[str, ...]:
+        """Elements of one axis by their indices, none where there are no indices."""
+        if not indices:
+            return ()
+        shape, step = self.writer.shape(x), indices[1] - indices[0] if len(indices) > 1 else 1
+        if step and indices == tuple(indices[0] + step * i for i in range(len(indices))):
+            return (self.slice(x, axis, indices[0], step, len(indices)),)
+        wanted = (*shape[:axis], len(indices), *shape[axis + 1 :])
+        return (self.add("take", wanted, {"axis": axis, "indices": indices}, x),)
+
+    def pad(self, x: str, begins: Shape, ends: Shape, value: float = 0.0) -> str:
+        """Along all axes."""
+        if not any((*begins, *ends)):
+            return x
+        shape = tuple(sum(along) for along in zip(self.writer.shape(x), begins, ends, strict=True))
+        return self.add("pad", shape, {"begins": begins, "ends": ends, "value": value}, x)
+
+    def concat(self, pieces: tuple[str, ...], axis: int) -> str:
+        if len(pieces) == 1:
+            return pieces[0]
+        shapes = [self.writer.shape(piece) for piece in pieces]
+        extent = sum(shape[axis] for shape in shapes)
+        return self.add("concat", (*shapes[0][:axis], extent, *shapes[0][axis + 1 :]), {"axis": axis}, *pieces)
+
+    def constant(self, name: str, suffix: str, array: Array, term: Term) -> str:
+        return self.writer.constant(f"{name}::{self.node.name}::{suffix}{len(self._made)}", array, term)
+
+    def finish(self, result: str) -> None:
+        """The node's own result: this one, under its name. Where the last step made it, that step writes it."""
+        target = self.node.outputs[:1]
+        if self._made[-1:] == [result] and self.writer.shape(result) == self.writer.shape(target[0]):
+            last = self.writer.operations.pop()
+            del self.writer.values[result]
+            self.writer.add(self.node, last.kind, dict(last.attributes), inputs=last.inputs, outputs=target)
+        else:
+            self.writer.add(self.node, "view", inputs=(result,), outputs=target)
+
+
+def image_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int) -> str:
+    """The convolution of [n, c, spatial...] with constant weights [f, c / groups, kernel...], by images."""
+    writer = steps.writer
+    n, c = writer.shape(x)[:2]
+    filters = writer.shape(weights)[0]
+    window, x = _with_own_padding(steps, x, window)
+    extents = writer.shape(x)[2:]
+    outputs = window.outputs(extents)
+    if window.rank == 1:
+        wide = window.ahead()
+        x = steps.view(x, n, c, 1, *extents)
+        shape = writer.shape(weights)
+        flat = _reshaped(steps, weights, (*shape[:2], 1, *shape[2:]))
+        y = steps.add("conv", (n, filters, 1, *outputs), {**wide.attributes(), "groups": groups}, x, flat, *bias)
+        return steps.view(y, n, filters, *outputs)
+    even = _with_equal_steps(window, outputs)
+    if even is not None:
+        return steps.add("conv", (n, filters, *outputs), {**even.attributes(), "groups": groups}, x, weights, *bias)
+    planes, weights = _planes(steps, x, weights, window, outputs[0], groups)
+    y = image_conv(steps, planes, weights, bias, window.over(*range(1, window.rank)), groups)
+    y = steps.view(y, n, outputs[0], filters, *outputs[1:])
+    return steps.transpose(y, 0, 2, 1, *range(3, window.rank + 2))
+
+
+def _with_own_padding(steps: Steps, x: str, window: Window) -> tuple[Window, str]:
+    """Padding that is negative, or a whole window, is an operator of its own."""
+    usual = all(0 <= pad < size for pad, size in zip(window.begins + window.ends, window.reach * 2, strict=True))
+    if usual:
+        return window, x
+    x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
+    none = (0,) * window.rank
+    return Window(window.kernel, window.strides, window.dilations, none, none), x
+
+
+def _with_equal_steps(window: Window, outputs: Shape) -> Window | None:
+    """One stride and one dilation for two axes, where an axis that has no use for its own takes the other's."""
+    if window.rank != 2:
+        return None
+    strides = _equal(window.strides, tuple(count > 1 for count in outputs))
+    dilations = _equal(window.dilations, tuple(taps > 1 for taps in window.kernel))
+    if strides is None or dilations is None:
+        return None
+    return Window(window.kernel, strides, dilations, window.begins, window.ends)
+
+
+def _equal(numbers: Shape, counts: tuple[bool, ...]) -> Shape | None:
+    meant = {number for number, counted in zip(numbers, counts, strict=True) if counted}
+    if len(meant) > 1:
+        return None
+    return (meant.pop() if meant else 1,) * len(numbers) if len(set(numbers)) > 1 else numbers
+
+
+def _planes(steps: Steps, x: str, weights: str, window: Window, outputs: int, groups: int) -> tuple[str, str]:
+    """x [n, c, d, rest...] as images [n * outputs, c * taps, rest...], and weights for the rest of the axes.
+
+    The channels of a plane lie together, but those of several groups with their group."""
+    writer = steps.writer
+    n, c, _, *rest = writer.shape(x)
+    filters, inside, taps, *kernel = writer.shape(weights)
+    none = (0,) * len(rest)
+    x = steps.pad(x, (0, 0, window.begins[0], *none), (0, 0, window.ends[0], *none))
+    step, spacing = window.strides[0], window.dilations[0]
+    pieces = tuple(steps.slice(x, 2, tap * spacing, step, outputs) for tap in range(taps))
+    if groups == 1:
+        joined = steps.concat(pieces, 1)
+        order = (0, 2, 1, *range(3, 3 + len(kernel)))
+        array = writer.constants[weights].transpose(order)
+        weights = steps.constant(weights, "planes", array, writer.term(weights).transpose(*order))
+    else:
+        apart = tuple(steps.view(piece, n, c, 1, outputs, *rest) for piece in pieces)
+        joined = steps.view(steps.concat(apart, 2), n, c * taps, outputs, *rest)
+    turned = steps.transpose(joined, 0, 2, 1, *range(3, 3 + len(rest)))
+    return (
+        steps.view(turned, n * outputs, c * taps, *rest),
+        _reshaped(steps, weights, (filters, inside * taps, *kernel)),
+    )
+
+
+def _reshaped(steps: Steps, weights: str, shape: Shape) -> str:
+    array, term = steps.writer.constants[weights], steps.writer.term(weights)
+    return steps.constant(weights, "reshaped", array.reshape(shape), term.reshape(*shape))
+
+
+def image_pool(steps: Steps, x: str, kind: str, window: Window, counted: Mapping[str, Attribute]) -> str:
+    """The pool of [n, c, spatial...] by images; `counted` is what a mean says of its padding."""
+    writer = steps.writer
+    n, c, *spatial = writer.shape(x)
+    outputs = window.outputs(tuple(spatial))
+    if window.rank == 1:
+        x = steps.view(x, n, c, 1, *spatial)
+        y = steps.add(kind, (n, c, 1, *outputs), {**window.ahead().attributes(), **counted}, x)
+        return steps.view(y, n, c, *outputs)
+    if window.rank == 2:
+        return steps.add(kind, (n, c, *outputs), {**window.attributes(), **counted}, x)
+    depth, rest = spatial[0], range(3, window.rank + 2)
+    planes = steps.view(steps.transpose(x, 0, 2, 1, *rest), n * depth, c, *spatial[1:])
+    y = image_pool(steps, planes, kind, window.over(*range(1, window.rank)), counted)
+    y = steps.transpose(steps.view(y, n, depth, c, *outputs[1:]), 0, 2, 1, *rest)
+    y = steps.view(y, n, c, depth, prod(outputs[1:]))
+    deep = window.over(0).beside_one()
+    y = steps.add(kind, (n, c, outputs[0], prod(outputs[1:])), {**deep.attributes(), **counted}, y)
+    return steps.view(y, n, c, *outputs)

@@ -1,0 +1,224 @@
+"""ONNX operators as ours: one small rule for each, which normalises its attributes or says why it cannot.
+
+    Node(Gemm, transB=1)  -->  Operation(matmul, [x, w transposed, bias])
+
+Axes are still ONNX's. A rule may make constants and intermediate values; a refusal is a sentence that the user reads,
+and all refusals of a model are reported together. `OPERATORS` is the list of what the frontend takes by itself; rules
+of other packages are entry points of the group `dsa_sched.operators`, whose name is the ONNX operator type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+import onnx
+
+from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
+from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
+from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
+from dsa_sched.frontend.network.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
+from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer
+from dsa_sched.frontend.network.refusals import RefusedNode
+from dsa_sched.frontend.network.shapes import known_values, shape_text
+from dsa_sched.frontend.rewrites.masks import MASK_LIMITS
+from dsa_sched.frontend.rewrites.simplify import FLOATING
+from dsa_sched.frontend.rules import (
+    rules_axes,
+    rules_elementwise,
+    rules_product,
+    rules_resize,
+    rules_transposed,
+    rules_window,
+)
+from dsa_sched.frontend.rules.scalars import give_axes
+from dsa_sched.frontend.rules.whole import WHOLE
+from hw_models.errors import ModelError, TargetError
+from partitioner.ir.wants import Wants
+
+__all__ = ["OPERATORS", "RefusedNodes", "operations_of", "operator_names", "require_whole", "rule_of", "unknown_nodes"]
+
+ENTRY_POINT_GROUP = "dsa_sched.operators"
+
+
+def rule_of(op_type: str) -> Rule | None:
+    """The rule for an ONNX operator, ours before those of other packages; None when there is none.
+
+    Raises ModelError for a package whose rule cannot be loaded.
+    """
+    if op_type in OPERATORS:
+        return OPERATORS[op_type]
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=op_type):
+        return _loaded(point)
+    return None
+
+
+def operator_names() -> tuple[str, ...]:
+    """ONNX operators that have a rule."""
+    return tuple(sorted({*OPERATORS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))
+
+
+def _loaded(point: EntryPoint) -> Rule:
+    try:
+        return cast(Rule, point.load())
+    except (ImportError, AttributeError) as error:
+        raise ModelError(
+            f"operator {point.name}", needs=f"the rule {point.value} of another package", has=str(error)
+        ) from error
+
+
+def require_whole(names: frozenset[str]) -> frozenset[str]:
+    """The names, of operators that can stay whole. Raises TargetError naming those that cannot."""
+    possible = {*WHOLE, *OPERATORS} - {*OURS}
+    if unknown := sorted(names - possible):
+        needs = f"operators that can stay whole, which are {', '.join(sorted(possible))}"
+        raise TargetError("a target's wants", needs=needs, has=", ".join(unknown))
+    return names
+
+
+def operations_of(network: Network, wants: Wants) -> Operations:
+    """Every node through its rule. Raises RefusedNodes with all refusals."""
+    values = dict(network.values)
+    for name, array in network.constants.items():
+        values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+    writer = Writer(network, dict(network.constants), values, wants, terms=dict(network.terms))
+    reasons: dict[str, str] = {}
+    lost: set[str] = set()  # what refused nodes would have made
+    for node in network.nodes:
+        try:
+            rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
+            if rule is None:
+                raise Refusal(_unwritten(node.op_type))
+            _require_computable(writer, node, lost)
+            first = len(writer.operations)
+            rule(writer, node)
+            give_axes(writer, first)
+        except Refusal as refusal:
+            reasons[node.name] = str(refusal)
+            lost.update(node.outputs)
+    if reasons:
+        raise RefusedNodes(network, reasons, values)
+    return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
+
+
+def _unwritten(op_type: str) -> str:
+    """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
+    return LIMITS.get(op_type) or MASK_LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
+
+
+class RefusedNodes(Exception):
+    """Nodes of a network without rules, or whose rules say no, by name with the reason. Those whose operands have no
+    known shape, because what makes them is refused as well, have an empty reason."""
+
+    def __init__(self, network: Network, reasons: Mapping[str, str], values: Mapping[str, Value]) -> None:
+        super().__init__(", ".join(reasons))
+        self.network = network
+        self.reasons = reasons
+        self.values = values
+
+
+def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
+    if all(name in writer.constants for name in node.inputs if name):
+        raise Refusal("all operands are constant, but onnxruntime could not compute it")
+    if any(name and name not in writer.values for name in node.inputs):
+        raise Refusal("")  # what makes the operand is refused for its shape
+    for name in (*node.inputs, *node.outputs):
+        if name and name not in writer.values:
+            raise Refusal(f"the shape of {name} is not static; give every input's shape with --shape")
+        # Constants may be: a list of no axes, or the factors of a Resize that has extents.
+        if name and name not in writer.constants and 0 in writer.values[name].shape:
+            raise Refusal(f"{name} is empty ({shape_text(writer.values[name].shape)})")
+    for name in node.outputs:
+        if name and writer.values[name].dtype not in FLOATING:
+            raise Refusal(f"{name} is {_type_name(writer.values[name].dtype)}; only floating-point values are computed")
+    data = node.input(0)
+    if data and writer.values[data].dtype not in FLOATING and node.op_type != "Gather":
+        if data in lost:
+            raise Refusal("")  # its type is told where it begins
+        raise Refusal(f"{data} is {_type_name(writer.values[data].dtype)}; only floating-point values are computed")
+
+
+def _type_name(dtype: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(dtype)).lower()
+
+
+def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tuple[RefusedNode, ...]:
+    """Before any work: every node of a type that can never be compiled, with names and shapes.
+
+    Nodes that depend on no input of the model may be of any standard type: they become constants. With `any_standard`,
+    all others may be too, as for programs that leave computing to onnxruntime.
+    """
+    values = known_values(model)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    varying = {item.name for item in model.graph.input} - constants
+    found = []
+    for proto in model.graph.node:
+        foreign = proto.domain not in ("", "ai.onnx")
+        nested = any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute)
+        known = onnx.defs.has(proto.op_type) and not foreign
+        live = any(name in varying for name in proto.input) and proto.op_type not in SHAPE_ONLY
+        if live:
+            varying.update(proto.output)
+        if foreign:
+            reason = f"domain {proto.domain} is not standard ONNX"
+        elif not known:
+            reason = "no such operator in standard ONNX"
+        elif nested:
+            reason = "control flow with nested graphs"
+        elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
+            reason = _unwritten(proto.op_type)
+        else:
+            continue
+        shapes = [shape_text(values[name].shape) if name in values else "?" for name in proto.input if name]
+        found.append(RefusedNode(proto.name, proto.op_type, tuple(shapes), reason, known and not nested))
+    return tuple(found)
+
+
+SIMPLIFIED_AWAY = (
+    frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *TAKEN_APART, *MASK_LIMITS])
+    | WORD_OPERATORS
+)
+ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
+"""Operators that can be nothing but constants, and why one is not."""
+SHAPE_ONLY = frozenset(["Shape", "Size"])
+"""Their results are constants once shapes are static, so that nothing behind them varies."""
+
+
+OPERATORS: dict[str, Rule] = {
+    "Conv": rules_window.conv,
+    "ConvTranspose": rules_transposed.conv_transpose,
+    "MaxPool": rules_window.pool,
+    "AveragePool": rules_window.pool,
+    "GlobalAveragePool": rules_window.global_pool,
+    "GlobalMaxPool": rules_window.global_pool,
+    "LRN": rules_window.lrn,
+    "Gemm": rules_product.gemm,
+    "MatMul": rules_product.matmul,
+    **dict.fromkeys(rules_elementwise.UNARY_KINDS, rules_elementwise.unary),
+    **dict.fromkeys(rules_elementwise.BINARY_KINDS, rules_elementwise.binary),
+    "LeakyRelu": rules_elementwise.leaky_relu,
+    "HardSigmoid": rules_elementwise.hard_sigmoid,
+    "Clip": rules_elementwise.clip,
+    SCALE_SHIFT: rules_elementwise.scale_shift,
+    NEAREST: rules_axes.reduce_line,
+    POWER: rules_axes.reduce_line,
+    "BatchNormalization": rules_elementwise.batch_norm,
+    **dict.fromkeys(("Dropout", "Cast"), rules_elementwise.left_over),
+    "Softmax": rules_axes.softmax,
+    "Concat": rules_axes.concat,
+    "Transpose": rules_axes.transpose,
+    "Reshape": rules_axes.reshape,
+    "Slice": rules_axes.slice_,
+    "Split": rules_axes.split,
+    "Pad": rules_axes.pad,
+    "ReduceMean": rules_axes.reduce,
+    "ReduceSum": rules_axes.reduce,
+    "ReduceMax": rules_axes.reduce,
+    "Gather": rules_axes.gather,
+    "Expand": rules_axes.expand,
+    "Tile": rules_axes.tile,
+    **dict.fromkeys(RECURRENT, refuse_recurrent),
+    "Resize": rules_resize.resize,
+    "Upsample": rules_resize.resize,
+}

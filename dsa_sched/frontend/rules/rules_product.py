@@ -1,0 +1,68 @@
+"""Rules of matrix products: transposes and factors go into constants where there are constants.
+
+Gemm(transB=1, alpha=0.5)  -->  matmul(a, b) or matmul(a, b, bias)     b [K, N], bias [N]
+
+Rules raise Refusal for nodes that cannot be compiled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsa_sched.frontend.network.network import Array, Node
+from dsa_sched.frontend.network.operation import Refusal, Writer
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.rules.rules_elementwise import add_binary
+
+__all__ = ["gemm", "matmul"]
+
+
+def gemm(writer: Writer, node: Node) -> None:
+    a, b, c = node.inputs[0], node.inputs[1], node.input(2)
+    alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+    a = _transposed(writer, node, a, "transA") if node.integer("transA", 0) else a
+    b = _transposed(writer, node, b, "transB") if node.integer("transB", 0) else b
+    if alpha != 1.0:
+        if b not in writer.constants:
+            raise Refusal(f"alpha {alpha} with a computed second factor")
+        scaled, term = writer.constants[b].astype(np.float64) * alpha, writer.term(b) * number(alpha)
+        b = writer.constant(f"{node.name}::alpha", scaled, term)
+    rows, columns = writer.shape(node.outputs[0])
+    if not c or beta == 0.0:
+        writer.add(node, "matmul", inputs=(a, b))
+    elif c in writer.constants and _is_bias(writer.constants[c], columns):
+        bias = writer.constants[c].astype(np.float64) * beta
+        name = c if beta == 1.0 and bias.shape == (columns,) else f"{node.name}::bias"
+        if name != c:
+            term = (writer.term(c) * number(beta)).reshape(-1).broadcast(columns)
+            writer.constant(name, np.broadcast_to(bias.reshape(-1), columns).copy(), term)
+        writer.add(node, "matmul", inputs=(a, b, name))
+    else:
+        if beta != 1.0 and c not in writer.constants:
+            raise Refusal(f"beta {beta} with a computed third operand")
+        if beta != 1.0:
+            c = writer.constant(f"{node.name}::added", writer.constants[c].astype(np.float64) * beta)
+        product = writer.intermediate(node, "product", (rows, columns))
+        writer.add(node, "matmul", inputs=(a, b), suffix="product")
+        add_binary(writer, node, "add", (product, c))
+
+
+def _is_bias(array: Array, columns: int) -> bool:
+    """One number, or one a column; one a row is as many where the result is square."""
+    return array.size == 1 or (array.size == columns and array.shape[-1] == columns)
+
+
+def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:
+    if name in writer.constants:
+        return writer.constant(f"{name}::transposed", writer.constants[name].T, writer.term(name).transpose(1, 0))
+    rows, columns = writer.shape(name)
+    result = writer.intermediate(node, suffix, (columns, rows))
+    writer.add(node, "transpose", {"perm": (1, 0)}, inputs=(name,), suffix=suffix)
+    return result
+
+
+def matmul(writer: Writer, node: Node) -> None:
+    a, b = node.inputs[:2]
+    if min(len(writer.shape(a)), len(writer.shape(b))) < 2:
+        raise Refusal("a factor of one axis; both need at least two")
+    writer.add(node, "matmul", inputs=node.inputs)

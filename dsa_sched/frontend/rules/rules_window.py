@@ -1,0 +1,151 @@
+"""Rules of operators with windows: convolution, pooling, local response normalisation.
+
+auto_pad, ceil_mode, a global pool  -->  kernel, strides, dilations, pads (all begins, then all ends)
+
+Rules raise Refusal for nodes that cannot be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from dsa_sched.frontend.network.network import Node
+from dsa_sched.frontend.network.operation import Refusal, Writer
+from dsa_sched.frontend.rules.image_windows import Steps, Window, image_conv, image_pool
+from partitioner.ir.graph import Attribute
+
+__all__ = ["conv", "global_pool", "lrn", "pool", "whole_pool"]
+
+
+def _windows(node: Node, kernel: tuple[int, ...], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """kernel, strides, dilations and pads (all begins, then all ends) with auto_pad resolved."""
+    ones, zeros = (1,) * len(kernel), (0,) * (2 * len(kernel))
+    strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    match node.text("auto_pad", "NOTSET"):
+        case "NOTSET" | "":
+            pads = node.integers("pads", zeros)
+        case "VALID":
+            pads = zeros
+        case mode:
+            totals = [
+                max(0, (-(-extent // s) - 1) * s + span - extent)
+                for extent, s, span in zip(shape[2:], strides, spans, strict=True)
+            ]
+            small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+            pads = (small + large) if mode == "SAME_UPPER" else (large + small)
+    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+
+
+def conv(writer: Writer, node: Node) -> None:
+    weights = writer.constants.get(node.input(1))
+    if weights is None or (node.input(2) and node.input(2) not in writer.constants):
+        raise Refusal("weights and bias must be constant")
+    if weights.ndim < 3:
+        raise Refusal(f"weights of {weights.ndim} axes")
+    channels, groups = writer.shape(node.inputs[0])[1], node.integer("group", 1)
+    if channels != weights.shape[1] * groups or weights.shape[0] % groups:
+        raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
+    windows = _windows(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
+    inputs = tuple(name for name in node.inputs if name)
+    if writer.wants.windows == "images" and not _is_image(windows):
+        steps = Steps(writer, node)
+        steps.finish(image_conv(steps, inputs[0], inputs[1], inputs[2:], _window_of(windows), groups))
+    else:
+        writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
+
+
+def _is_image(windows: Mapping[str, tuple[int, ...]]) -> bool:
+    """Of two axes with one stride and one dilation for both."""
+    strides, dilations = windows["strides"], windows["dilations"]
+    return len(strides) == 2 and strides[0] == strides[1] and dilations[0] == dilations[1]
+
+
+def _window_of(windows: Mapping[str, tuple[int, ...]]) -> Window:
+    kernel, pads = windows["kernel"], windows["pads"]
+    begins, ends = pads[: len(kernel)], pads[len(kernel) :]
+    return Window(kernel, windows["strides"], windows["dilations"], begins, ends)
+
+
+def pool(writer: Writer, node: Node) -> None:
+    """A mean whose windows reach beyond the padding divides by what they hold of image and padding: there the padding
+    is written, and what lies beyond is the padding that does not count."""
+    shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
+    if any(node.outputs[1:]):
+        raise Refusal("the indices of the maxima are read; only the maxima are computed")
+    window = _held(_window_of(_windows(node, node.integers("kernel_shape", ()), shape)), shape[2:], out[2:])
+    overflow = _overflow(window, shape[2:], out[2:])
+    within = replace(window, ends=tuple(e + o for e, o in zip(window.ends, overflow, strict=True)))
+    if node.op_type == "MaxPool":
+        _add_pool(Steps(writer, node), node.inputs[0], "max_pool", within, {})
+        return
+    counted, steps = node.integer("count_include_pad", 0), Steps(writer, node)
+    x = node.inputs[0]
+    if counted and any(overflow):
+        x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
+        within = replace(window, begins=(0,) * window.rank, ends=overflow)
+        counted = 0
+    _add_pool(steps, x, "average_pool", within, {"count_include_pad": counted})
+
+
+def _overflow(window: Window, extents: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
+    """By how many elements of each axis the last window reaches beyond the padding, as `ceil_mode` has it."""
+    along = zip(outputs, window.strides, window.reach, window.begins, extents, window.ends, strict=True)
+    return tuple(max(0, (o - 1) * s + r - b - x - e) for o, s, r, b, x, e in along)
+
+
+def _held(window: Window, extents: tuple[int, ...], outputs: tuple[int, ...]) -> Window:
+    """With no more taps along an axis than image and padding have elements for, where the only window is larger."""
+    along = zip(window.kernel, window.dilations, window.begins, extents, window.ends, outputs, strict=True)
+    held = tuple(min(k, (b + x + e - 1) // d + 1) if o == 1 else k for k, d, b, x, e, o in along)
+    return replace(window, kernel=held)
+
+
+def _add_pool(steps: Steps, x: str, kind: str, window: Window, counted: Mapping[str, Attribute]) -> None:
+    writer, node = steps.writer, steps.node
+    if writer.wants.windows == "images" and window.rank != 2:
+        steps.finish(image_pool(steps, x, kind, window, counted))
+    else:
+        writer.add(node, kind, {**window.attributes(), **counted}, inputs=(x,))
+
+
+def global_pool(writer: Writer, node: Node) -> None:
+    kind, shape = "max_pool" if node.op_type == "GlobalMaxPool" else "average_pool", writer.shape(node.inputs[0])
+    if writer.wants.windows == "any" or len(shape) == 4:
+        whole_pool(writer, node, kind, shape[2:])
+        return
+    steps, image = Steps(writer, node), (prod(shape[2:-1]), shape[-1])
+    x = steps.view(node.inputs[0], *shape[:2], *image)
+    steps.finish(steps.add(kind, (*shape[:2], 1, 1), whole_window(kind, image), x))
+
+
+def whole_pool(writer: Writer, node: Node, kind: str, kernel: tuple[int, ...], suffix: str = "") -> None:
+    writer.add(node, kind, whole_window(kind, kernel), suffix=suffix)
+
+
+def whole_window(kind: str, kernel: tuple[int, ...]) -> dict[str, Attribute]:
+    """The attributes of a pool over whole images."""
+    ones = (1,) * len(kernel)
+    window: dict[str, Attribute] = {
+        "kernel": kernel,
+        "strides": ones,
+        "dilations": ones,
+        "pads": (0,) * (2 * len(kernel)),
+    }
+    counted: dict[str, Attribute] = {"count_include_pad": 0} if kind == "average_pool" else {}
+    return window | counted
+
+
+def lrn(writer: Writer, node: Node) -> None:
+    size = node.integer("size", 0)
+    if size % 2 == 0:
+        raise Refusal(f"a window of {size} channels has no middle")
+    numbers: dict[str, Attribute] = {
+        "size": size,
+        "alpha": node.number("alpha", 1e-4),
+        "beta": node.number("beta", 0.75),
+        "bias": node.number("bias", 1.0),
+    }
+    writer.add(node, "lrn", numbers)

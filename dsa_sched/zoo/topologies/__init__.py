@@ -1,0 +1,1 @@
+"""Networks, written node by node as exporters write them, without weights."""
