@@ -134,8 +134,9 @@ def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> N
     check_against(found, list(spent.values()))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", SLOW)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.full if case == "densenet121" else pytest.mark.slow) for case in SLOW]
+)
 @pytest.mark.parametrize("schedule", [None, False])
 def test_auto_is_slower_than_no_level_on_larger_networks(case: str, schedule: bool | None) -> None:
     check_fastest(case, schedule)

@@ -316,10 +316,16 @@ def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
     assert verify_model(network, "stcp920", CompileOptions(level="O3", schedule=True)).failures == ()
 
 
-@pytest.mark.slow
+LONG = ("nasnet", "vgg19")
+"""Minutes each."""
+
+
 @pytest.mark.parametrize(
     ("network", "batch"),
-    [*((name, batch) for name in ("resnet50", "squeezenet") for batch in (1, 2)), *((name, 1) for name in OTHERS)],
+    [
+        *(pytest.param(name, n, marks=pytest.mark.slow) for name in ("resnet50", "squeezenet") for n in (1, 2)),
+        *(pytest.param(name, 1, marks=pytest.mark.full if name in LONG else pytest.mark.slow) for name in OTHERS),
+    ],
 )
 def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
     report = verify_model(network, "stcp920", CompileOptions("O0", batch=batch))

@@ -25,7 +25,7 @@ from tests.fuzz.levels_agree import Way, at_o0, chip_of, differences, feed_of, l
 from tests.fuzz.random_models import model_of
 from tests.partition_graphs import Seeded
 
-ORDINARY, SLOW, FULL = 12, 300, 3_000
+ORDINARY, SLOW, FULL = 12, 96, 3_000
 TOGETHER = 12
 """Seeds a test: how many ran in several segments is asserted for all of them."""
 SMALLEST_SHARE = 0.25
