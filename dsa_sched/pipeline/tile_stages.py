@@ -26,6 +26,7 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
+from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
 
@@ -89,7 +90,9 @@ def lower_below(
         return found
 
     if options.schedule and options.constants_ahead:
-        return _lowered_ahead(planned, options, progress, limit_cycles)
+        return _one_order(planned, options, FOR_CONSTANTS_AHEAD, progress, limit_cycles)
+    if options.schedule and EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]:
+        return _one_order(planned, options, FOR_SCHEDULING, progress, limit_cycles)
     if options.schedule:
         best = scheduled_lowering(lowered, chip, target, limit_cycles)
         if best is None:
@@ -100,14 +103,18 @@ def lower_below(
     return None if cycles is None else _verified(planned, layouts[False], program, cycles, progress)
 
 
-def _lowered_ahead(
-    planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float
+def _one_order(
+    planned: Planned[TileTarget],
+    options: CompileOptions,
+    layout_options: LayoutOptions,
+    progress: Progress,
+    limit_cycles: float,
 ) -> Lowered | None:
-    """The same for a program whose constants arrive early: it has one layout, and one order."""
+    """The same with one layout and one order, the scheduler's: of constants that arrive early, and at little effort."""
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
     progress("lowering")
-    layout = laid_out(planned.plan, planned.context, FOR_CONSTANTS_AHEAD)
+    layout = laid_out(planned.plan, planned.context, layout_options)
     program = _program(planned, layout, options)
     progress("scheduling")
     program = list_scheduled(program, chip, target)
