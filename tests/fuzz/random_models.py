@@ -166,7 +166,8 @@ def _extend(draft: Draft, op_type: str, candidates: Sequence[str]) -> str:
         if not any(made(add_view(draft, candidates[0], view)) for view in views):
             fresh = draft.input((1, draft.one_of(4, 8, 9), 4, 4))
             while not made(fresh):
-                fresh = draft.input((1, draft.one_of(1, 4, 8, 9), draft.number(1, 9), draft.number(1, 9)))
+                image = 1, draft.one_of(1, 4, 8, 9), draft.number(1, 9), draft.number(1, 9)
+                fresh = draft.input(image if draft.flip() else image[1:])
     return next(reversed(draft.shapes))
 
 
