@@ -9,7 +9,6 @@ import click
 
 from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, host_option, schedule_option
 from dsa_sched.pipeline.gc_pause import uncollected
-from partitioner.memory.memory_plan_types import PLAIN
 from partitioner.planners.levels import AUTO
 
 if TYPE_CHECKING:
@@ -167,6 +166,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from dsa_sched.pipeline.driver import PlannedKernels, laid_out
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
+    from partitioner.memory.memory_plan_types import PLAIN
 
     with Steps() as steps:
         described = load_chip(chip)

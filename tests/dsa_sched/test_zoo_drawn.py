@@ -18,6 +18,7 @@ from onnx import numpy_helper
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network.shapes import fix_shapes
 from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.targets import judge_of, target_of
 from dsa_sched.verification.verify import verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_file, zoo_model
 from dsa_sched.zoo.cache import cached_file
@@ -30,10 +31,13 @@ from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 from dsa_sched.zoo.topologies.swin import shift_mask
 from dsa_sched.zoo.weights import Role, drawn
 from hw_models.errors import ModelError
+from hw_models.loading import load_chip
 
 Array = npt.NDArray[np.generic]
 
 MINIS = tuple(name for name in DRAWN if name.endswith("-mini"))
+CHIP = load_chip("stcp920")
+JUDGE = judge_of(CHIP, target_of(CHIP))
 COMPILED = (*MINIS, "efficientnet_b0-mini", "inception_v3-mini")
 LARGE = ("bert_large", "gpt2", "vit_b16_384", "whisper_encoder")
 """Those of full size that take onnxruntime more than seconds."""
@@ -131,7 +135,11 @@ def check_range(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
-    assert network_size(name).macs == sum(op.macs for op in load_model(name).graph.ops)
+    compiled, counted = sum(op.macs for op in load_model(name, judge=JUDGE).graph.ops), network_size(name).macs
+    if name == "wide_deep-mini":  # the first step of a recurrent operator has no product with a state of zeros
+        assert 0.9 * counted < compiled < counted
+    else:
+        assert compiled == counted
 
 
 @pytest.mark.slow

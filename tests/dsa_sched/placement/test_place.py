@@ -150,11 +150,10 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
         helper.make_node("Sigmoid", ["p"], ["a"], "positive"),
         helper.make_node("Log", ["a"], ["c"], "log"),
         helper.make_node("Reshape", ["c", "line"], ["d"], "view"),
-        helper.make_node("LSTM", ["d", "k", "r"], ["", "y"], "memory", hidden_size=4),
+        helper.make_node("Det", ["d"], ["y"], "volume"),
     ]
-    shapes = {"line": np.array([4, 1, 64])}
-    weights = {"v": draw(4, 3, 1, 1), "k": draw(1, 16, 64), "r": draw(1, 16, 4)}
-    model = model_of(nodes, {"x": (1, 3, 8, 8)}, ["y", "a", "c"], **shapes, **weights)
+    shapes = {"line": np.array([4, 8, 8])}
+    model = model_of(nodes, {"x": (1, 3, 8, 8)}, ["y", "a", "c"], v=draw(4, 3, 1, 1), **shapes)
     return str(save(model, tmp_path / "mine.onnx")), str(tmp_path / "chipped.yaml")
 
 
@@ -167,11 +166,11 @@ def test_tasks_do_not_go_where_they_are_refused(refused: tuple[str, str], tmp_pa
     table = tmp_path / "table.json"
     result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("flat", "log", "memory")] == ["npu", "cpu", "cpu"]
+    assert [device_of(figures, task) for task in ("flat", "log", "volume")] == ["npu", "cpu", "cpu"]
     reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
     assert reasons == {
         ("npu", "log"): "Log log (1x4x8x8): no template computes log on neuralscale-v1",
-        ("npu", "memory"): "LSTM memory (4x1x64, 1x16x64, 1x16x4): no rule for this operator",
+        ("npu", "volume"): "Det volume (4x8x8): no rule for this operator",
     }
     assert f"npu refuses 2 tasks: log ({reasons['npu', 'log']})" in result.stdout
 
@@ -190,16 +189,16 @@ def test_a_chip_that_is_being_designed_takes_what_can_be_read(refused: tuple[str
     designed = tmp_path / "designed.yaml"
     designed.write_text(CHIPPED.replace("chip: stcp920", f"chip: {tmp_path / 'paper.yaml'}"))
     result = invoke(refused[0], "--scenario", str(designed), "--method", "heft")
-    assert "npu refuses 1 task: memory (LSTM memory" in result.stdout
+    assert "npu refuses 1 task: volume (Det volume" in result.stdout
 
 
 def test_what_compilers_refuse_is_said(refused: tuple[str, str], tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     result = invoke(refused[0], "--scenario", refused[1], "--method", "heft", "--measure", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("log", "memory")] == ["cpu", "cpu"]
+    assert [device_of(figures, task) for task in ("log", "volume")] == ["cpu", "cpu"]
     reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
-    assert reasons.keys() == {("npu", "log"), ("npu", "memory")}
+    assert reasons.keys() == {("npu", "log"), ("npu", "volume")}
     assert "no template computes log" in reasons["npu", "log"]
     assert "npu refuses 2 tasks: log (" in result.stdout
 
@@ -210,7 +209,7 @@ def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, s
     only.write_text(CHIPPED.replace(cpu, "  - {kind: host, name: cpu}").lstrip())
     result = invoke(refused[0], "--scenario", str(only), "--method", "heft")
     assert result.exit_code == 1
-    needs = "tasks log, memory: needs a device that accepts them; has for log npu: Log log (1x4x8x8)"
+    needs = "tasks log, volume: needs a device that accepts them; has for log npu: Log log (1x4x8x8)"
     assert needs in result.stderr
 
 
