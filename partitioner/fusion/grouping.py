@@ -58,7 +58,7 @@ class _Group:
         return first if len(self.layers) == 1 else f"{first}..{last}"
 
 
-MOST_LAYERS = 256
+MOST_LAYERS = 1_024
 """Of a group: what planning one costs grows faster than its layers, of which unrolled networks have thousands."""
 
 

@@ -153,9 +153,9 @@ def test_minis_pass(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in COMPILED if name in DRAWN])
+@pytest.mark.parametrize("name", [name for name in COMPILED if name in DRAWN and name != "wide_deep-mini"])
 def test_a_mini_takes_any_batch(name: str) -> None:
-    """Reshapes copy the batch."""
+    """Reshapes copy the batch. Recurrent operators have the steps in front of it, so wide_deep has one of its own."""
     report = verify_model(name, "stcp920", CompileOptions("O0", batch=2))
     assert report.failures == ()
     assert report.batch == 2

@@ -128,6 +128,8 @@ def axes_drawn() -> Counter[tuple[str, int, int]]:
         known = {t.name: onnx.numpy_helper.to_array(t).reshape(-1).tolist() for t in model.graph.initializer}
         ranks |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
         for node in model.graph.node:
+            if node.input and node.input[0] not in ranks:  # behind a node whose shapes onnx does not infer
+                continue
             for attribute in node.attribute:
                 if attribute.name in ("axis", "axes"):
                     for axis in [attribute.i] if attribute.name == "axis" else attribute.ints:

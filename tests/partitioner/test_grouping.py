@@ -210,11 +210,11 @@ def test_a_long_chain_is_merged_in_pairs() -> None:
 def test_a_group_has_an_end() -> None:
     builder = Builder("longer")
     x = builder.input("x", 2, 4, 4, 1)
-    for _ in range(300):
+    for _ in range(1_100):
         x = builder.conv(x, 1, (1, 1), pads=(0, 0, 0, 0), bias=False)
     graph, _ = builder.build(x)
     layers = group_layers(graph)[0]
     found, decisions = group_layers_into_subgraphs(graph, layers, lambda part: Splitting(((0, 1),), len(part), 1))
     assert [layer for group in found for layer in group] == list(layers)
-    assert max(map(len, found)) <= 256 < sum(map(len, found))
-    assert any("layers; a group has at most 256" in decision.reason for decision in decisions)
+    assert max(map(len, found)) <= 1_024 < sum(map(len, found))
+    assert any("layers; a group has at most 1024" in decision.reason for decision in decisions)

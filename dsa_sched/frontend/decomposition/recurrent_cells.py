@@ -117,7 +117,11 @@ class Direction:
         row = self.index * 3 + place
         term = self.chain.network.term(name).reshape(-1, hidden).take((row,)).reshape(hidden)
         weights = self.chain.array(array.reshape(-1, hidden)[row], term)
-        seen = self.chain.add("Mul", cell, weights, suffix=f"{suffix}::seen")
+        constants, terms = self.chain.constants, self.chain.terms
+        if cell in constants:  # the state before the first step
+            seen = self.chain.array(constants[cell] * constants[weights], terms[cell] * terms[weights])
+        else:
+            seen = self.chain.add("Mul", cell, weights, suffix=f"{suffix}::seen")
         return self.chain.add("Add", x, seen, suffix=f"{suffix}::peephole")
 
     def _weights(self, position: int, gates: Sequence[int]) -> str:

@@ -100,6 +100,7 @@ CASES: dict[str, Build] = {
         for op, n in (("LSTM", 0), ("LSTM", 1), ("LSTM", 2), ("GRU", 0), ("GRU", 1), ("RNN", 1))
     },
     "LSTM with peepholes": recurrent("LSTM", peepholes=True, states="computed"),
+    "LSTM with peepholes, constant states": recurrent("LSTM", peepholes=True, states="constant"),
     "LSTM with peepholes, both ways": recurrent("LSTM", peepholes=True, direction="bidirectional"),
     "LSTM, forgetting what enters": recurrent("LSTM", input_forget=1, states="computed"),
     "GRU, linear before reset": recurrent("GRU", linear_before_reset=1, direction="bidirectional"),
