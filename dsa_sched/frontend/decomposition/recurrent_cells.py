@@ -119,7 +119,8 @@ class Direction:
         weights = self.chain.array(array.reshape(-1, hidden)[row], term)
         constants, terms = self.chain.constants, self.chain.terms
         if cell in constants:  # the state before the first step
-            seen = self.chain.array(constants[cell] * constants[weights], terms[cell] * terms[weights])
+            product = constants[cell].astype(np.float64) * constants[weights].astype(np.float64)
+            seen = self.chain.array(product, terms[cell] * terms[weights])
         else:
             seen = self.chain.add("Mul", cell, weights, suffix=f"{suffix}::seen")
         return self.chain.add("Add", x, seen, suffix=f"{suffix}::peephole")
