@@ -21,6 +21,8 @@ THRESHOLD = 0.5
 WITH_WHERE, WITH_NUMBERS = 9, 11
 """Versions from which there is Where, and from which Equal compares floating-point numbers."""
 
+UNCHANGED = ("Identity", "Cast", "CastLike")
+
 
 def _compared(draft: Draft, op_type: str, x: str, threshold: float) -> str:
     shape = draft.shapes[x]
@@ -81,12 +83,27 @@ def _not(draft: Draft, op_type: str, x: str) -> bool:
     return True
 
 
+def _may_be_softmax(draft: Draft) -> set[str]:
+    """Results of a Softmax, perhaps of another type, from which choices may be refused."""
+    found: set[str] = set()
+    for node in draft.nodes:
+        if node.op_type == "Softmax" or (node.op_type in UNCHANGED and node.input[0] in found):
+            found.add(node.output[0])
+    return found
+
+
 def _where(draft: Draft, op_type: str, x: str) -> bool:
     """By a constant, from a number or from another value."""
-    shape = draft.shapes[x]
+    shape, refused = draft.shapes[x], _may_be_softmax(draft)
+    if x in refused:
+        return False
     mask = tuple(extent if draft.flip() else 1 for extent in shape)[draft.number(0, len(shape)) :]
     condition = draft.constant(np.asarray(draft.random.integers(0, 2, mask)).astype(np.bool_))
-    other = draft.one_of(draft.number_constant(-1.5), draft.weights(*shape[-1:]), *draft.like(shape))
+    other = draft.one_of(
+        draft.number_constant(-1.5),
+        draft.weights(*shape[-1:]),
+        *(name for name in draft.like(shape) if name not in refused),
+    )
     draft.add(op_type, [condition, x, other] if draft.flip() else [condition, other, x], shape)
     return True
 

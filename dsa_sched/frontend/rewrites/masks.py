@@ -9,7 +9,8 @@
 
 So infinities that are chosen stay, and those that are not leave no trace; a NaN that is not chosen does, as no maximum
 on any target leaves it out. A guard against NaN behind a Softmax that has none goes: Where(IsNaN(s), c, s) is s where
-no row is masked as a whole; other choices from a Softmax are refused, and truth values that leave the network.
+no row is masked as a whole; choices from a Softmax that may have one are refused, and truth values that leave the
+network.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MASK_LIMITS: Mapping[str, str] = {
     **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), NUMBERS),
     **dict.fromkeys(("And", "Or", "Xor", "Not"), "operands are truth values of floating-point numbers"),
     "Where": "the condition is constant or a truth value of floating-point numbers, the others are such numbers; not "
-    "from a Softmax, whose NaN would stay where it is not chosen",
+    "from a Softmax of which a row may be masked as a whole, whose NaN would stay where it is not chosen",
     "Trilu": "floating-point numbers, and a constant diagonal",
     "ThresholdedRelu": "floating-point numbers",
     "IsNaN": "only where it guards a Softmax of which no row is masked as a whole: Where(IsNaN(s), constant, s)",
@@ -203,7 +204,7 @@ def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
         if only not in chain.network.constants and chain.shape(only) == chain.shape(node.outputs[0]):
             chain.add("Identity", only)
             return True
-    if any(_is_softmax(chain.network, name) for name in (a, b)):
+    if any(_may_be_nan(chain.network, name) for name in (a, b)):
         return False
     if constant is not None and constant.dtype == np.bool_:
         _choose(chain, constant, chain.network.term(condition), a, b)
@@ -231,12 +232,13 @@ def _thresholded(chain: Chain, node: Node, truths: set[str]) -> bool:
     return True
 
 
-def _is_softmax(network: Network, name: str) -> bool:
-    """A Softmax, perhaps of another type: choices guard these against NaN, which arithmetic cannot leave out."""
+def _may_be_nan(network: Network, name: str) -> bool:
+    """A Softmax, perhaps of another type, whose rows may be masked as a whole: choices guard these against NaN, which
+    arithmetic cannot leave out."""
     made = network.producer.get(name)
     while made is not None and made.op_type in ("Identity", "Cast", "CastLike"):
         made = network.producer.get(made.inputs[0])
-    return made is not None and made.op_type == "Softmax"
+    return made is not None and made.op_type == "Softmax" and not _never_nan(network, made.outputs[0])
 
 
 def _choose(chain: Chain, condition: Array, term: Term, a: str, b: str) -> None:

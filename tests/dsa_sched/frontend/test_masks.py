@@ -109,6 +109,12 @@ CASES: dict[str, Build] = {
     "ThresholdedRelu": lambda b: b.node("ThresholdedRelu", b.input(*SHAPE), alpha=0.25),
     "upper triangle": lambda b: b.node("Trilu", b.input(2, 4, 5)),
     "lower triangle, moved": lambda b: b.node("Trilu", b.input(2, 4, 5), b.constant(-1, dtype=np.int64), upper=0),
+    "from a Softmax without a mask": lambda b: b.node(
+        "Where",
+        b.constant([1, 0, 1, 0, 1], dtype=np.bool_),
+        b.node("Softmax", b.node("MatMul", b.input(3, 4), b.input(4, 5))),
+        b.constant(-1.0),
+    ),
     "causal": causal(False, -np.inf),
     "causal, guarded": causal(True, -np.inf),
     "guarded Softplus": guarded_softplus,
@@ -159,7 +165,7 @@ def test_a_guard_of_rows_that_may_be_masked_as_a_whole_is_refused(tmp_path: Path
                 b.node("Softmax", "x"),
                 b.constant(0.0),
             ),
-            "not from a Softmax, whose NaN would stay",
+            "not from a Softmax of which a row may be masked as a whole, whose NaN would stay",
         ),
         (
             lambda b: number(b, b.node("And", b.input(3, dtype=BOOL), b.input(3, dtype=BOOL))),
