@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
 from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
+from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.artifact.whole_folder import (
     MANIFEST,
     STAGES_FORMAT,
@@ -44,14 +45,10 @@ __all__ = [
     "Artifact",
     "ChipId",
     "ExecutionEntry",
-    "IndexBounds",
     "Manifest",
     "ProgramEntry",
-    "TensorEntry",
     "cluster_folder",
-    "from_device",
     "read_manifest",
-    "to_device",
 ]
 
 FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
@@ -62,47 +59,6 @@ GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
 
 Array = npt.NDArray[np.generic]
-Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
-
-
-Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
-
-
-class IndexBounds(Entry):
-    """`count` elements, `step` apart from the one at linear place `first`, choose rows of a table: each is from `least`
-    to `most`. Negative ones count from the end."""
-
-    least: int
-    most: int
-    first: int = Field(ge=0)
-    step: int = Field(ge=1)
-    count: int = Field(ge=1)
-
-
-class TensorEntry(Entry):
-    """A tensor in the main memory. `shape` and `dtype` are those of the ONNX file; `layout[i]` is the ONNX axis that
-    device axis i holds; the device array is dense and row-major in that order, `device_dtype`, at `address`."""
-
-    name: str
-    kind: Literal["input", "output", "constant", "value", "alias", "probe"]
-    shape: tuple[Extent, ...]
-    dtype: Dtype
-    layout: tuple[int, ...]
-    device_dtype: Dtype
-    address: int = Field(ge=0, lt=1 << 40)
-    bytes: int = Field(ge=0, lt=1 << 40)
-    indices: tuple[IndexBounds, ...] = ()
-    """What an input's elements may be where they choose rows of tables."""
-
-    @model_validator(mode="after")
-    def _indices_inside(self) -> TensorEntry:
-        if any(bounds.first + (bounds.count - 1) * bounds.step >= prod(self.shape) for bounds in self.indices):
-            raise ValueError("indices are elements of the tensor")
-        return self
-
-    @property
-    def device_shape(self) -> tuple[int, ...]:
-        return tuple(self.shape[axis] for axis in self.layout)
 
 
 def cluster_folder(cluster: int) -> str:
@@ -310,52 +266,6 @@ def _filled(array: Array, rows: int) -> Array:
     """The array with rows of zeros behind it, `rows` in all."""
     missing = rows - len(array)
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array
-
-
-def to_device(entry: TensorEntry, array: Array) -> bytes:
-    """One ONNX array as the bytes that the device expects. Raises ModelError for another shape or kind of numbers."""
-    array = np.asarray(array)
-    if tuple(array.shape) != entry.shape:
-        raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))
-    if array.dtype.kind not in "fiub":
-        raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
-    if entry.device_dtype == "int32":
-        _require_words(entry, array)
-    with np.errstate(over="ignore"):
-        device = np.transpose(array, entry.layout).astype(entry.device_dtype)
-    return np.ascontiguousarray(device).tobytes()
-
-
-def _require_words(entry: TensorEntry, array: Array) -> None:
-    """Integers of 32 bits, inside the tables where they choose rows. Raises ModelError for the first that is not."""
-    who = f"input {entry.name}"
-    if array.dtype.kind not in "iub":
-        raise ModelError(who, needs=f"integers ({entry.dtype})", has=str(array.dtype))
-    limits = np.iinfo(np.int32)
-    flat = array.reshape(-1).astype(object if array.dtype == np.uint64 else np.int64)
-    whole = ((limits.min, limits.max, slice(None), "integers"),)
-    chosen = tuple(
-        (b.least, b.most, slice(b.first, b.first + b.step * b.count, b.step), "indices") for b in entry.indices
-    )
-    for least, most, places, what in (*whole, *chosen):
-        outside = (flat[places] < least) | (flat[places] > most)
-        if not outside.any():
-            continue
-        place = np.arange(flat.size)[places][int(np.argmax(outside))]
-        at = [int(i) for i in np.unravel_index(place, array.shape)]
-        raise ModelError(
-            who,
-            needs=f"{what} from {least} to {most}",
-            has=f"{flat[place]} at {at}",
-            change="give what the table has rows for; those below zero count from its end" if what == "indices" else "",
-        )
-
-
-def from_device(entry: TensorEntry, data: bytes) -> Array:
-    """Device bytes as an array in ONNX layout and dtype."""
-    device = np.frombuffer(data, entry.device_dtype).reshape(entry.device_shape)
-    inverse = tuple(int(i) for i in np.argsort(entry.layout)) if entry.layout else ()
-    return np.transpose(device, inverse).astype(entry.dtype, order="C")
 
 
 def read_manifest(path: Path) -> Manifest:

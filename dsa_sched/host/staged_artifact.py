@@ -20,7 +20,8 @@ import numpy.typing as npt
 import onnx
 from pydantic import Field, ValidationError
 
-from dsa_sched.artifact.format import Artifact, Dtype, Extent
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.tensors import Dtype, Extent
 from dsa_sched.artifact.whole_folder import (
     MANIFEST,
     STAGES_FORMAT,

@@ -14,17 +14,13 @@ from dataclasses import dataclass
 
 from codegen.target import TileTarget
 from dsa_sched.pipeline.auto_floors import has_region
-from dsa_sched.pipeline.auto_ways import SUBJECT, Candidate, Way, expected_cycles
+from dsa_sched.pipeline.auto_ways import SUBJECT, Candidate, Way, costed
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_program
 from isched.timing.waiting_by_part import waiting_by
 from partitioner.context.plan_context import Context
-from partitioner.cost.cost_model import cost_of
-from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
-from partitioner.ir.plan import Plan
-from partitioner.memory.memory_plan import lay_out
 from partitioner.memory.no_plan import NoPlan
 from partitioner.planners.levels import SEGMENTS, Segment
 from partitioner.planners.segment_choice import Column, Division, column_of, divide, expected_layer_cycles
@@ -136,13 +132,7 @@ def _candidate(
     verify_plan(plan, ctx)
     ahead = any(each.way.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
     way = Way(SEGMENTS, ahead=ahead and has_region(plan, ctx), segments=segments)
-    return _costed(ctx, way, plan, options)
-
-
-def _costed(ctx: Context[TileTarget], way: Way, plan: Plan, options: CompileOptions) -> Candidate:
-    layout = lay_out(plan, ctx)
-    cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
-    return Candidate(way, plan, layout, cost, expected_cycles(cost, options))
+    return costed(ctx, way, plan, options)
 
 
 def _decisions(

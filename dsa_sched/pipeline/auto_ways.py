@@ -32,7 +32,7 @@ __all__ = [
     "Plans",
     "Progress",
     "Way",
-    "expected_cycles",
+    "costed",
     "expects",
     "one_line",
     "plans_of",
@@ -111,7 +111,7 @@ def plans_of(
     candidates: list[Candidate] = []
     decisions: list[Decision] = []
     errors: list[PlanError] = []
-    made: dict[Way, tuple[Plan, Layout, PlanCost]] = {}
+    made: dict[Way, Candidate] = {}
     little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
     ahead = options.schedule and _may_run_ahead(ctx)
     ways = dict.fromkeys((*FAST_WAYS, *WAYS) if little else WAYS)
@@ -123,16 +123,13 @@ def plans_of(
         try:
             if plain not in made:
                 progress(f"level auto: planning {plain}")
-                plan = make_plan(ctx, way.level, way.spill)
-                layout = lay_out(plan, ctx)
-                made[plain] = plan, layout, cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
-            plan, layout, cost = made[plain]
+                made[plain] = costed(ctx, plain, make_plan(ctx, way.level, way.spill), options)
         except PlanError as error:
             errors.append(error)
             decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {one_line(error)}"))
             continue
-        if way.spill == NO_SPILLS or any(group.spills for group in plan.groups):
-            candidates.append(Candidate(way, plan, layout, cost, expected_cycles(cost, options)))
+        if way.spill == NO_SPILLS or any(group.spills for group in made[plain].plan.groups):
+            candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
 
@@ -141,7 +138,14 @@ def _may_run_ahead(ctx: PlanContext) -> bool:
     return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
 
 
-def expected_cycles(cost: PlanCost, options: CompileOptions) -> float:
+def costed(ctx: PlanContext, way: Way, plan: Plan, options: CompileOptions) -> Candidate:
+    """A plan with what the cost model expects of it. Raises PlanError or DoesNotFit where it cannot be laid out."""
+    layout = lay_out(plan, ctx)
+    cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+    return Candidate(way, plan, layout, cost, _expected_cycles(cost, options))
+
+
+def _expected_cycles(cost: PlanCost, options: CompileOptions) -> float:
     """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
     return cost.overlapped_cycles if options.schedule else cost.cycles
 

@@ -22,12 +22,11 @@ from dsa_sched.artifact.format import (
     Artifact,
     ChipId,
     ExecutionEntry,
-    IndexBounds,
     Manifest,
     ProgramEntry,
-    TensorEntry,
     cluster_folder,
 )
+from dsa_sched.artifact.tensors import IndexBounds, TensorEntry
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.gc_pause import uncollected

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from dsa_sched.artifact.format import IndexBounds
+from dsa_sched.artifact.tensors import IndexBounds
 from partitioner.ir.graph import Constants, Graph, Op
 
 __all__ = ["index_bounds"]

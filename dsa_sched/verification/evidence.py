@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.artifact.format import from_device, to_device
+from dsa_sched.artifact.tensors import from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation
 from dsa_sched.verification.masked_values import held_in_range, masked_values

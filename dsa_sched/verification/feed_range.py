@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.artifact.format import TensorEntry
+from dsa_sched.artifact.tensors import TensorEntry
 
 __all__ = ["range_warnings"]
 

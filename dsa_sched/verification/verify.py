@@ -89,11 +89,6 @@ class VerifyOptions:
 DEFAULTS = VerifyOptions()
 
 
-def simulator(artifact: Artifact, loads: Loads, dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
-    """The runner that every target brings."""
-    return execute(artifact, loads, dumps, None, seed)
-
-
 def command_runner(command: str | None) -> Runner:
     """The runner that starts a command (see `dsa_sched.artifact.runner`); the target's own where there is none."""
 
@@ -101,6 +96,10 @@ def command_runner(command: str | None) -> Runner:
         return execute(artifact, loads, dumps, command, seed)
 
     return run
+
+
+simulator = command_runner(None)
+"""The runner that every target brings."""
 
 
 def verify_model(

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pytest
 
 import dsa_sched
-from dsa_sched.artifact.format import Artifact, TensorEntry, from_device, to_device
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from hw_models.errors import ModelError, TargetError
 from tests.small_models import one_node, save
 

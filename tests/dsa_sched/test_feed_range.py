@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dsa_sched.artifact.format import TensorEntry
+from dsa_sched.artifact.tensors import TensorEntry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model

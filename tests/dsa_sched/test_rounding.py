@@ -158,6 +158,20 @@ def test_a_shape_that_is_taken_of_a_computed_value_is_taken_of_the_rounded_one()
     assert moves(exact[y], found[y]) > 0
 
 
+def test_a_mask_that_is_a_product_closes_what_it_closes_and_no_more() -> None:
+    """(1 - mask) times the least single, as exporters write it: squares of such a number are infinite, and next to
+    nothing times it is anything but nothing."""
+    builder = ModelBuilder()
+    scores, mask = builder.input(3, 6), builder.input(1, 6)
+    least = builder.constant(float(np.finfo(np.float32).min))
+    closed = builder.node("Mul", builder.node("Sub", builder.constant(1.0), mask), least)
+    weights = builder.node("Softmax", builder.node("Add", scores, closed))
+    given = np.array([[1, 1, 1, 1, 0, 0]], np.float32)
+    exact, found = rounded(builder.model(weights), {"x0": halves(3, 6), "x1": given})
+    assert (np.abs(found[weights][:, 4:]) < 2.0**-24).all()
+    assert 0 < moves(exact[weights], found[weights]) < 10 * UNIT
+
+
 def test_inputs_and_constants_are_rounded() -> None:
     builder = ModelBuilder()
     y = builder.node("Max", builder.input(1, 2), builder.constant([[0.1, 0.3]]))

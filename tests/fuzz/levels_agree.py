@@ -17,8 +17,8 @@ import numpy.typing as npt
 import onnx
 
 from codegen.neuralscale.target import TARGET
-from dsa_sched.artifact.format import from_device
 from dsa_sched.artifact.runner import execute
+from dsa_sched.artifact.tensors import from_device
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions

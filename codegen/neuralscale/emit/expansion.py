@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from codegen.neuralscale.asm.assembler import load_immediate
+from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES, DESCRIPTOR_WORDS, linear_control
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
 from codegen.neuralscale.emit.word_loops import WORD_PREFIX, descriptor_loop, word_code
 from codegen.neuralscale.isa.csr import csr
@@ -30,11 +31,6 @@ SCALAR_FIELDS = {"fs1": "rs1", "fs2": "rs2"}
 CORE_MAP = "mte_coremap"
 """One bit a core of all clusters; programs name the cores of theirs."""
 DESCRIPTOR_STORE = 0x1000
-DESCRIPTOR_BYTES = 24
-DESCRIPTOR_WORDS = 5
-VALID = 1 << 31
-LENGTH_MASK = 0x3F_FFFF
-"""Of the first word of a descriptor: 4 MiB is written as 0."""
 
 POLL_INSTRUCTIONS = 3
 """Load, mask, branch: the loop that waits for a DMA channel."""
@@ -130,7 +126,7 @@ class Body:
         self._set(code, S10, engine)
         self._set(code, S11, _descriptor_store(engine, channel))
         destination = in_cluster(operands["destination"], self.cluster)
-        control = VALID | operands["row_bytes"] & LENGTH_MASK
+        control = linear_control(operands["row_bytes"])
         loop = descriptor_loop({**operands, "destination": destination}, self.registers[S11], control)
         code += loop.items
         self._start_channel(code, channel)

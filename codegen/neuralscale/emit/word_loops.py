@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codegen.neuralscale.asm.assembler import load_immediate
+from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
 from codegen.neuralscale.isa.table import Instruction, instruction
 
 __all__ = ["FUNCTIONS", "WORD_PREFIX", "Code", "descriptor_loop", "word_code"]
@@ -33,7 +34,6 @@ NEAREST_MODE = 0
 WORD_BYTES, HALF_BYTES = 4, 2
 ALL_ACCESSES = 15
 """Of a fence: memory and devices, loads and stores."""
-DESCRIPTOR_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)

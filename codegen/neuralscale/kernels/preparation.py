@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from codegen.neuralscale.emit.descriptors import CHAIN_SHARE, linear_control
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.emit.word_loops import FUNCTIONS, WORD_PREFIX
-from codegen.neuralscale.kernels.transfers import CHAIN_SHARE, VALID
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from partitioner.ir.graph import Graph, Op
@@ -28,7 +28,6 @@ MAIN, STAGING = "DDR", "LLB"
 INWARD, OUTWARD = 0, 1
 """Channels of an engine."""
 BUFFERS_PER_ENGINE = 2
-LENGTH_MASK = 0x3F_FFFF
 
 
 def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
@@ -173,7 +172,7 @@ def _wait(op: Op, engine: int, channel: int) -> Instr:
 
 
 def _leave(op: Op, engine: int, place: int, to: int, size_bytes: int, chip: Chip) -> Instr:
-    words = (VALID | size_bytes & LENGTH_MASK, address_of(STAGING, place), address_of(MAIN, to), 0, 0)
+    words = (linear_control(size_bytes), address_of(STAGING, place), address_of(MAIN, to), 0, 0)
     operands = (("engine", engine), ("channel", OUTWARD), *((f"w{i}", word) for i, word in enumerate(words)))
     reads, writes = (Region(STAGING, place, size_bytes),), (Region(MAIN, to, size_bytes),)
     return Instr(chip.dma.engine, "dma.start", operands, reads, writes, 0.0, op.name, starts=f"dma{engine}.{OUTWARD}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from codegen.neuralscale.emit.descriptors import BLOCK, CHAIN_SHARE, VALID, linear_control
 from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from codegen.neuralscale.instructions.halves import ITEM_BYTES
@@ -21,11 +22,7 @@ from isched.program.target import Copy
 
 __all__ = ["copy_instructions"]
 
-VALID = 1 << 31
-BLOCK = 1 << 29
 WIDTH_LOW_BITS = 16
-CHAIN_SHARE = 2
-"""Both channels of an engine share its descriptor store."""
 
 LEAST_SHARE_BYTES = 1 << 16
 """A run is divided between DMA engines only where each gets at least this much."""
@@ -201,8 +198,8 @@ def _linear(a: Region, b: Region, source: int, destination: int, size: int, most
     for start in range(0, size, most):
         count = min(most, size - start)
         here, there = Region(a.memory, source + start, count), Region(b.memory, destination + start, count)
-        length = count & 0x3F_FFFF  # 4 MiB is written as 0
-        words = (VALID | length, address_of(a.memory, source + start), address_of(b.memory, destination + start), 0, 0)
+        ends = address_of(a.memory, source + start), address_of(b.memory, destination + start)
+        words = (linear_control(count), *ends, 0, 0)
         yield _Descriptor(words, here, there)
 
 

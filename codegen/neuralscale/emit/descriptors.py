@@ -1,0 +1,24 @@
+"""Descriptors of the system DMA, of which the chains in an engine's store are made.
+
+control, source, destination, shape, stride, address of the next descriptor or 0
+"""
+
+from __future__ import annotations
+
+__all__ = ["BLOCK", "CHAIN_SHARE", "DESCRIPTOR_BYTES", "DESCRIPTOR_WORDS", "VALID", "linear_control"]
+
+DESCRIPTOR_BYTES = 24
+DESCRIPTOR_WORDS = 5
+"""Of a descriptor in a `dma.start`: all but the address of the next one."""
+
+VALID = 1 << 31
+BLOCK = 1 << 29
+LENGTH_MASK = 0x3F_FFFF
+
+CHAIN_SHARE = 2
+"""Both channels of an engine share its descriptor store."""
+
+
+def linear_control(size_bytes: int) -> int:
+    """The first word of a descriptor that moves so many bytes in a row; 4 MiB are written as 0."""
+    return VALID | size_bytes & LENGTH_MASK
