@@ -212,7 +212,7 @@ def test_what_compilers_refuse_is_said(refused: tuple[str, str], tmp_path: Path)
 def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, str], tmp_path: Path) -> None:
     only = tmp_path / "only.yaml"
     cpu = next(line for line in CHIPPED.splitlines() if "name: cpu" in line)
-    only.write_text(CHIPPED.replace(cpu, "  - {kind: host, name: cpu}").lstrip())
+    only.write_text(Path(refused[1]).read_text().replace(cpu, "  - {kind: host, name: cpu}").lstrip())
     result = invoke(refused[0], "--scenario", str(only), "--method", "heft")
     assert result.exit_code == 1
     needs = "tasks log, volume: needs a device that accepts them; has for log npu: Log log (1x4x8x8)"
