@@ -272,13 +272,22 @@ class Dma(Part):
     scatter: bool
 
 
+def _one(value: object) -> bool:
+    return value == 1
+
+
 class Assumed(Part):
-    """Costs that no document gives, kept apart from those that one does; a fit may replace this part alone."""
+    """Costs that no document gives, kept apart from those that one does; a fit may replace this part alone.
+
+    `lookup_cycles` is what a lane of the vector engine takes to look one element up in a table; at 1, the default, it
+    is no part of the chip's hash and JSON.
+    """
 
     launch_cycles: Cycles
     matrix_tile_cycles: Cycles
     matrix_row_cycles: Cycles = 0.0
     vector_pass_cycles: Cycles
+    lookup_cycles: Annotated[Cycles, Field(exclude_if=_one)] = 1.0
     dma_descriptor_cycles: Cycles
     sync_cycles: Cycles
     scalar_instruction_cycles: Cycles

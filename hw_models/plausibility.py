@@ -40,6 +40,7 @@ COSTS = (
     "matrix_tile_cycles",
     "matrix_row_cycles",
     "vector_pass_cycles",
+    "lookup_cycles",
     "dma_descriptor_cycles",
     "sync_cycles",
     "scalar_instruction_cycles",

@@ -160,10 +160,10 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
-    from dsa_sched.frontend.network.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
     from dsa_sched.pipeline.compilation import no_layout
     from dsa_sched.pipeline.driver import PlannedKernels, laid_out
+    from dsa_sched.pipeline.targets import reader_of
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
     from partitioner.memory.memory_plan_types import PLAIN
@@ -173,7 +173,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)
-            read = load_model(model, dict(options.shapes), options.batch, Judge(target.wants))
+            read = load_model(model, dict(options.shapes), options.batch, reader_of(described, target))
             text = str(read.graph)
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)

@@ -17,13 +17,14 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
-from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
 from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import require_level, unsupported_ops
 
 __all__ = [
     "judge_of",
     "planning_target",
+    "reader_of",
     "require_able",
     "require_groups",
     "require_tiles",
@@ -66,7 +67,13 @@ def planning_target(chip: Chip) -> Target | GenericTarget:
 def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
     """What `load_model` asks of a target: how it wants the graph, and what of it the chip cannot compute, so that this
     and what the frontend cannot read are told together."""
-    return Judge(target.wants, lambda graph, constants: unsupported_ops(graph, constants, chip, target))
+    return replace(reader_of(chip, target), refuses=lambda graph, made: unsupported_ops(graph, made, chip, target))
+
+
+def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
+    """The same without refusals: of a graph that is only to be shown, or judged by who compiles it."""
+    tabulates = target if isinstance(target, Tabulates) else None
+    return Judge(target.wants, table_for=tabulates and (lambda graph, op: tabulates.table_for(graph, op, chip)))
 
 
 def require_able(options: CompileOptions, target: Target) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
+from codegen.neuralscale.instructions.halves import lookup_cycles, matrix_cycles, vector_cycles
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
@@ -118,6 +118,12 @@ class Issue:
         """`op` element by element: veexp.m, vesqrt.m, verecip.m, mov.m."""
         for dd, aa in _cut((d, a)):
             yield self._vector(op, dd, aa)
+
+    def lookup(self, d: Matrix, a: Matrix, table: Matrix) -> Iterator[Instr]:
+        """velut.m: the entry of `table`, all 65,536 of it, that each word of `a` is the number of."""
+        for dd, aa in _cut((d, a)):
+            instr = self._vector("velut.m", dd, aa, (("rs2", table.address),), (table.region,))
+            yield replace(instr, cycles=lookup_cycles(self.chip, dd.rows * dd.columns))
 
     def scalar(self, op: str, d: Matrix, a: Matrix, value: float) -> Iterator[Instr]:
         """`op`.mf: a matrix and one scalar."""

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 
+import numpy as np
+import numpy.typing as npt
+
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
+from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of, worth_a_table
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
@@ -51,7 +55,7 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "lookup", "scale_shift"})},
 }
 
 WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images", words=True)
@@ -79,6 +83,8 @@ class NeuralScaleKernels:
         del constants
         if op.is_view:
             return None
+        if op.kind in TABLED:
+            return f"{op.kind} needs {no_table(chip)}"
         if op.kind not in TEMPLATES:
             return f"no template computes {op.kind} on {self.name}"
         for name in (*op.inputs, *op.outputs):
@@ -88,6 +94,10 @@ class NeuralScaleKernels:
             if tensor.dtype != DTYPE:
                 return f"{name} is {tensor.dtype}; templates compute in {DTYPE}"
         return template_of(graph, op).accepts(graph, op, chip)
+
+    def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
+        """The operator's function of each half, where the chip looks it up."""
+        return table_of(op) if worth_a_table(graph, op, chip) else None
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with what its template says of itself."""

@@ -17,7 +17,7 @@ from math import pi, sqrt
 from dsa_sched.frontend.decomposition import norms
 from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
-from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
 from dsa_sched.frontend.network.network import Network, Node
 
 __all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention"]
@@ -112,6 +112,43 @@ def _reduction(before: Sequence[str], kind: str, after: Sequence[str]) -> Rule:
         return True
 
     return rule
+
+
+def _log_of_sum(chain: Chain, x: str, axes: Shape) -> tuple[str, str, str]:
+    """x less its largest along the axes, that, and the logarithm of the sum of the powers of the first."""
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
+    along: Settings = (("axes", axes), ("keepdims", 1))
+    largest = chain.add("ReduceMax", x, shape=kept, settings=along)
+    below = chain.add("Sub", x, largest)
+    total = chain.add("ReduceSum", chain.add("Exp", below), shape=kept, settings=along)
+    return below, largest, chain.add("Log", total)
+
+
+def _log_sum_exp(chain: Chain, node: Node) -> bool:
+    x = node.inputs[0]
+    rank = len(chain.shape(x))
+    constant = chain.network.constants.get(node.input(1))
+    given = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
+    if not rank or (node.input(1) and constant is None) or (not given and node.integer("noop_with_empty_axes", 0)):
+        return False
+    axes = tuple(sorted(axis % rank for axis in given)) or tuple(range(rank))
+    _, largest, total = _log_of_sum(chain, x, axes)
+    result = chain.add("Add", total, largest)
+    if chain.shape(node.outputs[0]) != chain.shape(result):
+        chain.add("Flatten", result, shape=chain.shape(node.outputs[0]))
+    return True
+
+
+def _log_softmax(chain: Chain, node: Node) -> bool:
+    """The difference to the largest, less the logarithm of the sum of powers: no power leaves the range."""
+    x, old = node.inputs[0], chain.network.opset < 13
+    shape = chain.shape(x)
+    axis = node.integer("axis", 1 if old else -1) % max(1, len(shape))
+    if not shape or (old and sum(extent > 1 for extent in shape[axis + 1 :])):
+        return False
+    below, _, total = _log_of_sum(chain, x, (axis,))
+    chain.add("Sub", below, total)
+    return True
 
 
 def _elu(chain: Chain, node: Node) -> bool:
@@ -212,6 +249,9 @@ DECOMPOSED: Mapping[str, Rule] = {
     "ReduceMin": _reduction(("Neg",), "ReduceMax", ("Neg",)),
     "ReduceL1": _reduction(("Abs",), "ReduceSum", ()),
     "ReduceSumSquare": _reduction(("Square",), "ReduceSum", ()),
+    "ReduceLogSum": _reduction((), "ReduceSum", ("Log",)),
+    "ReduceLogSumExp": _log_sum_exp,
+    "LogSoftmax": _log_softmax,
     "Elu": _elu,
     "Selu": _elu,
     "Celu": _elu,
@@ -231,10 +271,11 @@ TAKEN_APART = frozenset([*DECOMPOSED, *ATTENTION, *ROTARY])
 
 LIMITS: Mapping[str, str] = {
     "CastLike": "the second operand has no known type",
-    "Pow": "the exponent must be constant, one number for all elements: 1, 2, 3, 0.5, -0.5 or -1",
     **dict.fromkeys(
-        ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"), "noop_with_empty_axes and no axes: give it the axes"
+        ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+        "noop_with_empty_axes and no axes: give it the axes",
     ),
+    "LogSoftmax": "over several axes together, as operator sets before 13 define it",
     "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",

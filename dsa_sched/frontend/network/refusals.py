@@ -20,19 +20,24 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.wants import Wants
 
-__all__ = ["Judge", "RefusedNode", "Refuses", "Unsupported", "model_without", "network_without", "refused_nodes"]
+__all__ = ["Judge", "RefusedNode", "Refuses", "TableFor", "Unsupported", "model_without", "network_without", "refused_nodes"]
 
 Refuses = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
 """The operators of a graph that a chip cannot compute, each with the reason."""
 
 
+TableFor = Callable[[Graph, Op], Array | None]
+"""The table of an operator of one operand, entries by the bits of it; None for one that is not looked up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What the frontend asks of a target: how it wants the graph, and what of it its chip cannot compute; None where
-    that is not to be told."""
+    """What the frontend asks of a target: how it wants the graph, what of it its chip cannot compute, None where that
+    is not to be told, and what it looks up in tables."""
 
     wants: Wants
     refuses: Refuses | None = None
+    table_for: TableFor | None = None
 
 
 PLACE = (

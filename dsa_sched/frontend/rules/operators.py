@@ -197,6 +197,7 @@ OPERATORS: dict[str, Rule] = {
     "MatMul": rules_product.matmul,
     **dict.fromkeys(rules_elementwise.UNARY_KINDS, rules_elementwise.unary),
     **dict.fromkeys(rules_elementwise.BINARY_KINDS, rules_elementwise.binary),
+    "Pow": rules_elementwise.power,
     "LeakyRelu": rules_elementwise.leaky_relu,
     "HardSigmoid": rules_elementwise.hard_sigmoid,
     "Clip": rules_elementwise.clip,

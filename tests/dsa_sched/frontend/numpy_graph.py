@@ -172,6 +172,8 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             return [result * (op.number("gamma") if op.kind == "selu" else 1.0)]
         case "swish":
             return [x / (1 + np.exp(-op.number("alpha") * x))]
+        case "power":
+            return [np.power(x, op.number("exponent"))]
         case "softsign":
             return [x / (1 + np.abs(x))]
     raise NotImplementedError(op.kind)
@@ -199,6 +201,9 @@ UNARY: dict[str, Function] = {
     "erf": np.vectorize(erf, otypes=[np.float64]),
     "softplus": lambda x: np.log1p(np.exp(x)),
     "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    **{kind: getattr(np, kind) for kind in ("sin", "cos", "tan", "sinh", "cosh", "floor", "ceil", "sign")},
+    **{f"a{kind}": getattr(np, f"arc{kind}") for kind in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "round": np.rint,
     "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
 }
 BINARY: dict[str, Function] = {
