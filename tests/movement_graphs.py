@@ -44,6 +44,11 @@ class MovementBuilder(GraphBuilder):
         reduced = tuple(Axis(f"k{i}", extents[i], True) for i in axes)
         return self._moved(kind, x, shape, read, (("axes", axes), *attributes), reduced)
 
+    def normalise(self, x: str, *axes: int, attributes: tuple[tuple[str, Attribute], ...]) -> str:
+        shape = self.shape(x)
+        read = tuple(Full() if i in axes else axis(f"i{i}") for i in range(len(shape)))
+        return self._moved("normalise", x, shape, read, (("axes", axes), *attributes))
+
     def lrn(self, x: str, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> str:
         shape = self.shape(x)
         window = axis(f"i{len(shape) - 1}", 1, -((size - 1) // 2), ("k", 1))

@@ -126,6 +126,10 @@ def _reduce(kind: str, *axes: int, attributes: Attributes = ()) -> Sample:
     return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes, attributes=attributes))
 
 
+def _normalise(*axes: int, attributes: Attributes) -> Sample:
+    return lambda b: b.elementwise("relu", b.normalise(b.input("x", *IMAGE), *axes, attributes=attributes))
+
+
 def _lrn(b: MovementBuilder) -> str:
     return b.lrn(b.input("x", *IMAGE), 5)
 
@@ -177,6 +181,9 @@ SAMPLES: Mapping[str, Sample] = {
     "softmax": _softmax(-1),
     "softmax of axis 1": _softmax(1),
     "softmax of axis 0": _softmax(0),
+    "normalise": _normalise(3, attributes=(("centred", 1), ("epsilon", 1e-5))),
+    "normalise of rows": _normalise(1, 2, attributes=(("centred", 1), ("epsilon", 0.0))),
+    "normalise, not centred": _normalise(2, 3, attributes=(("centred", 0), ("epsilon", 1.0))),
     "transpose": lambda b: b.transpose(b.input("x", *IMAGE), 0, 3, 1, 2),
     "transpose, last axis kept": lambda b: b.transpose(b.input("x", *IMAGE), 0, 2, 1, 3),
     "slice": lambda b: b.elementwise("relu", b.slice(b.input("x", *IMAGE), (0, 1, 0, 2), (1, 2, 1, 3), (2, 2, 5, 3))),

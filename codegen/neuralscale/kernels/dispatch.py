@@ -20,6 +20,7 @@ from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
+from codegen.neuralscale.templates.normalise import NormaliseTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
 from codegen.neuralscale.templates.pooling import PoolingTemplate
 from codegen.neuralscale.templates.rearrange import RearrangeTemplate
@@ -45,6 +46,7 @@ TEMPLATES: Mapping[str, Template] = {
     "max_pool": PoolingTemplate(),
     "average_pool": PoolingTemplate(),
     "softmax": SoftmaxTemplate(),
+    "normalise": NormaliseTemplate(),
     "concat": ConcatTemplate(),
     **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "take")},
     **{kind: ReductionTemplate() for kind in ("reduce_sum", "reduce_mean", "reduce_max")},
@@ -54,9 +56,16 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
 }
 
-WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images", words=True)
-"""Templates compute in halves along channels, windows over images; norms and such are put together of what they have.
-"""
+WANTS = Wants(
+    floats_as(DTYPE),
+    "channels_last",
+    frozenset({"Gelu", "Mish"}),
+    windows="images",
+    words=True,
+    norms_of_lines=True,
+)
+"""Templates compute in halves along channels, windows over images; norms other than along lines are put together of
+what they have."""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 

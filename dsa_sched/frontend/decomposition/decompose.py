@@ -26,9 +26,11 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
 
 
-def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
-    return _decomposed(network, lambda node: None if node.op_type in whole else DECOMPOSED.get(node.op_type))
+def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
+    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`; with
+    `norms_of_lines`, norms along lines have an operator of their own."""
+    table = {**DECOMPOSED, **(norms.NORMS_OF_LINES if norms_of_lines else {})}
+    return _decomposed(network, lambda node: None if node.op_type in whole else table.get(node.op_type))
 
 
 def decompose_attention(network: Network, whole: frozenset[str] = frozenset()) -> Network:

@@ -60,7 +60,7 @@ def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Pla
             return (_resize(inputs[0], outputs[0]),)
         case "lrn":
             return _lrn(op, inputs[0], outputs[0])
-        case "layer_norm" | "rms_norm":
+        case "layer_norm" | "rms_norm" | "normalise":
             return (_lines(op, inputs, outputs[0]),)
         case "attention":
             return (_attention(inputs, outputs[0]),)

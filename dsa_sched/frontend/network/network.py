@@ -23,6 +23,7 @@ from partitioner.ir.graph import Op
 
 __all__ = [
     "NEAREST",
+    "NORMALISE",
     "OURS",
     "POWER",
     "SCALE_SHIFT",
@@ -47,7 +48,10 @@ NEAREST, POWER = "ReduceNearest", "ReducePower"
 """Two more, along `axes`, which stay with one element: the value nearest to zero between the smallest and the largest
 element; and 64 over the power of two at or above the largest magnitude, after subtracting that value if `centred`."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER)
+NORMALISE = "Normalise"
+"""And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
+
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]

@@ -21,6 +21,7 @@ __all__ = [
     "concat",
     "expand",
     "gather",
+    "normalise",
     "pad",
     "reduce",
     "reduce_line",
@@ -196,6 +197,12 @@ def reduce_line(writer: Writer, node: Node) -> None:
         writer.add(node, "reduce_nearest", {"axes": axes})
     else:
         writer.add(node, "reduce_power", {"axes": axes, "centred": node.integer("centred", 0)})
+
+
+def normalise(writer: Writer, node: Node) -> None:
+    """Our own as well, of norms along lines."""
+    attributes = {"axes": node.integers("axes", ()), "centred": node.integer("centred", 0)}
+    writer.add(node, "normalise", {**attributes, "epsilon": node.number("epsilon", 0.0)})
 
 
 def gather(writer: Writer, node: Node) -> None:

@@ -163,6 +163,10 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             power = np.square(centred).mean(axis=op.ints("axes"), keepdims=True)
             result = centred / np.sqrt(power + op.number("epsilon")) * operands[1]
             return [result + operands[2] if len(operands) > 2 else result]
+        case "normalise":
+            centred = x - x.mean(axis=op.ints("axes"), keepdims=True) if op.number("centred") else x
+            power = np.square(centred).mean(axis=op.ints("axes"), keepdims=True)
+            return [centred / np.sqrt(power + op.number("epsilon"))]
         case "gelu":
             inner = UNARY["erf"](x / np.sqrt(2)) if op.attribute("approximate") == "none" else _near_erf(x)
             return [x * (1 + inner) / 2]
