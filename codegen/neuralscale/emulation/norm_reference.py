@@ -1,4 +1,4 @@
-"""What the chip must have stored of norms along lines, written from ONNX's definition and the order of operations below.
+"""What the chip must have stored of norms along lines, from ONNX's definition and the order of operations below.
 
     whole input [..] + positions [S, rank] of the output  -->  values there [S]
 

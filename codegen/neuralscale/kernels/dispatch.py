@@ -13,6 +13,7 @@ from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.transfers import copy_instructions
+from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
@@ -46,6 +47,7 @@ TEMPLATES: Mapping[str, Template] = {
     "max_pool": PoolingTemplate(),
     "average_pool": PoolingTemplate(),
     "softmax": SoftmaxTemplate(),
+    "attend": AttentionTemplate(),
     "normalise": NormaliseTemplate(),
     "concat": ConcatTemplate(),
     **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "take")},
@@ -63,6 +65,7 @@ WANTS = Wants(
     windows="images",
     words=True,
     norms_of_lines=True,
+    attention_elements=LONGEST_HEAD,
 )
 """Templates compute in halves along channels, windows over images; norms other than along lines are put together of
 what they have."""

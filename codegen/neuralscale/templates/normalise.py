@@ -150,7 +150,7 @@ def _factor(issue: Issue, largest: Matrix, spare: Matrix, factor: Matrix, epsilo
 
 
 def _plus_epsilon(issue: Issue, power: Matrix, factor: Matrix, epsilon: float) -> Iterator[Instr]:
-    """power + (factor * root of epsilon)^2; the root's fraction and power of two apart, for it may be no normal half."""
+    """power + (factor * root of epsilon)^2; the root's fraction and power of two apart: it may be no normal half."""
     fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
     yield from issue.scalar("veemul", factor, factor, fraction)
     yield from issue.scalar("veemul", factor, factor, 2.0**exponent)

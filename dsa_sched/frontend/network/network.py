@@ -22,6 +22,7 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Op
 
 __all__ = [
+    "ATTEND",
     "NEAREST",
     "NORMALISE",
     "OURS",
@@ -51,7 +52,10 @@ element; and 64 over the power of two at or above the largest magnitude, after s
 NORMALISE = "Normalise"
 """And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE)
+ATTEND = "Attend"
+"""And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
+
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, ATTEND)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]

@@ -18,6 +18,7 @@ from dsa_sched.frontend.rules.rules_window import whole_pool
 from partitioner.ir.graph import Attribute
 
 __all__ = [
+    "attend",
     "concat",
     "expand",
     "gather",
@@ -203,6 +204,12 @@ def normalise(writer: Writer, node: Node) -> None:
     """Our own as well, of norms along lines."""
     attributes = {"axes": node.integers("axes", ()), "centred": node.integer("centred", 0)}
     writer.add(node, "normalise", {**attributes, "epsilon": node.number("epsilon", 0.0)})
+
+
+def attend(writer: Writer, node: Node) -> None:
+    """Our own as well, of attention with heads side by side."""
+    attributes = {"heads": node.integer("heads", 1), "groups": node.integer("groups", 1)}
+    writer.add(node, "attend", {**attributes, "scale": node.number("scale", 1.0)}, inputs=node.inputs)
 
 
 def gather(writer: Writer, node: Node) -> None:
