@@ -8,6 +8,7 @@ Shares nothing with the template: every row of every head by itself, in the slow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +50,7 @@ def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: in
     keys = k[item, :, own * size : (own + 1) * size]
     scores = chip.dot(np.broadcast_to(query, keys.shape), keys)
     for mask in masks:
-        at = (
-            min(place, extent - 1) for place, extent in zip((item, head, place), mask.shape[:3], strict=True)
-        )
+        at = (min(place, extent - 1) for place, extent in zip((item, head, place), mask.shape[:3], strict=True))
         scores = chip.add(scores, mask[tuple(at)])
     largest = chip.largest(scores[None], 1)
     doublings = int(np.ceil(np.log2(len(scores) / SUMMED)))
@@ -64,6 +63,6 @@ def _summed(powers: Halves, values: Halves) -> Halves:
     count = -(-powers.shape[1] // RUN)
     cuts = [powers.shape[1] * i // count for i in range(count + 1)]
     total = chip.dot(powers[:, : cuts[1]], values[:, : cuts[1]])
-    for low, high in zip(cuts[1:], cuts[2:], strict=False):
+    for low, high in pairwise(cuts[1:]):
         total = chip.add(total, chip.dot(powers[:, low:high], values[:, low:high]))
     return total

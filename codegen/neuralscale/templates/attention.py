@@ -95,8 +95,9 @@ class AttentionTemplate:
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
         shape = _shape(graph, op, tuple((0, extent) for extent in graph.by_name[op.outputs[0]].shape))
-        if shape.keys * (shape.size + shape.width) > LONGEST_HEAD:
-            return f"{shape.keys} keys and values of {shape.size} and {shape.width} elements, at most {LONGEST_HEAD} in all"
+        elements = shape.keys * (shape.size + shape.width)
+        if elements > LONGEST_HEAD:
+            return f"{elements} elements of keys and values in a head, at most {LONGEST_HEAD}"
         return None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
@@ -194,7 +195,8 @@ def _attended(tile: Tile, op: Op, shape: _Shape, item: int, head: int, *, held: 
     mask = _mask(tile, op, shape, item, head)
     data = weights
     for low, high in shape.runs:
-        scores = yield from _scores(tile, op, shape, item, head, (low, high), held=held)
+        scores = tile.matrix("scores", shape.rows, high - low)
+        yield from _scores(tile, op, shape, item, head, (low, high), held=held)
         if mask is not None:
             part = mask.part(0, mask.rows, low, high - low)
             place = weights.part(0, shape.rows, low, high - low)
@@ -217,7 +219,7 @@ def _attended(tile: Tile, op: Op, shape: _Shape, item: int, head: int, *, held: 
 def _scores(
     tile: Tile, op: Op, shape: _Shape, item: int, head: int, run: tuple[int, int], *, held: bool
 ) -> Iterator[Instr]:
-    """Returns where they are, in IM."""
+    """The products of a run of keys, in IM."""
     issue, length = tile.issue, run[1] - run[0]
     group = head // shape.shared - shape.groups[0]
     turned = tile.matrix("turned", shape.size, length)
@@ -229,9 +231,7 @@ def _scores(
         yield from issue.scalar("veemul", turned, inside, float(op.number("scale")))
     queries = tile.matrix("queries", shape.rows, shape.size * shape.heads)
     own = queries.part(item * shape.rows, shape.rows, (head - shape.first) * shape.size, shape.size)
-    scores = tile.matrix("scores", shape.rows, length)
-    yield issue.memul(scores, own, turned)
-    return scores
+    yield issue.memul(tile.matrix("scores", shape.rows, length), own, turned)
 
 
 def _values(tile: Tile, shape: _Shape, item: int, head: int, *, held: bool) -> Iterator[Instr]:
@@ -242,9 +242,7 @@ def _values(tile: Tile, shape: _Shape, item: int, head: int, *, held: bool) -> I
     alone = shape.heads == 1
     wide = high - low if alone else shape.width * (shape.groups[1] - shape.groups[0])
     values = tile.matrix("values", shape.keys, wide)
-    place = tile.output.part(
-        item * shape.rows, shape.rows, max(0, head * shape.width - shape.box[2][0]), high - low
-    )
+    place = tile.output.part(item * shape.rows, shape.rows, max(0, head * shape.width - shape.box[2][0]), high - low)
     weights, line = tile.matrix("weights", shape.rows, shape.keys), tile.matrix("line", 1, shape.rows)
     current = total_ = tile.matrix("sum", shape.rows, high - low)
     for number, (first, last) in enumerate(shape.runs):

@@ -38,8 +38,8 @@ def decompose_attention(
     network: Network, whole: frozenset[str] = frozenset(), *, attention_elements: int = 0
 ) -> Network:
     """The same for attention and rotary embeddings, which choices by masks may come out of. Those wanted whole get one
-    form; what ONNX cannot say as one node is taken apart for every target, or, with so few elements in a head, made one of
-    heads side by side."""
+    form; what ONNX cannot say as one node is taken apart for every target. With `attention_elements`, those whose heads
+    have at most so many elements of keys and values become one of heads side by side."""
     apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
     if attention_elements:
         apart["Attention"] = attending(attention_elements)

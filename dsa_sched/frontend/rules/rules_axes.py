@@ -202,8 +202,8 @@ def reduce_line(writer: Writer, node: Node) -> None:
 
 def normalise(writer: Writer, node: Node) -> None:
     """Our own as well, of norms along lines."""
-    attributes = {"axes": node.integers("axes", ()), "centred": node.integer("centred", 0)}
-    writer.add(node, "normalise", {**attributes, "epsilon": node.number("epsilon", 0.0)})
+    axes, centred = node.integers("axes", ()), node.integer("centred", 0)
+    writer.add(node, "normalise", {"axes": axes, "centred": centred, "epsilon": node.number("epsilon", 0.0)})
 
 
 def attend(writer: Writer, node: Node) -> None:

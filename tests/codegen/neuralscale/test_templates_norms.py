@@ -80,9 +80,7 @@ def test_lines_far_from_zero_lose_little(offset: float) -> None:
     """What is nearest to zero goes first; the mean of what is left is right to 0.2 %."""
     x = (normal(4, 5, 768).astype(np.float64) * max(1.0, offset / 100) + offset).astype(np.float16)
     wanted = meaning(x.astype(np.float64), (1,), 1e-5, centred=True)
-    np.testing.assert_allclose(
-        stored_norm(x, (1,), 1e-5, centred=True).view(np.float16), wanted, rtol=1e-2, atol=1e-2
-    )
+    np.testing.assert_allclose(stored_norm(x, (1,), 1e-5, centred=True).view(np.float16), wanted, rtol=1e-2, atol=1e-2)
 
 
 def test_lines_of_equal_values_are_zeros() -> None:
@@ -95,9 +93,7 @@ def test_one_large_value_among_small_ones() -> None:
     x = normal(5, 6, 500)
     x[:, 7] = np.float16(60000.0)
     wanted = meaning(x.astype(np.float64), (1,), 1e-5, centred=True)
-    np.testing.assert_allclose(
-        stored_norm(x, (1,), 1e-5, centred=True).view(np.float16), wanted, rtol=5e-3, atol=1e-3
-    )
+    np.testing.assert_allclose(stored_norm(x, (1,), 1e-5, centred=True).view(np.float16), wanted, rtol=5e-3, atol=1e-3)
 
 
 def test_lines_that_are_not_finite_are_not_numbers() -> None:

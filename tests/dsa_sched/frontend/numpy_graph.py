@@ -251,7 +251,7 @@ def _attention(op: Op, operands: list[Doubles]) -> Doubles:
     return np.asarray(powers / np.where(total == 0, 1.0, total) @ v)
 
 
-def _attend(op: Op, operands: list[Array]) -> Array:
+def _attend(op: Op, operands: list[Doubles]) -> Doubles:
     """Heads side by side: (item, row, column) each."""
     heads, groups = int(op.number("heads")), int(op.number("groups"))
     q, k, v = (
