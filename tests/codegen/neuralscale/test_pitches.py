@@ -88,7 +88,7 @@ def _strided(name: str) -> set[str]:
         ("softmax", {"input", "output"}),
         ("softmax of axis 0", set()),
         ("normalise", {"input", "output"}),
-        ("normalise of rows", set()),
+        ("normalise of rows", {"input", "output"}),
         ("attend, shared heads", {"queries", "keys", "values", "output"}),
     ],
 )
