@@ -195,7 +195,14 @@ def _simplified(
 ) -> Network:
     network = fold_constants(model, fix_shapes(model, shapes, batch))
     network = prepare(network) if wants.words else network
-    return simplify(network, require_whole(wants.whole), halves=wants.dtype("float32") == "float16")
+    halves = wants.dtype("float32") == "float16"
+    return simplify(
+        network,
+        require_whole(wants.whole),
+        halves=halves,
+        norms_of_lines=wants.norms_of_lines,
+        attention_elements=wants.attention_elements,
+    )
 
 
 def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Bits, Halves
+from codegen.neuralscale.emulation.attention_reference import attended
 from codegen.neuralscale.emulation.curves_reference import EMULATED
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
 from codegen.neuralscale.emulation.tables_reference import looked_up
@@ -399,6 +400,7 @@ def _ramp(x: Halves, slope: float, offset: float) -> Halves:
 _OPERATORS: Mapping[str, Callable[[_Sampled], Halves]] = {
     "conv": _conv,
     "matmul": _matmul,
+    "attend": lambda s: attended(s.op, [s.tensor(name) for name in s.op.inputs], s.points),
     "max_pool": _max_pool,
     "average_pool": _average_pool,
     "softmax": _softmax,

@@ -17,6 +17,7 @@ from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of, worth_a_table
 from codegen.neuralscale.kernels.transfers import copy_instructions
+from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
@@ -24,6 +25,7 @@ from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
+from codegen.neuralscale.templates.normalise import NormaliseTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
 from codegen.neuralscale.templates.pooling import PoolingTemplate
 from codegen.neuralscale.templates.rearrange import RearrangeTemplate
@@ -49,6 +51,8 @@ TEMPLATES: Mapping[str, Template] = {
     "max_pool": PoolingTemplate(),
     "average_pool": PoolingTemplate(),
     "softmax": SoftmaxTemplate(),
+    "attend": AttentionTemplate(),
+    "normalise": NormaliseTemplate(),
     "concat": ConcatTemplate(),
     **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "take")},
     **{kind: ReductionTemplate() for kind in ("reduce_sum", "reduce_mean", "reduce_max")},
@@ -58,9 +62,17 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "lookup", "scale_shift"})},
 }
 
-WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images", words=True)
-"""Templates compute in halves along channels, windows over images; norms and such are put together of what they have.
-"""
+WANTS = Wants(
+    floats_as(DTYPE),
+    "channels_last",
+    frozenset({"Gelu", "Mish"}),
+    windows="images",
+    words=True,
+    norms_of_lines=True,
+    attention_elements=LONGEST_HEAD,
+)
+"""Templates compute in halves along channels, windows over images; norms other than along lines are put together of
+what they have."""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 

@@ -16,6 +16,7 @@ from math import pi, sqrt
 
 from dsa_sched.frontend.decomposition import norms
 from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.heads import attending, joined_heads
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
 from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
 from dsa_sched.frontend.network.network import Network, Node
@@ -26,20 +27,28 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
 
 
-def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
-    return _decomposed(network, lambda node: None if node.op_type in whole else DECOMPOSED.get(node.op_type))
+def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
+    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`; with
+    `norms_of_lines`, norms along lines have an operator of their own."""
+    table = {**DECOMPOSED, **(norms.NORMS_OF_LINES if norms_of_lines else {})}
+    return _decomposed(network, lambda node: None if node.op_type in whole else table.get(node.op_type))
 
 
-def decompose_attention(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+def decompose_attention(
+    network: Network, whole: frozenset[str] = frozenset(), *, attention_elements: int = 0
+) -> Network:
     """The same for attention and rotary embeddings, which choices by masks may come out of. Those wanted whole get one
-    form; what ONNX cannot say as one node is taken apart for every target."""
+    form; what ONNX cannot say as one node is taken apart for every target. With `attention_elements`, those whose heads
+    have at most so many elements of keys and values become one of heads side by side."""
     apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
+    if attention_elements:
+        apart["Attention"] = attending(attention_elements)
 
     def rule(node: Node) -> Rule | None:
         return (as_one if node.op_type in whole and stays_whole(node) else apart).get(node.op_type)
 
-    return _decomposed(network, rule)
+    decomposed = _decomposed(network, rule)
+    return joined_heads(decomposed) if attention_elements else decomposed
 
 
 def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:

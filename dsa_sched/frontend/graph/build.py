@@ -268,7 +268,11 @@ class _Builder:
             case "scale_shift":
                 self._scale_shift(op)
             case "gather":
-                self._gather(op)
+                self._row_major(op)
+            case "attend":
+                q, k = (self.source.values[name].shape for name in op.inputs[:2])
+                columns = self.source.values[op.outputs[0]].shape[2]
+                self._row_major(op, q[0] * q[1] * k[1] * (q[2] + columns))
             case _:
                 self._agnostic(op)
 
@@ -324,14 +328,14 @@ class _Builder:
         macs = prod(shape) * operands[0].shape[-1]
         self._add_row_major(op, operands, (), macs)
 
-    def _gather(self, op: Operation) -> None:
+    def _row_major(self, op: Operation, macs: int = 0) -> None:
         operands = []
         for name in op.inputs:
             if name in self.source.constants:
                 operands.append(self.plain_constant(name, op.name, self.dtype(op)))
             else:
                 operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
-        self._add_row_major(op, operands, op.attributes, 0)
+        self._add_row_major(op, operands, op.attributes, macs)
 
     def _add_row_major(
         self, op: Operation, operands: Sequence[Placed], attributes: tuple[tuple[str, Attribute], ...], macs: int

@@ -18,7 +18,17 @@ import onnx
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
-from dsa_sched.frontend.network.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
+from dsa_sched.frontend.network.network import (
+    ATTEND,
+    NEAREST,
+    NORMALISE,
+    OURS,
+    POWER,
+    SCALE_SHIFT,
+    Network,
+    Node,
+    Value,
+)
 from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import known_values, shape_text
@@ -204,6 +214,8 @@ OPERATORS: dict[str, Rule] = {
     SCALE_SHIFT: rules_elementwise.scale_shift,
     NEAREST: rules_axes.reduce_line,
     POWER: rules_axes.reduce_line,
+    NORMALISE: rules_axes.normalise,
+    ATTEND: rules_axes.attend,
     "BatchNormalization": rules_elementwise.batch_norm,
     **dict.fromkeys(("Dropout", "Cast"), rules_elementwise.left_over),
     "Softmax": rules_axes.softmax,
