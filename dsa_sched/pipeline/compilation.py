@@ -233,7 +233,7 @@ class Compilation:
             batch=self.rows,
             passes=self.passes,
             inputs=tuple(self.tensors[name] for name in graph.fed),
-            outputs=tuple(self.tensors[name] for name in graph.outputs),
+            outputs=tuple(self.tensors[name] for name in graph.results),
             files=tuple(file_entry(f"{folder}{name}", data) for name, data in self.files.files.items()),
         )
 

@@ -249,7 +249,7 @@ def _report(
         program_bytes=sum(len(files.files[files.executable]) for files in whole.artifact.clusters),
         total=add_work(work.values()),
         failures=(
-            *failures(layers, logits),
+            *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
             *changed_constants(whole, found.ours[0]),
             *(
                 sentence

@@ -130,7 +130,7 @@ def unsupported_ops(
 ) -> tuple[tuple[Op, str], ...]:
     """The operators that cannot be computed, each with the reason."""
     refuses = target.refuses_prepared if isinstance(target, JudgesPrepared) else None
-    prepared = ((op, refuses(graph, op, chip) if refuses else None) for op in graph.prepared)
+    prepared = ((op, refuses(graph, op, chip) if refuses else None) for op in (*graph.prepared, *graph.concluded))
     planned = ((op, _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip)) for op in graph.ops)
     return tuple((op, reason) for op, reason in (*prepared, *planned) if reason)
 

@@ -74,6 +74,11 @@ WANTS = Wants(
 """Templates compute in halves along channels, windows over images; norms other than along lines are put together of
 what they have."""
 
+NO_TEMPLATE = {
+    "gather": "rows are looked up before all layers: by constants, or by what is computed of integer inputs alone"
+}
+"""Why there is no template, by the kind of operator."""
+
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 
 
@@ -98,7 +103,7 @@ class NeuralScaleKernels:
         if op.kind in TABLED:
             return f"{op.kind} needs {no_table(chip)}"
         if op.kind not in TEMPLATES:
-            return f"no template computes {op.kind} on {self.name}"
+            return NO_TEMPLATE.get(op.kind, f"no template computes {op.kind} on {self.name}")
         for name in (*op.inputs, *op.outputs):
             tensor = graph.by_name[name]
             if tensor.quantisation:

@@ -170,6 +170,8 @@ class Network:
     found: tuple[Found, ...] = ()
     prepared: tuple[Op, ...] = ()
     raw: tuple[str, ...] = ()
+    concluded: tuple[Op, ...] = ()
+    answers: tuple[str, ...] = ()
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
@@ -203,7 +205,7 @@ class Network:
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 kept.append(node)
-        read = needed | {name for op in self.prepared for name in op.inputs}
+        read = needed | {name for op in (*self.prepared, *self.concluded) for name in op.inputs}
         constants = {name: array for name, array in self.constants.items() if name in read}
         return replace(self, nodes=tuple(reversed(kept)), constants=constants)
 

@@ -18,6 +18,7 @@ import onnx
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
+from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
     ATTEND,
     NEAREST,
@@ -114,7 +115,8 @@ def operations_of(network: Network, wants: Wants) -> Operations:
 
 def _unwritten(op_type: str) -> str:
     """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
-    return LIMITS.get(op_type) or MASK_LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
+    limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
+    return limits.get(op_type) or "no rule for this operator"
 
 
 class RefusedNodes(Exception):
@@ -191,6 +193,11 @@ SIMPLIFIED_AWAY = (
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""
+ONLY_LAST = dict.fromkeys(
+    ("ArgMax", "ArgMin"),
+    f"of computed numbers it is done behind the network: for outputs alone, of at most {MOST_WORDS:,} elements",
+)
+"""Operators that nothing in the network may read."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 
