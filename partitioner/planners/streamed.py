@@ -96,10 +96,10 @@ def _wanted(ctx: PlanContext, plan: Plan) -> Iterator[MoveStep]:
             continue
         boxes = [box for core in core_boxes(ctx, group, step) for box in (core.computed.get(layer.output),) if box]
         for name in dict.fromkeys(layer.inputs(ctx.graph)):
-            if scopes.get(name) == ctx.staging and (group.name, name) not in moved:
-                if all(_whole_for_any_channel(ctx, layer, box, name) for box in boxes):
-                    box = full_box(ctx.graph.by_name[name].shape)
-                    yield MoveStep("copy", group.name, step.instance, box, ctx.local.memory, step.binding, name)
+            staged = scopes.get(name) == ctx.staging and (group.name, name) not in moved
+            if staged and all(_whole_for_any_channel(ctx, layer, box, name) for box in boxes):
+                box = full_box(ctx.graph.by_name[name].shape)
+                yield MoveStep("copy", group.name, step.instance, box, ctx.local.memory, step.binding, name)
 
 
 def _whole_for_any_channel(ctx: PlanContext, layer: Layer, box: Box, name: str) -> bool:
