@@ -21,7 +21,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, Segment
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, Segment, Streamed
 from partitioner.planners.registry import make_plan
 
 __all__ = [
@@ -68,7 +68,7 @@ class Way:
 
 
 PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
-WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name)))
+WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name, Streamed.name)))
 """What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
 FAST_WAYS = (Way(O2.name), Way(O3.name))

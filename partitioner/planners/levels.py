@@ -42,6 +42,7 @@ __all__ = [
     "Planner",
     "Segment",
     "Segments",
+    "Streamed",
     "kernel_planner_of",
     "level_help",
     "planner_of",
@@ -99,6 +100,14 @@ class O3:
 
 
 @dataclass(frozen=True, slots=True)
+class Streamed:
+    """As O2, for layers whose constants are much of what moves."""
+
+    name: ClassVar[str] = "streamed"
+    summary: ClassVar[str] = "as O2, cut such that constants stream once through all cores while these compute"
+
+
+@dataclass(frozen=True, slots=True)
 class Astitch:
     """Compute-bound layers stay alone."""
 
@@ -151,11 +160,11 @@ class FastestKernels:
     summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"
 
 
-Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch | Segments
+Planner: TypeAlias = O0 | O1 | O2 | O3 | Streamed | Astitch | Segments
 KernelPlanner: TypeAlias = LayerKernels | FusedKernels | FastestKernels
 
-PLANNERS: Mapping[str, type[O0 | O1 | O2 | O3 | Astitch]] = MappingProxyType(
-    {kind.name: kind for kind in (O0, O1, O2, O3, Astitch)}
+PLANNERS: Mapping[str, type[O0 | O1 | O2 | O3 | Streamed | Astitch]] = MappingProxyType(
+    {kind.name: kind for kind in (O0, O1, O2, O3, Streamed, Astitch)}
 )
 KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
     {kind.name: kind for kind in (LayerKernels, FusedKernels, FastestKernels)}

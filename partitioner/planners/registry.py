@@ -34,6 +34,7 @@ from partitioner.planners.levels import (
     Planner,
     Segment,
     Segments,
+    Streamed,
     kernel_planner_of,
     planner_of,
 )
@@ -42,6 +43,7 @@ from partitioner.planners.o1 import in_staging
 from partitioner.planners.o2 import in_cores
 from partitioner.planners.o3 import plan_instances
 from partitioner.planners.segments import in_segments
+from partitioner.planners.streamed import in_streams
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
@@ -85,6 +87,8 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
             return plan_with_worthwhile_spills(ctx)
         case O3(spill):
             return plan_instances(ctx, None if spill == NO_SPILLS else spill)
+        case Streamed():
+            return in_streams(ctx)
         case Astitch():
             return stitched(ctx)
         case Segments(parts):
