@@ -1,6 +1,7 @@
 """Level auto for a batch: all of a cluster's share in one pass, in several smaller ones, or filled up to a larger one.
 
-    share --fastest level, in one pass--> program --other sizes of a pass, as far as they promise more--> the fastest
+    share --fastest level, in one pass--> program --groups as for batches beside it--> --other sizes of a pass, as far as
+    they promise more--> the fastest
 
 Items must not meet where a pass is not the share: a batch of which that cannot be shown stays whole.
 """
@@ -14,9 +15,10 @@ from pathlib import Path
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
+from dsa_sched.pipeline.auto_images import ImageSearch
 from dsa_sched.pipeline.auto_ways import WAYS, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
-from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
+from dsa_sched.pipeline.driver import FastestLevel, compile_fastest, fastest_made
 from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import UserError
@@ -81,6 +83,13 @@ def compile_fastest_batch(
             reason = "items of the batch are not known to be computed apart"
             decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
             sizes = ()
+        if sizes:
+            grouped = ImageSearch(model, chip, target, options, _with(progress, best), decisions)
+            chosen = grouped.run(share, load, best.cycles, best.expected_cycles)
+            made = fastest_made(chosen, chip) if chosen is not None else None
+            if isinstance(made, FastestLevel):
+                decisions.append(Decision(SUBJECT, f"not {best.found.chosen.way}", f"{best.cycles:,.0f} cycles in all"))
+                best = _Best(share, 1, made)
         for batch in sizes:
             passes, name = pass_count(share, batch), f"not {batch} a pass"
             floor_cycles = passes * batch * item_cycles

@@ -21,7 +21,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, Segment
+from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, ImageGroup, Segment
 from partitioner.planners.registry import make_plan
 
 __all__ = [
@@ -47,24 +47,35 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options, or `segments` of several; with `ahead`, constants arrive as early as the staging memory
-    has room for them."""
+    """A level with its options, or `segments` of several, or groups in instances of given images; with `ahead`,
+    constants arrive as early as the staging memory has room for them."""
 
     level: str
     spill: str = NO_SPILLS
     ahead: bool = False
     segments: tuple[Segment, ...] = ()
+    image_groups: tuple[ImageGroup, ...] = ()
 
     def __str__(self) -> str:
         whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
         if self.segments:
             levels = sorted({str(Way(segment.level, segment.spill)) for segment in self.segments})
             whole = f"{len(self.segments)} segments of {', '.join(levels)}"
+        if self.image_groups:
+            most = max(max(group.images) for group in self.image_groups)
+            whole = f"groups of up to {most} images an instance"
         return f"{whole}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
         """The options that make this program without a search."""
-        return replace(options, level=self.level, spill=self.spill, constants_ahead=self.ahead, segments=self.segments)
+        return replace(
+            options,
+            level=self.level,
+            spill=self.spill,
+            constants_ahead=self.ahead,
+            segments=self.segments,
+            image_groups=self.image_groups,
+        )
 
 
 PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))

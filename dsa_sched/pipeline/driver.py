@@ -47,6 +47,7 @@ __all__ = [
     "compile_graph",
     "compile_model",
     "compile_plan",
+    "fastest_made",
     "laid_out",
     "plan_model",
 ]
@@ -87,7 +88,7 @@ def plan_model(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = planning_target(described)
     require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments)
+    require_level(target, options.level, options.spill, options.segments, options.image_groups)
     require_groups(options, target)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
@@ -197,18 +198,26 @@ def compile_fastest(
     gives way to the next one. Raises PlanError or DoesNotFit where nothing is left."""
     refused: PlanError | None = None
     while found := fastest_level(model, chip, target, options, progress, limit_cycles, without, promising_cycles):
-        assert found.lowered is not None  # it was timed
-        made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
-        try:
-            _ = made.files
-        except PlanError as error:
-            without |= {found.way}
-            refused = error
-            continue
-        return FastestLevel(made, found)
+        made = fastest_made(found, chip)
+        if isinstance(made, FastestLevel):
+            return made
+        without |= {found.way}
+        refused = made
     if refused is not None:
         raise refused
     return None
+
+
+@uncollected()
+def fastest_made(found: Chosen[TileTarget], chip: Chip) -> FastestLevel | PlanError:
+    """What a search chose as files, or why its code has no room."""
+    assert found.lowered is not None  # it was timed
+    made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
+    try:
+        _ = made.files
+    except PlanError as error:
+        return error
+    return FastestLevel(made, found)
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:

@@ -210,19 +210,26 @@ def level_help() -> str:
 
 def require_known(level: str, effort: str = NORMAL_EFFORT) -> None:
     """Raises ModelError for the name of no level, and of no effort."""
-    if level not in (*LEVEL_CHOICES, SEGMENTS):
+    if level not in (*LEVEL_CHOICES, SEGMENTS, IMAGES):
         raise ModelError("--level", needs=f"one of {', '.join(LEVEL_CHOICES)}", has=level)
     if effort not in EFFORTS:
         raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=effort)
 
 
-def planner_of(level: str, spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Planner:
+def planner_of(
+    level: str,
+    spill: str = NO_SPILLS,
+    segments: tuple[Segment, ...] = (),
+    image_groups: tuple[ImageGroup, ...] = (),
+) -> Planner:
     """A planner by its name, with its options. Raises ModelError for a name of none, a value that there is not, and an
     option that planners of this name do not have."""
     require_known(level)
     if level == SEGMENTS and segments:
         return Segments(segments)
-    if level in (AUTO, SEGMENTS):
+    if level == IMAGES and image_groups:
+        return Images(image_groups)
+    if level in (AUTO, SEGMENTS, IMAGES):
         raise ModelError("--level", needs=f"a planner: {', '.join(LEVELS)}", has=level)
     if level == O3.name:
         return O3(spill)
