@@ -1,6 +1,6 @@
 """Candidates of level auto for a batch: groups as O3 has them for another batch, in instances of images of this one.
 
-    share --batches beside it, planned by O3--> groups --the share divided among instances--> candidates, by promise
+    share --batches beside it, planned by O3--> groups --the share divided among instances--> candidates
 
 O3 is brittle in the batch: its rules ask for instances of equal size. The groups that it finds for 8 or 16 images are
 good for 12, 20 and 24 too (`partitioner/planners/image_groups.py`).
@@ -9,18 +9,16 @@ good for 12, 20 and 24 too (`partitioner/planners/image_groups.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.auto_floors import memory_floor_cycles
-from dsa_sched.pipeline.auto_level import Chosen
-from dsa_sched.pipeline.auto_ways import Candidate, Progress, Way, costed, expects, one_line
+from dsa_sched.pipeline.auto_ways import Candidate, Progress, Way, costed, one_line
 from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.tile_stages import Planned, lower_below
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, UserError
 from partitioner.context.plan_context import Context
+from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan, reason_of
 from partitioner.planners.image_groups import plan_like
@@ -28,11 +26,9 @@ from partitioner.planners.levels import EFFORTS, IMAGES, NORMAL_EFFORT, O3
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["ImageSearch", "batches_beside"]
+__all__ = ["ImageGroups", "batches_beside"]
 
 SUBJECT = "batch"
-
-Load = Callable[[int], Model]
 
 
 def batches_beside(share: int, cores: int, effort: str) -> tuple[int, ...]:
@@ -41,50 +37,57 @@ def batches_beside(share: int, cores: int, effort: str) -> tuple[int, ...]:
     if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << (share - 1).bit_length()
-    found = dict.fromkeys((below, *((cores,) if cores < share else ()), *((above,) if above != share else ())))
-    return tuple(found)
+    beside = (below, *((cores,) if cores < share else ()), *((above,) if above != share else ()))
+    return tuple(dict.fromkeys(beside))
 
 
 @dataclass
-class ImageSearch:
-    """Plans for a share out of groups for other batches, and programs of those that promise to be faster."""
+class ImageGroups:
+    """What batches beside the share give. `options` are settled; `load` makes the model for another batch. Called with
+    the cycles that the cost model expects of the best level, it returns the candidates that may be better; then
+    `decisions` says why there are not more, and `expected_cycles` what is expected of O3's own plan by batch."""
 
     model: Model
     chip: Chip
     target: TileTarget
     options: CompileOptions
+    share: int
+    load: Callable[[int], Model]
     progress: Progress
-    decisions: list[Decision]
+    decisions: list[Decision] = field(default_factory=list)
+    expected_cycles: dict[int, float] = field(default_factory=dict)
+    found: dict[Way, Candidate] | None = None
 
-    def run(self, share: int, load: Load, limit_cycles: float, promising_cycles: float) -> Chosen[TileTarget] | None:
-        """The fastest that takes fewer cycles than the limit, or None; what the cost model does not expect below
-        `promising_cycles` has no program."""
-        ctx = Context(self.model.graph, self.model.constants, self.chip, self.target)
-        candidates: list[tuple[int, Candidate]] = []
-        for batch in batches_beside(share, self.chip.cores_per_cluster, self.options.effort):
-            self.progress(f"level auto: groups of {batch} images for {share}")
-            found = self._candidate(ctx, batch, load)
-            if isinstance(found, str):
-                self._against(batch, found)
-            elif found.way not in [each.way for _, each in candidates]:
-                candidates.append((batch, found))
-        best: Chosen[TileTarget] | None = None
-        for batch, each in sorted(candidates, key=lambda pair: pair[1].expected_cycles):
-            chosen = self._try(ctx, each, limit_cycles, promising_cycles)
-            if isinstance(chosen, str):
-                self._against(batch, chosen)
-                continue
-            best, limit_cycles = chosen, chosen.cycles
-        return best
+    def __call__(self, promising_cycles: float) -> tuple[Candidate, ...]:
+        """A candidate for each of `batches_beside`, the same plan once; found when it is asked first."""
+        if self.found is None:
+            self.found = {}
+            if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
+                return ()
+            ctx = Context(self.model.graph, self.model.constants, self.chip, self.target)
+            for batch in batches_beside(self.share, self.chip.cores_per_cluster, self.options.effort):
+                self.progress(f"level auto: groups of {batch} a pass for {self.share}")
+                candidate = self._of(ctx, batch, promising_cycles)
+                if isinstance(candidate, str):
+                    self.decisions.append(Decision(SUBJECT, f"not in groups as for {batch}", candidate))
+                else:
+                    self.found.setdefault(candidate.way, candidate)
+        return tuple(self.found.values())
 
-    def _candidate(self, ctx: Context[TileTarget], batch: int, load: Load) -> Candidate | str:
-        """The plan of a batch's groups for this one, or why there is none."""
+    def _of(self, ctx: Context[TileTarget], batch: int, promising_cycles: float) -> Candidate | str:
+        """The share in groups as for another batch, or why not: nothing is expected to take less for an item than it
+        does there."""
         try:
-            there = load(batch)
-            plan = make_plan(Context(there.graph, there.constants, self.chip, self.target), O3.name)
+            there = self.load(batch)
+            beside = Context(there.graph, there.constants, self.chip, self.target)
+            plan = make_plan(beside, O3.name)
+            cycles = costed(beside, Way(O3.name), plan, self.options).expected_cycles
+            self.expected_cycles[batch] = cycles
+            if cycles * self.share / batch >= promising_cycles:
+                return f"the cost model expects {cycles:,.0f} cycles for these, as many an item as for {self.share}"
             found = plan_like(ctx, plan)
             if found is None:
-                return "not all of its groups can be cut into images"
+                return "not all of them can be cut into items"
             groups, made = found
             if isinstance(made, NoPlan):
                 return f"no plan: {reason_of(made)}"
@@ -94,25 +97,3 @@ class ImageSearch:
             return f"no plan: {one_line(error)}"
         except UserError:
             return "for this batch there is no model"
-
-    def _try(
-        self, ctx: Context[TileTarget], each: Candidate, limit_cycles: float, promising_cycles: float
-    ) -> Chosen[TileTarget] | str:
-        """Its program, or why it has none or another one is kept."""
-        if each.expected_cycles >= promising_cycles:
-            return expects(each)
-        options = each.way.of(self.options)
-        floor = memory_floor_cycles(each.plan, ctx, options, limit_cycles, each.plain)
-        if floor >= limit_cycles:
-            return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
-        planned = Planned(self.model, ctx, each.plan)
-        try:
-            lowered = lower_below(planned, options, self.progress, limit_cycles)
-        except PlanError as error:
-            return f"no program: {one_line(error)}"
-        if lowered is None or lowered.cycles is None:
-            return f"no faster than {limit_cycles:,.0f} cycles; {expects(each)}"
-        return Chosen(each.way, planned, options, lowered.cycles, each.expected_cycles, lowered)
-
-    def _against(self, batch: int, reason: str) -> None:
-        self.decisions.append(Decision(SUBJECT, f"not in groups as for {batch}", reason))

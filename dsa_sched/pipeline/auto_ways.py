@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Generic, TypeVar
 
 from dsa_sched.frontend import Model
@@ -36,6 +37,7 @@ __all__ = [
     "expects",
     "one_line",
     "plans_of",
+    "with_others",
 ]
 
 SUBJECT = "level"
@@ -143,6 +145,15 @@ def plans_of(
             candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def with_others(
+    plans: Plans[TargetT], others: Callable[[float], tuple[Candidate, ...]], without: frozenset[Way]
+) -> Plans[TargetT]:
+    """The same with candidates beside the levels, in their places by what is expected of them."""
+    promising = plans.candidates[0].expected_cycles if plans.candidates else inf
+    found = (*(other for other in others(promising) if other.way not in without), *plans.candidates)
+    return replace(plans, candidates=tuple(sorted(found, key=lambda candidate: candidate.expected_cycles)))
 
 
 def _may_run_ahead(ctx: PlanContext) -> bool:

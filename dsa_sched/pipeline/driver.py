@@ -20,7 +20,7 @@ from pathlib import Path
 from codegen.target import ClusterFiles, GroupTarget, Measures, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_level import Chosen, cheapest_level, fastest_level
-from dsa_sched.pipeline.auto_ways import Way
+from dsa_sched.pipeline.auto_ways import Candidate, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
@@ -47,7 +47,6 @@ __all__ = [
     "compile_graph",
     "compile_model",
     "compile_plan",
-    "fastest_made",
     "laid_out",
     "plan_model",
 ]
@@ -193,31 +192,25 @@ def compile_fastest(
     limit_cycles: float = inf,
     without: frozenset[Way] = frozenset(),
     promising_cycles: float = inf,
+    others: Callable[[float], tuple[Candidate, ...]] = lambda _promising: (),
 ) -> FastestLevel | None:
     """What level auto finds, for parameters as `fastest_level` takes them; a program whose code overflows its space
     gives way to the next one. Raises PlanError or DoesNotFit where nothing is left."""
     refused: PlanError | None = None
-    while found := fastest_level(model, chip, target, options, progress, limit_cycles, without, promising_cycles):
-        made = fastest_made(found, chip)
-        if isinstance(made, FastestLevel):
-            return made
-        without |= {found.way}
-        refused = made
+    search = model, chip, target, options, progress, limit_cycles
+    while found := fastest_level(*search, without, promising_cycles, others):
+        assert found.lowered is not None  # it was timed
+        made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
+        try:
+            _ = made.files
+        except PlanError as error:
+            without |= {found.way}
+            refused = error
+            continue
+        return FastestLevel(made, found)
     if refused is not None:
         raise refused
     return None
-
-
-@uncollected()
-def fastest_made(found: Chosen[TileTarget], chip: Chip) -> FastestLevel | PlanError:
-    """What a search chose as files, or why its code has no room."""
-    assert found.lowered is not None  # it was timed
-    made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
-    try:
-        _ = made.files
-    except PlanError as error:
-        return error
-    return FastestLevel(made, found)
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:

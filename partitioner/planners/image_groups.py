@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import prod
 
 from hw_models.errors import ModelError, PlanError
@@ -94,7 +94,7 @@ def _groups_like(sizes: _Sizes, plan: Plan) -> tuple[ImageGroup, ...] | None:
             found.append(ImageGroup(names, (batch,)))
             continue
         there = cuts.get(0, (0, plan.batch_per_cluster))
-        most = min(batch, MOST_IMAGES, max(high - low for low, high in zip(there, there[1:], strict=False)))
+        most = min(batch, MOST_IMAGES, max(high - low for low, high in pairwise(there)))
         one = ImageGroup(names, (), inner)
         costs = {n: sizes.cycles(one, n) for n in range(1, most + 1)}
         division = cheapest_division(batch, {n: cost for n, cost in costs.items() if cost is not None})

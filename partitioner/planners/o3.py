@@ -32,7 +32,7 @@ from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_p
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
-__all__ = ["fit_instances", "ordered_plan", "plan_instances", "require_few"]
+__all__ = ["MOST_INSTANCES", "fit_instances", "ordered_plan", "plan_instances", "require_few"]
 
 STAGING_SHARES = 8
 """Room for waiting values is tried in steps of one part in this many of the staging memory."""
