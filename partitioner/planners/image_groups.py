@@ -10,7 +10,7 @@ of parts: 24 images run as 16 and 8 in one program, in which the constants of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
@@ -24,16 +24,20 @@ from partitioner.ir.plan import Exchange, Group, Plan, Split
 from partitioner.memory.memory_plan import LayoutOptions, fit_group
 from partitioner.memory.no_plan import Forbidden, NoPlan, planned, unless_forbidden
 from partitioner.planners.levels import IMAGES, ImageGroup
-from partitioner.planners.o3 import ordered_plan, require_few
+from partitioner.planners.o3 import MOST_INSTANCES, ordered_plan, require_few
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.planners.o3_instance_graph import Instance, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import core_boxes, instance_box
 
-__all__ = ["fit_image_groups", "groups_like", "in_image_groups", "plan_like"]
-
-MOST_IMAGES = 64
-"""Larger instances than this are not looked at when sizes are chosen."""
+__all__ = [
+    "cheapest_division",
+    "fit_image_groups",
+    "groups_like",
+    "in_image_groups",
+    "plan_like",
+    "sizes_to_try",
+]
 
 
 def in_image_groups(ctx: PlanContext, groups: Sequence[ImageGroup]) -> Plan:
@@ -86,17 +90,22 @@ def groups_like(ctx: PlanContext, plan: Plan) -> tuple[ImageGroup, ...] | None:
 def _groups_like(sizes: _Sizes, plan: Plan) -> tuple[ImageGroup, ...] | None:
     ctx = sizes.ctx
     found: list[ImageGroup] = []
+    share = ctx.graph.by_name[ctx.graph.inputs[0]].shape[0] if ctx.graph.inputs else 0
     for group in plan.groups:
         names, cuts = tuple(layer.name for layer in group.layers), dict(group.split.cuts)
         inner = tuple((axis, points) for axis, points in group.split.cuts if axis)
+        if any(name not in sizes.by_name for name in names):
+            return None
         batch = _batch(ctx, group.output)
         if all(sizes.by_name[name].is_view(ctx.graph) for name in names):
             found.append(ImageGroup(names, (batch,)))
             continue
+        if batch != share or batch > MOST_INSTANCES:
+            return None
         there = cuts.get(0, (0, plan.batch_per_cluster))
-        most = min(batch, MOST_IMAGES, max(high - low for low, high in pairwise(there)))
+        most = min(batch, max(high - low for low, high in pairwise(there)))
         one = ImageGroup(names, (), inner)
-        costs = {n: sizes.cycles(one, n) for n in range(1, most + 1)}
+        costs = {n: sizes.cycles(one, n) for n in sizes_to_try(batch, most)}
         division = cheapest_division(batch, {n: cost for n, cost in costs.items() if cost is not None})
         if division is None:
             return None
@@ -104,20 +113,30 @@ def _groups_like(sizes: _Sizes, plan: Plan) -> tuple[ImageGroup, ...] | None:
     return tuple(found)
 
 
-def cheapest_division(batch: int, costs: dict[int, float]) -> tuple[int, ...] | None:
-    """A batch as the sum of sizes, each with its cost, of least cost in all; of equal ones that of fewest parts, the
-    largest first. None where no sum is the batch."""
-    best: list[tuple[float, int, tuple[int, ...]] | None] = [(0.0, 0, ())]
+def sizes_to_try(batch: int, most: int) -> tuple[int, ...]:
+    """Images of an instance, up to so many: powers of two, the most there may be and what these leave of the batch, and
+    equal parts."""
+    powers = (1 << n for n in range(most.bit_length()))
+    found = {*powers, most, batch % most, -(-batch // -(-batch // most))}
+    return tuple(sorted(found - {0}))
+
+
+def cheapest_division(batch: int, costs: Mapping[int, float]) -> tuple[int, ...] | None:
+    """A batch as the sum of sizes, each with its cost, of least cost in all; of equal ones that of fewest parts. The
+    largest come first. None where no sum is the batch."""
+    best: list[tuple[float, int, int] | None] = [(0.0, 0, 0)]
     for total in range(1, batch + 1):
         ways = []
         for size, cost in costs.items():
             before = best[total - size] if size <= total else None
             if before is not None:
-                sizes = tuple(sorted((*before[2], size), reverse=True))
-                ways.append((before[0] + cost, len(sizes), sizes))
+                ways.append((before[0] + cost, before[1] + 1, size))
         best.append(min(ways, default=None))
-    found = best[batch]
-    return None if found is None else found[2]
+    found: list[int] = []
+    while batch and (way := best[batch]) is not None:
+        found.append(way[2])
+        batch -= way[2]
+    return None if batch else tuple(sorted(found, reverse=True))
 
 
 class _Sizes:
