@@ -11,7 +11,7 @@ the segments, that made it in every respect but the decisions about `level`, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeVar
@@ -31,6 +31,7 @@ from dsa_sched.pipeline.auto_ways import (
     expects,
     one_line,
     plans_of,
+    with_others,
 )
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.tile_stages import Planned, lower_below
@@ -40,7 +41,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT
+from partitioner.planners.levels import EFFORTS, LEVELS, NORMAL_EFFORT
 
 __all__ = ["Chosen", "cheapest_level", "fastest_level"]
 
@@ -92,16 +93,18 @@ def fastest_level(
     limit_cycles: float = inf,
     without: frozenset[Way] = frozenset(),
     promising_cycles: float = inf,
+    others: Callable[[float], tuple[Candidate, ...]] = lambda _promising: (),
 ) -> Chosen[TileTarget] | None:
     """The fastest program by the cycle model, which the target must be made for; None where none takes fewer cycles
     than the limit, or nothing is left to try. `options` are settled; `without` names what is not to be tried,
-    and what the cost model does not expect below `promising_cycles` is not lowered.
+    and what the cost model does not expect below `promising_cycles` is not lowered. `others` are candidates
+    beside the levels, asked for with the cycles that the cost model expects of the best of these.
 
     A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
     none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
     level raises where none has a plan or a program.
     """
-    plans = plans_of(model, chip, target, options, progress, without)
+    plans = with_others(plans_of(model, chip, target, options, progress, without), others, without)
     search = _Search(plans, options, progress, limit_cycles, promising_cycles, without)
     search.run()
     search.run_segments()
@@ -155,7 +158,7 @@ class _Search:
         """Plans of segments of those that were timed."""
         normal = EFFORTS[NORMAL_EFFORT]
         most = EFFORTS[self.options.effort]
-        if most < normal or self.interrupted or self.best is None or len(self.timed) == 1:
+        if most < normal or self.interrupted or self.best is None or len(self.timed) < 2:
             return
         ctx = self.plans.context
         try:
@@ -212,7 +215,7 @@ class _Search:
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        whole = not candidate.way.segments and EFFORTS[self.options.effort] >= EFFORTS[NORMAL_EFFORT]
+        whole = candidate.way.level in LEVELS and EFFORTS[self.options.effort] >= EFFORTS[NORMAL_EFFORT]
         limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
         lowered = lower_below(planned, candidate.way.of(self.options), self._say, limit)
         if lowered is None or lowered.cycles is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Generic, TypeVar
 
 from dsa_sched.frontend import Model
@@ -21,7 +22,18 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, Segment, Streamed
+from partitioner.planners.levels import (
+    EFFORTS,
+    LEVELS,
+    NO_SPILLS,
+    NORMAL_EFFORT,
+    O1,
+    O2,
+    O3,
+    ImageGroup,
+    Segment,
+    Streamed,
+)
 from partitioner.planners.registry import make_plan
 
 __all__ = [
@@ -36,6 +48,7 @@ __all__ = [
     "expects",
     "one_line",
     "plans_of",
+    "with_others",
 ]
 
 SUBJECT = "level"
@@ -47,24 +60,35 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options, or `segments` of several; with `ahead`, constants arrive as early as the staging memory
-    has room for them."""
+    """A level with its options, or `segments` of several, or groups in instances of given images; with `ahead`,
+    constants arrive as early as the staging memory has room for them."""
 
     level: str
     spill: str = NO_SPILLS
     ahead: bool = False
     segments: tuple[Segment, ...] = ()
+    image_groups: tuple[ImageGroup, ...] = ()
 
     def __str__(self) -> str:
         whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
         if self.segments:
             levels = sorted({str(Way(segment.level, segment.spill)) for segment in self.segments})
             whole = f"{len(self.segments)} segments of {', '.join(levels)}"
+        if self.image_groups:
+            most = max(max(group.images) for group in self.image_groups)
+            whole = f"groups of up to {most} images an instance"
         return f"{whole}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
         """The options that make this program without a search."""
-        return replace(options, level=self.level, spill=self.spill, constants_ahead=self.ahead, segments=self.segments)
+        return replace(
+            options,
+            level=self.level,
+            spill=self.spill,
+            constants_ahead=self.ahead,
+            segments=self.segments,
+            image_groups=self.image_groups,
+        )
 
 
 PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
@@ -132,6 +156,15 @@ def plans_of(
             candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def with_others(
+    plans: Plans[TargetT], others: Callable[[float], tuple[Candidate, ...]], without: frozenset[Way]
+) -> Plans[TargetT]:
+    """The same with candidates beside the levels, in their places by what is expected of them."""
+    promising = plans.candidates[0].expected_cycles if plans.candidates else inf
+    found = (*(other for other in others(promising) if other.way not in without), *plans.candidates)
+    return replace(plans, candidates=tuple(sorted(found, key=lambda candidate: candidate.expected_cycles)))
 
 
 def _may_run_ahead(ctx: PlanContext) -> bool:

@@ -37,7 +37,7 @@ from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, Segment
+from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, ImageGroup, Segment
 
 __all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
 
@@ -54,8 +54,9 @@ class CompileOptions:
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
     a program that is scheduled has its constants as early as the staging memory has room for them; `segments` are the
-    parts of level "segments", which level auto finds; `force_groups` are groups that a target of whole groups makes
-    whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are timed on the device."""
+    parts of level "segments" and `image_groups` the groups of level "images", which level auto finds; `force_groups`
+    are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`,
+    candidates of each group are timed on the device."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None
@@ -67,6 +68,7 @@ class CompileOptions:
     effort: str = NORMAL_EFFORT
     constants_ahead: bool = False
     segments: tuple[Segment, ...] = ()
+    image_groups: tuple[ImageGroup, ...] = ()
     force_groups: tuple[str, ...] = ()
     tune: bool = False
 

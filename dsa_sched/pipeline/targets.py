@@ -80,7 +80,7 @@ def require_able(options: CompileOptions, target: Target) -> None:
     """Before any work. Raises ModelError for a level, an effort or a way of spilling that there is not for such a
     target, and TargetError for a schedule that it cannot have."""
     require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments)
+    require_level(target, options.level, options.spill, options.segments, options.image_groups)
     require_groups(options, target)
     if options.schedule:
         if isinstance(target, GroupTarget):

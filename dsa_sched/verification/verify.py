@@ -139,6 +139,7 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
         spill=NO_SPILLS,
         schedule=False,
         segments=(),
+        image_groups=(),
         force_groups=(),
         tune=False,
     )
