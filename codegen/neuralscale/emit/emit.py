@@ -99,7 +99,12 @@ def _shared(program: Program) -> Iterator[tuple[str, int, str, list[Item]]]:
     begun: list[Item] = [Label(SHARED)]
     for number, piece in enumerate(made.pieces):
         name = f"cores.{number:04d}.{symbol_of(piece.source)}"
-        yield name, EVERY_CORE, piece.source, [*begun, Label(name), _comment(piece.source or "no operator"), *piece.items]
+        yield (
+            name,
+            EVERY_CORE,
+            piece.source,
+            [*begun, Label(name), _comment(piece.source or "no operator"), *piece.items],
+        )
         begun = []
     yield "cores.end", EVERY_CORE, "", [*begun, *made.end]
     yield "cores.table", EVERY_CORE, "", [*made.table]

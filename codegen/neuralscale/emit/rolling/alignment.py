@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from codegen.neuralscale.emit.rolling.steps import Kind, Step, step_of
-from isched.program.program import Program
+from isched.program.program import Instr, Program
 
 __all__ = ["SharedStep", "Spreads", "align"]
 
@@ -77,10 +77,16 @@ class _Row:
 def align(program: Program) -> tuple[tuple[SharedStep, ...], Spreads]:
     """All steps of a program in an order that holds the order of every core."""
     numbers: dict[Kind, int] = {}
-    streams: list[list[tuple[int, Step]]] = []
-    for stream in program.streams:
-        steps = [step_of(instr, program.cluster) for instr in stream.instrs]
-        streams.append([(numbers.setdefault(step.kind, len(numbers)), step) for step in steps])
+    known: dict[int, tuple[int, Step]] = {}  # by identity: cores mostly share their instructions
+
+    def numbered(instr: Instr) -> tuple[int, Step]:
+        found = known.get(id(instr))
+        if found is None:
+            step = step_of(instr, program.cluster)
+            found = known[id(instr)] = numbers.setdefault(step.kind, len(numbers)), step
+        return found
+
+    streams = [[numbered(instr) for instr in stream.instrs] for stream in program.streams]
     spreads = Spreads(len(streams))
     rows = [row for stretch in _stretches(program, streams) for row in _merged(stretch)]
     return tuple(_shared(row, spreads) for row in rows), spreads

@@ -153,9 +153,7 @@ class LoopedCode:
             named[name] = self.registers.place(code, place, step.mask)
         fields = register_fields(step.kind.opcode)
         scalar = {"rs1", "rs2"} - named.keys()
-        code.append(
-            instruction(step.kind.opcode, *[named["fs"] if name in scalar else named[name] for name in fields])
-        )
+        code.append(instruction(step.kind.opcode, *[named["fs"] if name in scalar else named[name] for name in fields]))
         self.registers.busy.clear()
 
     def _set(self, code: list[Item], name: str, value: int, mask: int) -> None:

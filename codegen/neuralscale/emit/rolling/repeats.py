@@ -69,18 +69,34 @@ Node = Leaf | Loop
 def roll(steps: Sequence[SharedStep]) -> tuple[Node, ...]:
     """Steps in the same order, as few as their repeats allow."""
     shapes: dict[object, int] = {}
-    nodes: list[Node] = [_leaf(step, shapes) for step in steps]
+    line = _Line.of([_leaf(step, shapes) for step in steps])
     while True:
-        before = len(nodes)
+        before = len(line.nodes)
         period = 1
-        while period <= min(LONGEST_PERIOD, len(nodes) // 2):
-            rolled = _rolled(nodes, period, shapes)
-            if rolled is None:
+        while period <= min(LONGEST_PERIOD, len(line.nodes) // 2):
+            nodes = _rolled(line, period, shapes)
+            if nodes is None:
                 period += 1
             else:
-                nodes = rolled
-        if len(nodes) == before:
-            return tuple(nodes)
+                line = _Line.of(nodes)
+        if len(line.nodes) == before:
+            return tuple(line.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Nodes in order, with their shapes and keys, and how many steps lie before each and in all."""
+
+    nodes: list[Node]
+    shape: Ints
+    key: NDArray[np.uint64]
+    sizes: Ints
+
+    @classmethod
+    def of(cls, nodes: list[Node]) -> _Line:
+        sizes = np.concatenate(([0], np.cumsum([node.size for node in nodes], dtype=np.int64)))
+        shapes = np.array([node.shape for node in nodes], np.int64)
+        return cls(nodes, shapes, np.array([node.key for node in nodes], np.uint64), sizes)
 
 
 def _leaf(step: SharedStep, shapes: dict[object, int]) -> Leaf:
@@ -99,10 +115,9 @@ def _factor(number: int) -> int:
     return mixed ^ mixed >> 31 | 1
 
 
-def _rolled(nodes: list[Node], period: int, shapes: dict[object, int]) -> list[Node] | None:
+def _rolled(line: _Line, period: int, shapes: dict[object, int]) -> list[Node] | None:
     """The nodes with loops of that many nodes a body; None where there are none."""
-    shape = np.array([node.shape for node in nodes], np.int64)
-    key = np.array([node.key for node in nodes], np.uint64)
+    nodes, shape, key, sizes = line.nodes, line.shape, line.key, line.sizes
     pairs = len(nodes) - period
     alike = shape[:pairs] == shape[period:]
     if int(np.count_nonzero(alike)) < period:
@@ -110,9 +125,11 @@ def _rolled(nodes: list[Node], period: int, shapes: dict[object, int]) -> list[N
     step = key[period:] - key[:pairs]
     steady = np.zeros(pairs, np.bool_)
     steady[: max(pairs - period, 0)] = alike[:-period] & alike[period:] & (step[:-period] == step[period:])
-    twice, further = _run_lengths(alike), _run_lengths(steady)
+    twice = _run_lengths(alike)
     starts = np.flatnonzero(twice >= period)
-    sizes = np.concatenate(([0], np.cumsum([node.size for node in nodes])))
+    if not len(starts):
+        return None
+    further = _run_lengths(steady)
     found: list[Node] = []
     done = at = 0
     while True:
