@@ -55,8 +55,8 @@ class CompileOptions:
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
     a program that is scheduled has its constants as early as the staging memory has room for them; `segments` are the
     parts of level "segments", which level auto finds; `force_groups` are groups that a target of whole groups makes
-    whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are timed on the device; with `roll` machine code has loops
-    and one text for all cores."""
+    whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are timed on the
+    device; with `roll` machine code has loops, and one text for all cores."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None

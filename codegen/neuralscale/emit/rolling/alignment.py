@@ -1,6 +1,6 @@
 """Cores side by side: steps that are alike on several cores become one, with who does it and how its values differ.
 
-    steps of each core, which meet at rendezvous of all cores --align--> one list of SharedStep, in the order of each core
+    steps of each core, which meet at rendezvous of all cores --align--> one list of SharedStep, in every core's order
 
 Between two rendezvous lie few steps, so that the longest common order is found exactly; long stretches are compared as
 texts are.

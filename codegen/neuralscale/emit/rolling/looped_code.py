@@ -241,8 +241,8 @@ class LoopedCode:
             self._set(code, name, value, mask)
         registers.forget()
         self.settings.forget(names_in(loop) - {name for name, _ in steady}, mask)
-        for register, value in pinned.items():
-            registers.follow(register, value)
+        for register, pointer in pinned.items():
+            registers.follow(register, pointer)
         registers.hide(counter)
         head = self._label()
         self._append([*code, Label(head)], source)
