@@ -132,6 +132,7 @@ class Registers:
 
     def _from_table(self, code: list[Item], target: int, value: Value, mask: int) -> None:
         """Each core's row says by how much its value differs."""
+        self.held[target] = None  # what it held is gone before the base is added
         place = WORD_BYTES * self.used.setdefault(value.spread, len(self.used))
         if place <= NEAR:
             code.append(instruction("lw", target, place, TABLE))
