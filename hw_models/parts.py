@@ -22,6 +22,7 @@ __all__ = [
     "Dma",
     "DmaEngine",
     "Engine",
+    "InstructionCache",
     "Kind",
     "Line",
     "Link",
@@ -112,11 +113,32 @@ class Rate(Part):
     per_unit_per_cycle: Count
 
 
+def _absent(part: Part | None) -> bool:
+    return part is None
+
+
+class InstructionCache(Part):
+    """Where a scalar core has its instructions from: `size_bytes` in lines of `line_bytes`, `ways` of them for each
+    set, the line unused for longest replaced. A line that is not there takes `miss_cycles` and is read from
+    `memory`; with 0, nobody waits and nothing is read."""
+
+    size_bytes: Annotated[int, Field(ge=64, le=1 << 24)]
+    line_bytes: Annotated[int, Field(ge=16, le=1 << 12)]
+    ways: Annotated[int, Field(ge=1, le=64)]
+    memory: Name
+    miss_cycles: Cycles
+
+    @property
+    def sets(self) -> int:
+        return self.size_bytes // (self.line_bytes * self.ways)
+
+
 class ScalarEngine(Part):
     """The processor that issues everything else, in order."""
 
     kind: Literal["scalar"]
     name: Name
+    instruction_cache: Annotated[InstructionCache | None, Field(exclude_if=_absent)] = None
 
 
 class MatrixEngine(Part):

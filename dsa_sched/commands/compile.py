@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, host_option, schedule_option
+from dsa_sched.commands.options import (
+    PerPass,
+    Shape,
+    compile_options,
+    division_options,
+    host_option,
+    roll_option,
+    schedule_option,
+)
 from dsa_sched.pipeline.gc_pause import uncollected
 from partitioner.planners.levels import AUTO
 
@@ -33,6 +41,7 @@ may choose between two by their programs."""
     "the assembly.",
 )
 @schedule_option
+@roll_option
 @host_option
 @click.option(
     "--keep-values",
@@ -55,6 +64,7 @@ def compile_command(
     per_pass: PerPass,
     stage: str | None,
     schedule: bool | None,
+    roll: bool,
     host: bool,
     keep_values: bool,
     folder: Path | None,
@@ -105,6 +115,7 @@ def compile_command(
         effort=effort,
         force_groups=force_groups,
         tune=tune,
+        roll=roll,
     )
     if host:
         if stage is not None or clusters > 1 or per_pass is not None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Measures, Target
+from codegen.target import GroupTarget, Measures, Rolls, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.compilation import CompileOptions
@@ -78,7 +78,7 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 def require_able(options: CompileOptions, target: Target) -> None:
     """Before any work. Raises ModelError for a level, an effort or a way of spilling that there is not for such a
-    target, and TargetError for a schedule that it cannot have."""
+    target, and TargetError for a schedule or loops that it cannot have."""
     require_known(options.level, options.effort)
     require_level(target, options.level, options.spill, options.segments, options.image_groups)
     require_groups(options, target)
@@ -91,6 +91,11 @@ def require_able(options: CompileOptions, target: Target) -> None:
                 change="leave it out: what orders the instructions of such kernels is their own compiler",
             )
         _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
+    if options.roll:
+        if isinstance(target, GroupTarget):
+            needs = "a target that lowers plans to instructions"
+            raise TargetError("--roll", needs=needs, has=_whole(target), change="leave it out")
+        _require("--roll", target, "whose machine code may have loops", Rolls)
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
