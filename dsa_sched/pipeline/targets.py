@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from codegen.generic import GenericTarget, generic_target
 from codegen.target import GroupTarget, Measures, Rolls, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
@@ -17,6 +20,7 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
+from partitioner.ir.graph import Graph, Op
 from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
 from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import require_level, unsupported_ops
@@ -72,8 +76,11 @@ def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
     """The same without refusals: of a graph that is only to be shown, or judged by who compiles it."""
-    tabulates = target if isinstance(target, Tabulates) else None
-    return Judge(target.wants, table_for=tabulates and (lambda graph, op: tabulates.table_for(graph, op, chip)))
+
+    def table_for(graph: Graph, op: Op) -> npt.NDArray[np.generic] | None:
+        return target.table_for(graph, op, chip) if isinstance(target, Tabulates) else None
+
+    return Judge(target.wants, table_for=table_for)
 
 
 def require_able(options: CompileOptions, target: Target) -> None:

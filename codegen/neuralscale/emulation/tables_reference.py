@@ -76,24 +76,6 @@ def _power(op: Op, x: float) -> float:
         return -math.inf if x < 0 and exponent % 2 == 1 else math.inf
 
 
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -40 else math.exp(x)
-
-
-def _gelu(op: Op, x: float) -> float:
-    if op.attribute("approximate") == "none":
-        return x * 0.5 * math.erfc(-x * math.sqrt(0.5))
-    return x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
-
-
-def _softplus(x: float) -> float:
-    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
-
-
-def _mish(_op: Op, x: float) -> float:
-    return x * math.tanh(_softplus(x))
-
-
 FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "log": _log,
     "sin": lambda _op, x: math.sin(x),
@@ -112,10 +94,4 @@ FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "round": _whole(round),
     "sign": _sign,
     "power": _power,
-    "erf": lambda _op, x: math.erf(x),
-    "gelu": _gelu,
-    "softplus": lambda _op, x: _softplus(x),
-    "mish": _mish,
-    "sigmoid": lambda _op, x: _sigmoid(x),
-    "tanh": lambda _op, x: math.tanh(x),
 }

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
-from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of, worth_a_table
+from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
@@ -114,7 +114,8 @@ class NeuralScaleKernels:
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
         """The operator's function of each half, where the chip looks it up."""
-        return table_of(op) if worth_a_table(graph, op, chip) else None
+        del graph
+        return table_of(op) if op.kind in TABLED and not no_table(chip) else None
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with what its template says of itself."""
@@ -123,10 +124,12 @@ class NeuralScaleKernels:
         )
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        """Epilogues run in place on the tile, so `operand` must be the one of full shape."""
-        del layer
+        """Epilogues run in place on the tile, so `operand` must be the one of full shape. Beside a table there is half
+        the room for weights, which two blocks of a depthwise convolution may need."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
+        if op.kind == "lookup" and is_depthwise(graph, layer[0]):
+            return f"a table beside the weights of {layer[0].name} leaves them too little room"
         return None
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

@@ -74,8 +74,7 @@ def running_operand(graph: Graph, op: Op) -> str:
 
 
 def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix: str) -> tuple[Load, ...]:
-    """The boxes of operands `names` that `op` reads for a box of its output; immediates are not loaded, tables whole.
-    """
+    """The boxes of operands `names` that `op` reads for a box of its output: no immediates, and tables whole."""
     return tuple(
         Load(name, _read_box(graph, op, name, box), f"{prefix}.{name}")
         for name in dict.fromkeys(names)

@@ -39,8 +39,6 @@ __all__ = [
 DATA = "data"
 WEIGHTS = "weights"
 OUTPUT = "output"
-USING_WEIGHTS = frozenset({"conv", "matmul", "average_pool", "max_pool"})
-"""Anchors whose templates have buffers in the part of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +147,9 @@ def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
 
 def operand_buffer(graph: Graph, layer: Layer, load: Load, box: Box) -> Buffer:
     """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape. Tables lie where
-    weights do, but for layers that have weights."""
+    weights do."""
     if load.tensor in {table_operand(graph.op_by_name[name]) for name in layer.ops}:
-        part = DATA if layer.anchor(graph).kind in USING_WEIGHTS else WEIGHTS
-        return Buffer(load.buffer, "L1", part, box_bytes(load.box))
+        return Buffer(load.buffer, "L1", WEIGHTS, box_bytes(load.box))
     return Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=box_size(load.box) == box_size(box))
 
 

@@ -153,8 +153,10 @@ def _log_softmax(chain: Chain, node: Node) -> bool:
     x, old = node.inputs[0], chain.network.opset < 13
     shape = chain.shape(x)
     axis = node.integer("axis", 1 if old else -1) % max(1, len(shape))
-    if not shape or (old and sum(extent > 1 for extent in shape[axis + 1 :])):
+    wide = [later for later in range(axis, len(shape)) if shape[later] > 1] if old else [axis]
+    if not shape or len(wide) > 1:
         return False
+    axis = (wide or [axis])[0]
     below, _, total = _log_of_sum(chain, x, (axis,))
     chain.add("Sub", below, total)
     return True

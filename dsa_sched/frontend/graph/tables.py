@@ -14,7 +14,7 @@ from dsa_sched.frontend.graph.build import Built
 from dsa_sched.frontend.network.refusals import TableFor
 from dsa_sched.frontend.network.terms import of_the_target
 from partitioner.ir.access import Access, Full
-from partitioner.ir.graph import Graph, Op, Tensor, content_hash, verify_graph
+from partitioner.ir.graph import Op, Tensor, content_hash, verify_graph
 
 __all__ = ["with_tables"]
 

@@ -28,8 +28,9 @@ LONGEST_TEXT = 160
 class Term:
     """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
 
-    `file` is the value of that name in the file, `target` what the target made of itself for a function, `number` one number of an operator's definition or attribute; `half`
-    rounds to fp16, `take` puts rows in an order, `pad` has so many zeros behind the elements of each axis.
+    `file` is the value of that name in the file, `target` what the target made of itself for a function, `number` one
+    number of an operator's definition or attribute; `half` rounds to fp16, `take` puts rows in an order, `pad` has so
+    many zeros behind the elements of each axis.
     """
 
     kind: Kind

@@ -50,7 +50,7 @@ def test_other_powers_by_one_number_stay_whole(tmp_path: Path) -> None:
 
 
 def test_powers_by_several_numbers_are_refused_by_their_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Pow the_node.*the exponent must be constant, one number for all elements"):
+    with pytest.raises(ModelError, match=r"Pow the_node.*the exponent must be constant, one number for all elements"):
         kinds(tmp_path, "Pow", {"e": np.full(SHAPE[-1], 1.7, np.float32)}, SHAPE)
 
 

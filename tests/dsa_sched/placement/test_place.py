@@ -139,7 +139,7 @@ links:
 """
 
 
-NO_LOG = "log needs a table of 131072 bytes, for which the weights part of L1 must have 131072 bytes and has 65536"
+NO_LOG = "log needs a table of 131072 bytes, for which the weights part of L1 must have 262144 bytes and has 65536"
 
 
 @pytest.fixture
