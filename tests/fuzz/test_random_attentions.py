@@ -95,8 +95,10 @@ def model_of(case: _Drawn) -> onnx.ModelProto:
         constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(op_type: str, inputs: list[str], output: str, **settings: object) -> str:
-        nodes.append(helper.make_node(op_type, inputs, [output], name=output, **settings))
+    def node(op_type: str, inputs: list[str], output: str, **settings: int | list[int]) -> str:
+        made = helper.make_node(op_type, inputs, [output], name=output)
+        made.attribute.extend(helper.make_attribute(key, value) for key, value in settings.items())
+        nodes.append(made)
         return output
 
     def split(name: str, heads: int, elements: int, *perm: int) -> str:
@@ -119,7 +121,7 @@ def model_of(case: _Drawn) -> onnx.ModelProto:
     k = split("k", case.groups, case.size, 0, 2, 3, 1)
     v = split("v", case.groups, case.width, 0, 2, 1, 3)
     scores = node("MatMul", [q, k], "scores")
-    scores = node("Mul", [scores, constant("scale", np.float32(case.scale))], "scaled")
+    scores = node("Mul", [scores, constant("scale", np.array(case.scale, np.float32))], "scaled")
     if case.mask is not None:
         scores = node("Add", [scores, "m" if case.fed else constant("m", case.mask)], "masked")
     values = node("MatMul", [node("Softmax", [scores], "weights", axis=-1), v], "values")
