@@ -184,13 +184,18 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
     return chain.array(constant.reshape(spread), chain.network.term(vector).reshape(*spread))
 
 
-def _instance_norm(chain: Chain, node: Node) -> bool:
-    """Each channel of each image by itself."""
+def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
+    """Each channel of each image by itself. A group norm is one whose channels are groups, as exporters write it."""
     rank = len(chain.shape(node.inputs[0]))
     if rank < 3 or not epsilon_in_range(_epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
-    _affine(chain, _standardised(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node)), scale, bias)
+    x, axes = node.inputs[0], tuple(range(2, rank))
+    if lines:
+        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
+    else:
+        result = _standardised(chain, x, axes, _epsilon(node))
+    _affine(chain, result, scale, bias)
     return True
 
 
@@ -251,5 +256,6 @@ NORMS: Mapping[str, Rule] = {
 NORMS_OF_LINES: Mapping[str, Rule] = {
     "LayerNormalization": partial(_layer_norm, lines=True),
     "RMSNormalization": partial(_rms_norm, lines=True),
+    "InstanceNormalization": partial(_instance_norm, lines=True),
 }
 """What becomes of those along lines where a target has a kernel for these."""

@@ -122,6 +122,14 @@ def test_norms_along_lines_are_one_operator_with_scale_and_bias_behind(axis: int
     assert kinds(norm("RMSNormalization", axis), tmp_path) == {"normalise": 1, "mul": 1}
 
 
+def test_an_instance_norm_is_one_along_the_axes_of_an_image(tmp_path: Path) -> None:
+    def build(b: ModelBuilder) -> str:
+        x = b.node("Conv", b.input(2, 3, 6, 5), b.weights(4, 3, 1, 1))
+        return b.node("InstanceNormalization", x, b.weights(4), b.weights(4))
+
+    assert kinds(build, tmp_path) == {"conv": 1, "normalise": 1, "scale_shift": 1}
+
+
 def test_a_norm_whose_deviation_is_read_is_taken_apart(tmp_path: Path) -> None:
     def build(b: ModelBuilder) -> str:
         x = b.input(2, 8)
