@@ -285,6 +285,7 @@ LAYER_LEVELS = {
     "O0": "every layer is a group of its own",
     "O1": "every layer is a group of its own",
     "O2": "every layer is a group of its own",
+    "streamed": "every layer is a group of its own",
     "astitch": "only memory-bound layers are put together",
 }
 """Levels that never ask whether compute-bound layers should be one group."""

@@ -208,7 +208,7 @@ DEFAULT_LEVEL = AUTO
 """Where nobody says another one: on the command line, in Python, and for chips that tasks are placed on."""
 
 NORMAL_EFFORT = "normal"
-EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 12, "high": 48})
+EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 14, "high": 48})
 """At level auto: how many plans at most become programs that the cycle model judges."""
 
 

@@ -1,6 +1,7 @@
 """Level streamed: as O2, for networks of which constants are much of what moves.
 
 graph --cuts for which constants come once, by broadcast, while cores compute--> bindings, scopes as O2 has them
+      --hidden values without room--> their rows in several instances
       --what a layer would bring again for each part of its channels--> copies in the cores' memories --> Plan
 
 O2 weighs a cut as if each core brought its constants by itself and waited for them. Where a cluster has rows enough for
@@ -19,12 +20,13 @@ from hw_models.infeasible import Infeasible, LayerSubject, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan
+from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, full_box
 from partitioner.ir.steps import MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, fit_layout
 from partitioner.planners.levels import Streamed
 from partitioner.planners.o2 import kept_in_cores
+from partitioner.planners.row_instances import with_row_instances
 from partitioner.tiling.core_partition import broadcast_cycles, load_cycles, store_cycles
 from partitioner.tiling.core_regions import core_boxes
 
@@ -33,7 +35,8 @@ __all__ = ["in_streams", "streamed_cycles"]
 
 def in_streams(ctx: PlanContext) -> Plan:
     """Level streamed. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
-    return _with_copies(ctx, kept_in_cores(ctx, Streamed.name, streamed_cycles))
+    plan = kept_in_cores(ctx, Streamed.name, streamed_cycles)
+    return _with_copies(ctx, with_row_instances(ctx, plan))
 
 
 def streamed_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:
@@ -67,39 +70,40 @@ def _with_copies(ctx: PlanContext, plan: Plan) -> Plan:
     copies = list(_wanted(ctx, plan))
     while copies:
         attempt = _copied(plan, copies)
-        missing = next(
-            (
-                found
-                for options in (PLAIN, FOR_SCHEDULING)
-                if isinstance(found := fit_layout(attempt, ctx, options), Infeasible)
-            ),
-            None,
-        )
-        if missing is None:
+        layouts = [fit_layout(attempt, ctx, options) for options in (PLAIN, FOR_SCHEDULING)]
+        missing = [layout for layout in layouts if isinstance(layout, Infeasible)]
+        if not missing:
             return replace(attempt, decisions=(*plan.decisions, *_reasons(ctx, copies)))
-        copies = _without(copies, missing)
+        copies = _without(plan, copies, missing[0])
     return plan
 
 
 def _wanted(ctx: PlanContext, plan: Plan) -> Iterator[MoveStep]:
-    """Values in the staging memory of which a layer with constants reads the same for any of its channels."""
-    scopes = {
-        plan.group_by_name[step.group].output: step.scope for step in plan.steps if not isinstance(step, MoveStep)
-    }
+    """Values in the staging memory of which a layer that multiplies reads the same for any of its channels."""
+    scopes: dict[str, set[str]] = {}
+    for step in plan.steps:
+        if not isinstance(step, MoveStep):
+            scopes.setdefault(plan.group_by_name[step.group].output, set()).add(step.scope)
     moved = {(step.group, step.tensor) for step in plan.steps if isinstance(step, MoveStep)}
     for step in plan.steps:
         if not isinstance(step, RunStep) or ctx.staging == ctx.main:
             continue
         group = plan.group_by_name[step.group]
-        (layer,) = group.layers
-        if not any(ctx.graph.by_name[name].constant for name in layer.inputs(ctx.graph)):
-            continue
-        boxes = [box for core in core_boxes(ctx, group, step) for box in (core.computed.get(layer.output),) if box]
-        for name in dict.fromkeys(layer.inputs(ctx.graph)):
-            staged = scopes.get(name) == ctx.staging and (group.name, name) not in moved
-            if staged and all(_whole_for_any_channel(ctx, layer, box, name) for box in boxes):
+        for name in group.inputs(ctx.graph):
+            if scopes.get(name) == {ctx.staging} and (group.name, name) not in moved and _again(ctx, group, step, name):
                 box = full_box(ctx.graph.by_name[name].shape)
                 yield MoveStep("copy", group.name, step.instance, box, ctx.local.memory, step.binding, name)
+
+
+def _again(ctx: PlanContext, group: Group, step: RunStep, name: str) -> bool:
+    """Whether some layer of the group that multiplies reads a value whole for each part of its channels."""
+    cores = core_boxes(ctx, group, step)
+    for layer in group.layers:
+        if name in layer.inputs(ctx.graph) and layer.anchor(ctx.graph).macs:
+            boxes = [core.computed[layer.output] for core in cores if layer.output in core.computed]
+            if boxes and all(_whole_for_any_channel(ctx, layer, box, name) for box in boxes):
+                return True
+    return False
 
 
 def _whole_for_any_channel(ctx: PlanContext, layer: Layer, box: Box, name: str) -> bool:
@@ -114,21 +118,22 @@ def _whole_for_any_channel(ctx: PlanContext, layer: Layer, box: Box, name: str) 
 
 
 def _copied(plan: Plan, copies: list[MoveStep]) -> Plan:
-    before: dict[str, list[Step]] = {}
+    before: dict[tuple[str, int], list[Step]] = {}
     for copy in copies:
-        before.setdefault(copy.group, []).append(copy)
+        before.setdefault((copy.group, copy.instance), []).append(copy)
     steps: list[Step] = []
     for step in plan.steps:
-        steps += before.pop(step.group, []) if isinstance(step, RunStep) else []
+        steps += before.pop((step.group, step.instance), []) if isinstance(step, RunStep) else []
         steps.append(step)
     return replace(plan, steps=tuple(steps))
 
 
-def _without(copies: list[MoveStep], missing: Infeasible) -> list[MoveStep]:
-    """Those that are left when what found no room goes: its own copies, or else all."""
+def _without(plan: Plan, copies: list[MoveStep], missing: Infeasible) -> list[MoveStep]:
+    """Those that are left when what found no room goes: the layer's own copies, or those of the value, or else all."""
     match missing.subject:
         case LayerSubject(name):
-            left = [copy for copy in copies if copy.group != name]
+            of_layer = {group.name for group in plan.groups if name in {layer.name for layer in group.layers}}
+            left = [copy for copy in copies if copy.group not in of_layer]
         case ValueSubject(name):
             left = [copy for copy in copies if copy.tensor != name]
         case _:
@@ -137,7 +142,7 @@ def _without(copies: list[MoveStep], missing: Infeasible) -> list[MoveStep]:
 
 
 def _reasons(ctx: PlanContext, copies: list[MoveStep]) -> Iterator[Decision]:
-    for copy in copies:
-        size = size_text(ctx.graph.by_name[copy.tensor].size_bytes)
+    for group, tensor in dict.fromkeys((copy.group, copy.tensor) for copy in copies):
+        size = size_text(ctx.graph.by_name[tensor].size_bytes)
         reason = f"{size} that it would bring again for each part of its channels"
-        yield Decision(copy.group, f"reads {copy.tensor} from a copy in {copy.scope}", reason)
+        yield Decision(group, f"reads {tensor} from a copy in {ctx.local.memory}", reason)

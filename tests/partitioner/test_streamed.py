@@ -13,7 +13,7 @@ from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.plan import Plan
+from partitioner.ir.plan import Plan, parse_plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import MoveStep, RunStep
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, LayoutOptions, lay_out
@@ -49,6 +49,11 @@ def of_bert_base() -> PlanContext:
 @cache
 def planned(level: str) -> Plan:
     return make_plan(of_bert_base(), level)
+
+
+def traffic_of(ctx: PlanContext, level: str) -> Traffic:
+    plan = make_plan(ctx, level)
+    return plan_traffic(plan, lay_out(plan, ctx, FOR_SCHEDULING), ctx)
 
 
 def traffic(level: str, options: LayoutOptions = FOR_SCHEDULING) -> Traffic:
@@ -120,6 +125,42 @@ def test_constants_are_hidden_behind_products_but_do_not_come_faster_than_the_ma
     assert each[2] > 2 * from_main, "many rows: the products do"
 
 
+@cache
+def of_two_texts_a_core() -> tuple[PlanContext, Plan]:
+    """Hidden values of 256 rows a core, 1.5 MiB, find no room there."""
+    ctx = context(*feed_forward(2 * CORES, 128, WIDTH, HIDDEN), stcp920())
+    return ctx, make_plan(ctx, "streamed")
+
+
+def test_hidden_values_without_room_stay_in_the_cores_for_half_of_the_rows_at_a_time() -> None:
+    ctx, plan = of_two_texts_a_core()
+    wide, narrow, _ = (op for op in ctx.graph.ops if op.kind == "matmul")
+    (group,) = [group for group in plan.groups if len(group.layers) > 1]
+    assert [layer.name for layer in group.layers] == [wide.name, narrow.name]
+    assert group.split.cuts == ((0, (0, CORES, 2 * CORES)),)
+    runs = [step for step in plan.steps if isinstance(step, RunStep) and step.group == group.name]
+    assert [(step.instance, step.box[0]) for step in runs] == [(0, (0, CORES)), (1, (CORES, 2 * CORES))]
+    (said,) = [d for d in plan.decisions if d.subject == group.name and "instances" in d.verdict]
+    assert said.verdict == f"2 instances with {wide.name}"
+    assert said.reason == f"12 MiB of {group.layers[0].output} stay in L1; 9.01 MiB of constants come 2 times"
+    assert parse_plan(str(plan)) == plan
+
+
+def test_no_other_value_goes_to_the_main_memory() -> None:
+    ctx, plan = of_two_texts_a_core()
+    moved = plan_traffic(plan, lay_out(plan, ctx, FOR_SCHEDULING), ctx)
+    assert set(moved.stored_bytes) == set(ctx.graph.outputs)
+    loaded = {name for name in moved.loaded_bytes if not ctx.graph.by_name[name].constant}
+    assert loaded == set(ctx.graph.inputs)
+    assert moved.main_bytes() < 0.7 * traffic_of(ctx, "O2").main_bytes()
+
+
+def test_where_weights_are_more_than_hidden_values_the_rows_are_not_cut() -> None:
+    """One row a core: the hidden values find no room only because the cores have none."""
+    ctx = context(*feed_forward(4, 1, 256, 2048), small_chip(4, data_bytes=4 << 10, llb_bytes=48 << 10))
+    assert all(len(group.layers) == 1 for group in make_plan(ctx, "streamed").groups)
+
+
 def stored(graph: Graph, constants: Constants, chip: Chip, level: str) -> dict[str, Bits]:
     ctx = Context(graph, constants, chip, TARGET)
     plan = make_plan(ctx, level)
@@ -131,8 +172,22 @@ def stored(graph: Graph, constants: Constants, chip: Chip, level: str) -> dict[s
 
 @pytest.mark.parametrize("data_kib", [1024, 96, 48])
 def test_values_are_those_of_o0(data_kib: int) -> None:
-    graph, constants = feed_forward(4, 24, 64, 256, seed=data_kib)
-    chip = small_chip(4, data_bytes=data_kib << 10, llb_bytes=1 << 18)
+    check_values(
+        feed_forward(4, 24, 64, 256, seed=data_kib), small_chip(4, data_bytes=data_kib << 10, llb_bytes=1 << 18)
+    )
+
+
+@pytest.mark.parametrize(("items", "rows", "axis"), [(8, 64, 0), (4, 129, 1)])
+def test_values_of_rows_in_several_instances_are_those_of_o0(items: int, rows: int, axis: int) -> None:
+    chip = small_chip(4, data_bytes=160 << 10, llb_bytes=400 << 10)
+    graph, constants = feed_forward(items, rows, 128, 640, seed=rows)
+    plan = make_plan(context(graph, constants, chip), "streamed")
+    assert [group.split.cuts[0][0] for group in plan.groups if group.split.cuts] == [axis]
+    check_values((graph, constants), chip)
+
+
+def check_values(network: tuple[Graph, Constants], chip: Chip) -> None:
+    graph, constants = network
     first, other = (stored(graph, constants, chip, level) for level in ("O0", "streamed"))
     (output,) = graph.outputs
     assert (first[output] == other[output]).all()
