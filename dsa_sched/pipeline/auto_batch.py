@@ -90,8 +90,11 @@ def compile_fastest_batch(
             if floor_cycles >= best.cycles:
                 decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
                 continue
-            progress(f"level auto: {batch} a pass")
             without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
+            if not frozenset(WAYS) - without:
+                decisions.append(Decision(SUBJECT, name, "the cost model expects no less of it than of the best"))
+                continue
+            progress(f"level auto: {batch} a pass")
             found = _tried(partial(load, batch), chip, target, options, _with(progress, best), best, passes, without)
             if isinstance(found, str):
                 decisions.append(Decision(SUBJECT, name, found))
@@ -142,8 +145,9 @@ def _without(best: _Best, o3_cycles: float) -> frozenset[Way]:
     """What is not tried for another size of a pass: all but the level that is best so far, or those of its segments,
     and O3, whose plans depend most on the batch, unless the cost model expects no less of it than of the best."""
     way = best.found.chosen.way
-    tried = {way, *(Way(each.level, each.spill) for each in way.segments)}
-    tried |= {Way(O3.name)} if o3_cycles < best.expected_cycles else set()
+    tried = {way, Way(O3.name), *(Way(each.level, each.spill) for each in way.segments)}
+    if o3_cycles >= best.expected_cycles:
+        tried.remove(Way(O3.name))
     return frozenset(WAYS) - tried
 
 

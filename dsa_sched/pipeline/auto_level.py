@@ -43,12 +43,17 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.planners.levels import EFFORTS, LEVELS, NORMAL_EFFORT
 
-__all__ = ["Chosen", "cheapest_level", "fastest_level"]
+__all__ = ["MOST_EXPECTED", "Chosen", "cheapest_level", "fastest_level"]
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 PATIENCE = 3
 """So many plans of segments one after the other that are not faster end the search at normal effort."""
+
+
+MOST_EXPECTED = 2.0
+"""A plan of which the cost model expects more than so many times what the best program takes has none, unless effort is
+high: scheduled programs take three quarters of what is expected at the least (SqueezeNet, O2, constants ahead)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +210,13 @@ class _Search:
         if self.tried >= EFFORTS[self.options.effort]:
             return f"not tried at effort {self.options.effort}; {expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
+        thorough = EFFORTS[self.options.effort] > EFFORTS[NORMAL_EFFORT]
+        if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not thorough:
+            return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
         if candidate.way.ahead and not has_region(candidate.plan, ctx):
             return f"values leave no region of {ctx.staging} free throughout; {expects(candidate)}"
+        if limit_cycles == inf:
+            return ""
         options = candidate.way.of(self.options)
         floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:

@@ -96,7 +96,8 @@ WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3
 """What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
 FAST_WAYS = (Way(O2.name), Way(O3.name))
-"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core."""
+"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core; of
+batches with an image for every core the last one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,10 @@ def plans_of(
     made: dict[Way, Candidate] = {}
     little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
     ahead = options.schedule and _may_run_ahead(ctx)
-    ways = dict.fromkeys((*FAST_WAYS, *WAYS) if little else WAYS)
+    fast = _fast_ways(ctx)
+    ways = dict.fromkeys((*fast, *WAYS) if little else WAYS)
     for way in (way for way in ways if way not in without and (ahead or not way.ahead)):
-        if little and candidates and way not in FAST_WAYS:
+        if little and candidates and way not in fast:
             decisions.append(Decision(SUBJECT, f"not {way}", f"not planned at effort {options.effort}"))
             continue
         plain = replace(way, ahead=False)
@@ -156,6 +158,12 @@ def plans_of(
             candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def _fast_ways(ctx: PlanContext) -> tuple[Way, ...]:
+    shapes = [ctx.graph.by_name[name].shape for name in ctx.graph.inputs]
+    items = min((shape[0] if shape else 1 for shape in shapes), default=1)
+    return FAST_WAYS if items < ctx.chip.cores_per_cluster else FAST_WAYS[1:]
 
 
 def with_others(
