@@ -93,7 +93,7 @@ def asked(streams: Sequence[TimedStream]) -> Iterator[list[TimedOp]]:
 
 
 def measured(
-    made: Compilation, form: str, chip: Chip, compile_s: float, run: bool
+    made: Compilation, network: str, form: str, chip: Chip, compile_s: float, run: bool
 ) -> tuple[Row, tuple[TimedStream, ...]]:
     """One form of a program, emitted, traced and timed."""
     emit = TARGET.emit if form == "straight" else TARGET.emit_rolled
@@ -109,7 +109,7 @@ def measured(
     free, first, again = time_streams(cold, chip), time_streams(cold, costly), time_streams(warm, costly)
     text = sum(len(segment.data) for segment in read_elf(elf).segments if segment.executable)
     row = Row(
-        network=made.model.graph.name,
+        network=network,
         batch=made.rows,
         form=form,
         text_bytes=text,
@@ -151,8 +151,8 @@ def both_forms(network: str, batch: int, level: str, run: bool) -> tuple[Row, Ro
     start = time.perf_counter()
     made = compile_model(network, chip, CompileOptions(level, batch, schedule=True, effort="fast"))
     compile_s = time.perf_counter() - start
-    straight, ours = measured(made, "straight", chip, compile_s, run)
-    rolled, theirs = measured(made, "rolled", chip, compile_s, run)
+    straight, ours = measured(made, network, "straight", chip, compile_s, run)
+    rolled, theirs = measured(made, network, "rolled", chip, compile_s, run)
     for number, (one, other) in enumerate(zip(asked(ours), asked(theirs), strict=True)):
         if one != other:
             raise SystemExit(f"{network}: core {number} is asked something else by the rolled form")
