@@ -108,6 +108,11 @@ class NeuralScaleTarget(NeuralScaleKernels):
 
         return trace_elf(executable, cores, chip, cluster)
 
+    def trace_again(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+        from codegen.neuralscale.trace.trace import trace_elf  # the simulator's compiled loops
+
+        return trace_elf(executable, cores, chip, cluster, warm=True)
+
     def emulate(
         self,
         graph: Graph,

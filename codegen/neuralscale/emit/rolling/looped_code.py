@@ -26,7 +26,7 @@ from codegen.neuralscale.emit.rolling.registers import (
     set_register,
 )
 from codegen.neuralscale.emit.rolling.repeats import Leaf, Loop, Node, flattened
-from codegen.neuralscale.emit.rolling.settings import ENGINE_BASES, Settings, names_in, steady_settings
+from codegen.neuralscale.emit.rolling.settings import ENGINE_BASES, Settings, leaves_of, names_in, steady_settings
 from codegen.neuralscale.emit.rolling.steps import SCALAR
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
@@ -62,12 +62,20 @@ class LoopedCode:
     code: list[Item] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     labels: int = 0
+    places: dict[int, int] = field(default_factory=dict)
+    """Where each leaf stands in the order of the code."""
 
     def __post_init__(self) -> None:
         self.registers = Registers(self.spreads)
 
     def write(self, nodes: Sequence[Node]) -> None:
         """All nodes in order."""
+        for place, leaf in enumerate(leaves_of(nodes)):
+            self.places[id(leaf)] = place
+            for use in ((spread, value) for value, spread in zip(leaf.values, leaf.step.spreads, strict=True)):
+                self.registers.future.places.setdefault(use, []).append(place)
+            for _, value in leaf.step.kind.settings:
+                self.registers.future.places.setdefault((0, value), []).append(place)
         self._sequence([(node, node.values, ((),) * len(node.values)) for node in nodes], self.everyone, 0)
 
     def pieces(self) -> Iterator[Piece]:
@@ -98,6 +106,7 @@ class LoopedCode:
             guard = len(self.code)
             for node, values, strides in nodes[at:end]:
                 if isinstance(node, Leaf):
+                    self.registers.future.now = self.places[id(node)]
                     self._leaf(node.step, values, strides)
                 else:
                     self._loop(node, values, strides, level)

@@ -8,6 +8,7 @@ around the code. Most values lie near one that a register holds, and cost one ad
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,7 @@ NEAR = 2047
 """The farthest that one addition reaches, either way."""
 
 WORD_BYTES = 4
+NEVER = 1 << 60
 _WORD = (1 << 32) - 1
 
 
@@ -54,6 +56,22 @@ class Held:
 
 
 @dataclass
+class Future:
+    """When which values are asked for again: by spread and base, places in the order of the code."""
+
+    places: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    now: int = 0
+
+    def next_use(self, held: Held | None) -> int:
+        """The place of the next use; beyond all where there is none."""
+        if held is None:
+            return NEVER + 1
+        places = self.places.get((held.value.spread, held.value.base), [])
+        at = bisect_right(places, self.now)
+        return places[at] if at < len(places) else NEVER
+
+
+@dataclass
 class Registers:
     """The registers of all cores. `pinned` are kept for a loop, `busy` until the next instruction is there."""
 
@@ -61,6 +79,7 @@ class Registers:
     held: dict[int, Held | None] = field(default_factory=lambda: dict.fromkeys(POOL))
     pinned: set[int] = field(default_factory=set)
     busy: set[int] = field(default_factory=set)
+    future: Future = field(default_factory=Future)
     used: dict[int, int] = field(default_factory=dict)
     """Places in the table of spreads, in the order in which they were asked for."""
 
@@ -109,11 +128,11 @@ class Registers:
         return None if apart is None else value.base - held.value.base + apart
 
     def _victim(self) -> int:
-        """The register unused for longest, those of which nothing is known first."""
+        """The register whose value is asked for again last, those of which nothing is known first."""
         free = [register for register in self.held if register not in self.pinned and register not in self.busy]
         if not free:
             raise NoRegister
-        return next((register for register in free if self.held[register] is None), free[0])
+        return max(free, key=lambda register: self.future.next_use(self.held[register]))
 
     def _fill(
         self, code: list[Item], target: int, value: Value, mask: int, register: int, distance: int | None

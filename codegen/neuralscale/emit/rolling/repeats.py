@@ -22,7 +22,7 @@ __all__ = ["Leaf", "Loop", "Node", "flattened", "roll"]
 LONGEST_PERIOD = 512
 """Nodes in the body of a loop, inner loops counted as one."""
 
-LEAST_SAVED = 6
+LEAST_SAVED = 10
 """Steps that a loop saves at least, so that its own instructions are paid for."""
 
 _WORD = (1 << 64) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from codegen.neuralscale.emit.rolling.repeats import Leaf, Loop, Node
 
-__all__ = ["Settings", "names_in", "steady_settings"]
+__all__ = ["ENGINE_BASES", "Settings", "leaves_of", "names_in", "steady_settings"]
 
 ENGINE_BASES = ("x26", "x27")
 """The registers that point to a DMA engine and to its descriptors, which are settings too."""
@@ -37,24 +37,25 @@ class Settings:
         return Settings({name: dict(found) for name, found in self.known.items()})
 
 
-def _leaves(nodes: Iterable[Node]) -> Iterator[Leaf]:
+def leaves_of(nodes: Iterable[Node]) -> Iterator[Leaf]:
+    """All steps in order, those of a loop once."""
     for node in nodes:
         if isinstance(node, Loop):
-            yield from _leaves(node.body)
+            yield from leaves_of(node.body)
         else:
             yield node
 
 
 def names_in(loop: Loop) -> frozenset[str]:
     """Settings that an iteration may write."""
-    names = {name for leaf in _leaves(loop.body) for name, _ in leaf.step.kind.settings}
+    names = {name for leaf in leaves_of(loop.body) for name, _ in leaf.step.kind.settings}
     return frozenset(names | set(ENGINE_BASES))
 
 
 def steady_settings(loop: Loop) -> Iterator[tuple[str, int]]:
     """What an iteration leaves as it first needs it, and so can be written before the loop: on all cores alike."""
     ends: dict[str, dict[int, tuple[int, int]]] = {}
-    for leaf in _leaves(loop.body):
+    for leaf in leaves_of(loop.body):
         if leaf.step.kind.opcode.startswith("dma."):
             continue
         for name, value in leaf.step.kind.settings:
