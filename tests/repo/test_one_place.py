@@ -34,9 +34,8 @@ ENTRY_POINTS = """
 toy-v1 = toy_target:TARGET
 
 [dsa_sched.operators]
-Cosh = toy_operators:cosh
-Atan = toy_operators:atan
-Sinh = toy_operators:not_there
+Shrink = toy_operators:shrink
+Hardmax = toy_operators:not_there
 """
 
 CHIP = """
@@ -118,21 +117,24 @@ OPERATOR_CODE = '''
 import numpy as np
 
 
-def cosh(writer, node):
-    """(exp(x) + exp(-x)) / 2, in kinds that targets have already."""
-    names = ("neg", "up", "down", "sum")
-    minus, up, down, total = (writer.intermediate(node, name, writer.shape(node.input(0))) for name in names)
-    half = writer.constant(f"{node.outputs[0]}::half", np.full(1, 0.5, np.float32))
+def shrink(writer, node):
+    """A soft one is relu(x - b) - relu(-x - b), in kinds that targets have already; a hard one is a kind of its own,
+    which a target must know."""
+    bias = node.number("bias", 0.0)
+    if bias == 0:
+        writer.add(node, "shrink")
+        return
+    names = ("neg", "over", "above", "under", "below")
+    minus, over, above, under, below = (
+        writer.intermediate(node, name, writer.shape(node.input(0))) for name in names
+    )
+    bias = writer.constant(f"{node.outputs[0]}::bias", np.full(1, bias, np.float32))
     writer.add(node, "neg", suffix="neg")
-    writer.add(node, "exp", suffix="up")
-    writer.add(node, "exp", inputs=(minus,), suffix="down")
-    writer.add(node, "add", inputs=(up, down), suffix="sum")
-    writer.add(node, "mul", inputs=(total, half))
-
-
-def atan(writer, node):
-    """A kind of its own, which a target must know."""
-    writer.add(node, "atan")
+    writer.add(node, "sub", inputs=(node.input(0), bias), suffix="over")
+    writer.add(node, "relu", inputs=(over,), suffix="above")
+    writer.add(node, "sub", inputs=(minus, bias), suffix="under")
+    writer.add(node, "relu", inputs=(under,), suffix="below")
+    writer.add(node, "sub", inputs=(above, below))
 '''
 
 TARGET_CODE = '''
@@ -151,7 +153,7 @@ from partitioner.ir.wants import Wants, floats_as
 KERNELS = {
     "relu": lambda x: np.maximum(x, 0),
     "add": lambda x, y: x + y,
-    "atan": np.arctan,
+    "shrink": lambda x: np.where(np.abs(x) > 0.5, x, 0.0),
 }
 
 
@@ -290,11 +292,17 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def network(*types: str) -> onnx.ModelProto:
-    """x -> operators one after the other -> y, and x added at the end."""
+def network(*types: str, bias: float = 0.0) -> onnx.ModelProto:
+    """x -> operators one after the other -> y, and x added at the end. `bias` is that of all Shrink."""
     names = ["x", *(f"v{k}" for k in range(len(types)))]
     nodes = [
-        helper.make_node(op_type, [names[k]], [names[k + 1]], name=f"{op_type.lower()}{k}")
+        helper.make_node(
+            op_type,
+            [names[k]],
+            [names[k + 1]],
+            name=f"{op_type.lower()}{k}",
+            **({"bias": bias} if op_type == "Shrink" else {}),
+        )
         for k, op_type in enumerate(types)
     ]
     nodes.append(helper.make_node("Add", [names[-1], "x"], ["y"], name="sum"))
@@ -304,39 +312,39 @@ def network(*types: str) -> onnx.ModelProto:
 
 
 def test_a_toy_chip_with_a_toy_target_runs_a_network_with_a_toy_operator(toys: Path) -> None:
-    path = save(network("Relu", "Atan"), toys / "net.onnx")
+    path = save(network("Relu", "Shrink"), toys / "net.onnx")
     report = verify_model(path, toys / "toy.yaml", CompileOptions("O0"), VerifyOptions(samples=256))
     assert report.failures == ()
-    assert [layer.name for layer in report.layers] == ["relu0", "atan1", "sum"]
+    assert [layer.name for layer in report.layers] == ["relu0", "shrink1", "sum"]
     assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
     artifact = dsa_sched.compile(path, chip=toys / "toy.yaml", level="O0")
     artifact.save(toys / "net.out")
     x = np.linspace(-3, 3, 1200, dtype=np.float32).reshape(1, 3, 20, 20)
     relu = np.maximum(x, 0)
-    expected = np.arctan(relu) + x
+    expected = np.where(relu > 0.5, relu, 0) + x
     outputs = dsa_sched.load(toys / "net.out").run({"x": x})
     assert np.abs(outputs["y"].astype(np.float64) - expected).max() < 5e-3
 
 
 def test_a_wrong_toy_kernel_is_caught(toys: Path) -> None:
     code = toys / "toy_target.py"
-    code.write_text(code.read_text().replace("np.arctan,", "lambda x: np.arctan(-x),"), encoding="utf-8")
-    path = save(network("Atan"), toys / "net.onnx")
+    code.write_text(code.read_text().replace("np.abs(x) > 0.5", "x > 0.5"), encoding="utf-8")
+    path = save(network("Shrink"), toys / "net.onnx")
     report = verify_model(path, toys / "toy.yaml", CompileOptions("O0"), VerifyOptions(samples=256))
-    assert any(failure.startswith("layer atan0: relative error") for failure in report.failures)
+    assert any(failure.startswith("layer shrink0: relative error") for failure in report.failures)
 
 
 @pytest.mark.usefixtures("toys")
 def test_a_toy_operator_in_known_kinds_runs_on_a_built_in_chip(tmp_path: Path) -> None:
-    path = save(network("Cosh", "Relu"), tmp_path / "net.onnx")
+    path = save(network("Shrink", "Relu", bias=0.5), tmp_path / "net.onnx")
     report = verify_model(path, "stcp920", CompileOptions("O0"), VerifyOptions(samples=256))
     assert report.failures == ()
-    assert {"Cosh"} <= {operator for layer in report.layers for operator in layer.operators}
+    assert {"Shrink"} <= {operator for layer in report.layers for operator in layer.operators}
 
 
 def test_level_auto_asks_the_cost_model_where_no_program_can_be_timed(toys: Path) -> None:
     """And leaves the order of instructions alone, which the toy's programs cannot be given either."""
-    path = save(network("Relu", "Atan", "Relu"), toys / "net.onnx")
+    path = save(network("Relu", "Shrink", "Relu"), toys / "net.onnx")
     report = verify_model(path, toys / "toy.yaml", CompileOptions("auto"), VerifyOptions(samples=256))
     assert report.failures == ()
     (part,) = compile_clusters(path, toys / "toy.yaml", 1, CompileOptions("auto"))
@@ -349,8 +357,8 @@ def test_level_auto_asks_the_cost_model_where_no_program_can_be_timed(toys: Path
 def test_the_toys_are_listed_like_our_own(toys: Path) -> None:
     done = CliRunner().invoke(cli, ["ops", "--chip", str(toys / "toy.yaml")])
     assert done.exit_code == 0, done.output
-    assert "atan" in done.stdout
-    assert "Cosh" in done.stdout
+    assert "shrink" in done.stdout
+    assert "Shrink" in done.stdout
     checked = CliRunner().invoke(cli, ["chip", "check", str(toys / "toy.yaml")])
     assert "good; chip toy, isa toy-v1, 2 cores" in checked.stdout
 
@@ -402,8 +410,8 @@ def test_a_missing_member_is_named_when_the_target_is_found(toys: Path) -> None:
 
 @pytest.mark.usefixtures("toys")
 def test_a_rule_that_cannot_be_loaded_is_named() -> None:
-    with pytest.raises(ModelError, match="operator Sinh: needs the rule toy_operators:not_there"):
-        rule_of("Sinh")
+    with pytest.raises(ModelError, match="operator Hardmax: needs the rule toy_operators:not_there"):
+        rule_of("Hardmax")
 
 
 @pytest.mark.usefixtures("toys")
@@ -413,4 +421,4 @@ def test_our_own_rules_come_first() -> None:
 
 def test_without_the_toys_nothing_of_them_is_known() -> None:
     assert find_target("toy-v1") is None
-    assert rule_of("Cosh") is None
+    assert rule_of("Shrink") is None
