@@ -7,6 +7,7 @@ one is refused when it is launched. Nothing of the text is evaluated but numbers
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from codegen.cutlass.ptx.cursor import Cursor, number
@@ -36,8 +37,11 @@ TUNING: Final = frozenset({
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster",
     ".maxclusterrank", ".reqnctapercluster", ".blocksareclusters", ".pragma",
 })  # fmt: skip
+KEPT_MODULES: Final = 32
+"""Modules kept for those who read the same text again: a network is compiled, then executed; a second per MB."""
 
 
+@lru_cache(KEPT_MODULES)
 def parse(text: str, limits: Limits | None = None) -> Module:
     """The module that `text` describes. Raises PtxError with the line of what it cannot read."""
     limits = limits or Limits()
