@@ -1,11 +1,12 @@
 """How long compiling what PyTorch's exporters write takes, into how many kernels, and how exact they are.
 
-    python -m tests.exports.exporting FOLDER      # with the extra `exports` installed: writes the models
-    python benchmarks/exports.py FOLDER [--level LEVEL...] [--json FILE] [--markdown FILE]
+    python benchmarks/exports.py [FOLDER] [--level LEVEL...] [--json FILE] [--markdown FILE]
 
-Every `FOLDER/NAME/NAME.onnx` is compiled for the stcp920 at every level, in a process of its own, and judged at O0 on
-the inputs `FOLDER/NAME/*.npz` that lie beside it. Seconds are those of the processor, without the start of Python; the
-first level also has what a process does once. The exit code is 1 where a model is refused, wrong, or too slow.
+Every `FOLDER/NAME/NAME.onnx` is compiled for the stcp920 at O0 and O3, or at the levels that are said, in a process of
+its own, and judged at O0 on the inputs `FOLDER/NAME/*.npz` that lie beside it. Without a folder, all exports of
+tests/exports are written first, for which the extra `exports` has to be installed. Seconds are those of the processor,
+without the start of Python; the first level also has what a process does once. The exit code is 1 where a model is
+refused, wrong, or too slow.
 
 Keys of the JSON object: `host_cpu`, `python`, `cpus`, `load_average` (at the start), and a list.
 
@@ -28,7 +29,9 @@ import argparse
 import multiprocessing
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -47,10 +50,11 @@ from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[1]
 Row = dict[str, Any]
 
 CHIP, PLAIN = "stcp920", "O0"
-LEVELS = (PLAIN, "O3", "auto")
+LEVELS = (PLAIN, "O3")
 LIMITS_SECONDS = {"O3": 60.0}
 SAMPLES = 64
 
@@ -137,14 +141,30 @@ def shown(error: float | None) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="How long compiling what PyTorch's exporters write takes.")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="FOLDER/NAME/NAME.onnx and inputs beside each")
-    parser.add_argument("--level", action="append", metavar="LEVEL", help="only this one; may be repeated")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", nargs="?", help="FOLDER/NAME/NAME.onnx and inputs beside each"
+    )
+    parser.add_argument(
+        "--level", action="append", metavar="LEVEL", help=f"in place of {', '.join(LEVELS)}; may be repeated"
+    )
     add_outputs(parser)
     options = parser.parse_args()
+    if options.folder is not None:
+        return report(options, options.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        # In a process of its own: PyTorch is large, and what is measured should be alone.
+        if subprocess.run([sys.executable, "-m", "tests.exports.exporting", folder], cwd=ROOT, check=False).returncode:
+            print("error: exports are written by PyTorch: pip install '.[exports]', or name a FOLDER", file=sys.stderr)
+            return 1
+        return report(options, Path(folder))
+
+
+def report(options: argparse.Namespace, folder: Path) -> int:
+    """Measure all models of a folder; the exit code."""
     levels: Sequence[str] = options.level or LEVELS
-    models = sorted(options.folder.glob("*/*.onnx"))
+    models = sorted(folder.glob("*/*.onnx"))
     if not models:
-        print(f"error: {options.folder}: needs NAME/NAME.onnx; has none", file=sys.stderr)
+        print(f"error: {folder}: needs NAME/NAME.onnx; has none", file=sys.stderr)
         return 1
     figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
     figures |= {"cpus": os.cpu_count() or 0, "load_average": os.getloadavg()[0], "rows": []}

@@ -2,15 +2,17 @@
 
     --results FILE    rows are kept in it and added to it; a run that was stopped goes on where it was
     --markdown FILE   the tables
-    --check           takes a seeded twentieth of the rows again: exits with 1 where cycles differ, or where `auto` is
-                      slower than a level or a batch takes longer than a larger one
+    --renew           takes rows of older sources again, what took least to compile first
+    --check           takes a seeded twentieth of the rows again: exits with 1 where one takes more cycles than it did,
+                      or where `auto` is slower than a level or a batch takes longer than a larger one. Of those that
+                      take fewer, the file gets the new row with --renew, else it is said
 
 Each row is one network, batch a cluster and level, scheduled, on one cluster of the stcp920: cycles of the cycle model
-for the whole batch, launches included. Without `--schedule` no program is faster (tests/dsa_sched/test_levels.py). Rows
-belong to the compiler's sources, of which the file holds the hash: with other sources it is begun anew.
+for the whole batch, launches included. Without `--schedule` no program is faster (tests/dsa_sched/test_levels.py).
 
-Keys of the JSON object: `sources` (the hash), and `rows`.
+Keys of the JSON object: `rows`, each of them
 
+    sources               the hash of the compiler's sources that it was made with: rows of older ones stay
     network, batch, level
     refusal               why there is no program, else empty; then the rest is null
     chosen, per_pass, passes     the level of the program, items of a pass, how often it runs
@@ -30,6 +32,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +56,7 @@ Row = dict[str, Any]
 Key = tuple[str, int, str]
 
 CHIP = load_chip("stcp920")
-NETWORKS = ("squeezenet", "unet", "shufflenet", "inception_v1", "resnet50", "densenet121")
+NETWORKS = ("squeezenet", "unet", "shufflenet", "inception_v1", "resnet50", "densenet121", "mobilenet_v2")
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32)
 RESULTS = Path(__file__).parent / "results" / "levels.json"
 CHECKED_SHARE = 20
@@ -63,7 +66,8 @@ SEED = 16
 def measure(network: str, batch: int, level: str) -> Row:
     """Compile once and ask the clock."""
     began = time.process_time()
-    row: Row = {"network": Path(network).stem, "batch": batch, "level": level, "refusal": ""}
+    row: Row = {"sources": source_hash(COMPILER), "network": Path(network).stem, "batch": batch, "level": level}
+    row["refusal"] = ""
     row |= dict.fromkeys(("chosen", "per_pass", "passes", "cycles", "bound_cycles", "network_cycles", "seconds"))
     try:
         (made,) = compile_clusters(network, CHIP, 1, CompileOptions(level, batch, schedule=True))
@@ -107,22 +111,46 @@ def complaints(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{network}: auto takes longer for {batch} than for a larger batch"
 
 
-def check(rows: Sequence[Row], networks: Sequence[str]) -> list[str]:
-    """A twentieth of the rows again, and what holds for all of them. `networks` are names or files by which to find the
-    rows' networks."""
+def check(rows: list[Row], networks: Sequence[str], renew: bool) -> list[str]:
+    """A twentieth of the rows again, and what holds for all of them; what got faster takes its row's place with
+    `renew`. `networks` are names or files by which to find the rows' networks."""
     named = {Path(network).stem: network for network in networks}
-    chosen = random.Random(SEED).sample(list(rows), max(1, len(rows) // CHECKED_SHARE))
+    chosen = random.Random(SEED).sample(range(len(rows)), max(1, len(rows) // CHECKED_SHARE))
     wrong = []
-    for row in chosen:
+    for number in chosen:
+        row = rows[number]
         again = measure(named[row["network"]], row["batch"], row["level"])
         print("again:", *key_of(row), again["cycles"], flush=True)
-        if any(again[name] != row[name] for name in row if name != "seconds"):
+        if spent(again) > spent(row):
             wrong.append(f"{', '.join(map(str, key_of(row)))}: {row['cycles']} cycles, now {again['cycles']}")
+        elif spent(again) < spent(row):
+            print(f"{', '.join(map(str, key_of(row)))}: {row['cycles']} cycles, now only {again['cycles']}")
+            if renew:
+                rows[number] = again
     return [*wrong, *complaints(rows)]
 
 
-def markdown(figures: Row) -> str:
+def spent(row: Row) -> float:
+    """Cycles, without end for a row that was refused."""
+    return inf if row["cycles"] is None else float(row["cycles"])
+
+
+def to_measure(
+    rows: Sequence[Row], networks: Sequence[str], batches: Sequence[int], levels: Sequence[str], sources: str | None
+) -> list[tuple[str, int, str]]:
+    """What there is no row for, in the order of the table; where `sources` are given, before them rows of others, what
+    took least first."""
+    known = {key_of(row): row for row in rows}
+    wanted = [(network, batch, level) for network in networks for batch in batches for level in levels]
+    row_of = {key: known.get((Path(key[0]).stem, *key[1:])) for key in wanted}
+    older = [key for key, row in row_of.items() if row is not None and sources not in (None, row["sources"])]
+    missing = [key for key, row in row_of.items() if row is None]
+    return [*sorted(older, key=lambda key: (row_of[key] or {}).get("seconds") or 0.0), *missing]
+
+
+def markdown(figures: Row, sources: str) -> str:
     rows = {key_of(row): row for row in figures["rows"]}
+    older = sum(row["sources"] != sources for row in figures["rows"])
     parts = [
         "# Levels by the clock",
         "",
@@ -130,7 +158,7 @@ def markdown(figures: Row) -> str:
         "included. `auto` in bold where it is faster than every level; behind it what it chose. The last two columns "
         "set auto beside the bound of its program's instructions in any order, and beside the network's own, which no "
         "plan beats.",
-        f"Sources of the compiler: `{figures['sources'][:16]}`.",
+        f"{len(rows)} rows, {older} of them of older sources of the compiler than `{sources[:16]}`.",
     ]
     for network in dict.fromkeys(name for name, _, _ in rows):
         parts += ["", f"## {network}", "", _table(network, rows)]
@@ -164,14 +192,12 @@ def _cell(row: Row | None) -> str:
     return "refused" if row["cycles"] is None else f"{row['cycles'] / row['batch'] / 1000:,.1f}"
 
 
-def read(path: Path, sources: str) -> Row:
-    """The rows of an earlier run of the same compiler; none of another."""
-    if path.is_file():
-        found: Row = json.loads(path.read_text(encoding="utf-8"))
-        if found["sources"] == sources:
-            return found
-        print(f"{path}: of other sources, begun anew", file=sys.stderr)
-    return {"sources": sources, "rows": []}
+def read(path: Path) -> Row:
+    """The rows of earlier runs, with the sources that each was made with."""
+    if not path.is_file():
+        return {"rows": []}
+    found: Row = json.loads(path.read_text(encoding="utf-8"))
+    return {"rows": [{"sources": found.get("sources", ""), **row} for row in found["rows"]]}
 
 
 def write(path: Path, text: str) -> None:
@@ -184,26 +210,32 @@ def main() -> None:
     parser.add_argument("--batch", action="append", type=at_least_one, metavar="N")
     parser.add_argument("--results", type=output_file, default=RESULTS, metavar="FILE")
     parser.add_argument("--markdown", type=output_file, metavar="FILE")
+    parser.add_argument("--level", action="append", choices=LEVEL_CHOICES)
+    parser.add_argument("--renew", action="store_true", help="take rows of older sources again")
     parser.add_argument("--check", action="store_true", help="take a twentieth of the rows again")
     options = parser.parse_args()
     networks = options.network or NETWORKS
-    figures = read(options.results, source_hash(COMPILER))
+    figures, sources = read(options.results), source_hash(COMPILER)
     if options.check:
         if not figures["rows"]:
-            sys.exit(f"{options.results}: no rows of these sources; run without --check first")
-        wrong = check(figures["rows"], (*NETWORKS, *networks))
-        print("\n".join(wrong) or "every row is the same again, and auto is slower than nothing")
+            sys.exit(f"{options.results}: no rows; run without --check first")
+        wrong = check(figures["rows"], (*NETWORKS, *networks), options.renew)
+        if options.renew:
+            write(options.results, json.dumps(figures, indent=1) + "\n")
+        print("\n".join(wrong) or "no row takes longer than it did, and auto is slower than nothing")
         sys.exit(bool(wrong))
-    known = {key_of(row) for row in figures["rows"]}
-    for network in networks:
-        for batch in options.batch or BATCHES:
-            for level in LEVEL_CHOICES:
-                if (Path(network).stem, batch, level) not in known:
-                    figures["rows"].append(measure(network, batch, level))
-                    print(*key_of(figures["rows"][-1]), figures["rows"][-1]["cycles"], flush=True)
-                    write(options.results, json.dumps(figures, indent=1) + "\n")
+    places = {key_of(row): number for number, row in enumerate(figures["rows"])}
+    asked = networks, options.batch or BATCHES, options.level or LEVEL_CHOICES
+    for network, batch, level in to_measure(figures["rows"], *asked, sources if options.renew else None):
+        row = measure(network, batch, level)
+        if key_of(row) in places:
+            figures["rows"][places[key_of(row)]] = row
+        else:
+            figures["rows"].append(row)
+        print(*key_of(row), row["cycles"], flush=True)
+        write(options.results, json.dumps(figures, indent=1) + "\n")
     if options.markdown:
-        write(options.markdown, markdown(figures))
+        write(options.markdown, markdown(figures, sources))
 
 
 if __name__ == "__main__":

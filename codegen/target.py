@@ -41,6 +41,7 @@ __all__ = [
     "Measurer",
     "Measures",
     "MemoryDump",
+    "Rolls",
     "Simulates",
     "SimulatorRun",
     "Target",
@@ -169,6 +170,15 @@ class TileTarget(LowerTarget, AnyTarget, Protocol):
 
     def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
         """Machine code of one cluster of the chip, which the executable names. Raises DoesNotFit."""
+
+
+@runtime_checkable
+class Rolls(Protocol):
+    """A target whose machine code may have loops, and one text for all cores, in place of an instruction after the
+    other."""
+
+    def emit_rolled(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
+        """As `TileTarget.emit`: the same instructions for each engine of each core, in the same order."""
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from hw_models.parts import (
     Dma,
     DmaEngine,
     Engine,
+    InstructionCache,
     Kind,
     Line,
     Link,
@@ -53,6 +54,7 @@ __all__ = [
     "Dma",
     "DmaEngine",
     "Engine",
+    "InstructionCache",
     "Kind",
     "Link",
     "MatrixEngine",
@@ -138,6 +140,12 @@ class Chip(Part):
     def assumed(self) -> Assumed:
         """Costs of an array of cores that no document gives; ChipError when the chip is none."""
         return self._has(self.assumed_part, "assumed")
+
+    @property
+    def instruction_cache(self) -> InstructionCache | None:
+        """Where scalar cores have their instructions from; None where the file says nothing of it."""
+        caches = (engine.instruction_cache for engine in self.engines if isinstance(engine, ScalarEngine))
+        return next(caches, None)
 
     @property
     def simt(self) -> Simt:

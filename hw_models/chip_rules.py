@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from hw_models.chip import PARTS_OF, Chip, Kind, Memory, Simt
 from hw_models.errors import size_text
-from hw_models.parts import ENGINE_KINDS, Named
+from hw_models.parts import ENGINE_KINDS, InstructionCache, Named
 from hw_models.yaml_nodes import Path
 
 __all__ = ["KIND_WORDS", "Finding", "contradictions", "parts_of_kind"]
@@ -48,6 +48,8 @@ def contradictions(chip: Chip) -> Iterator[Finding]:
         if engine.kind in ("matrix", "vector", "simt"):
             for dtype in _twice([rate.dtype for rate in engine.rates]):
                 yield ((*path, "rates"), f"type {dtype} is given twice", "one rate a type")
+        if engine.kind == "scalar" and engine.instruction_cache is not None:
+            yield from _instruction_cache((*path, "instruction_cache"), engine.instruction_cache, chip)
         if engine.kind == "tensor":
             for rate in _twice([f"{rate.instruction} of {rate.dtype}" for rate in engine.rates]):
                 yield ((*path, "rates"), f"{rate} is given twice", "one rate an instruction and type")
@@ -95,6 +97,17 @@ def _memory(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
     for field, names in (("read_by", memory.read_by), ("written_by", memory.written_by)):
         for index, name in enumerate(names):
             yield from _refers((*path, field, index), name, chip.engines, "engine")
+
+
+def _instruction_cache(path: Path, cache: InstructionCache, chip: Chip) -> Iterator[Finding]:
+    yield from _refers((*path, "memory"), cache.memory, chip.memories, "memory")
+    for field in ("line_bytes", "ways"):
+        number = getattr(cache, field)
+        if number & number - 1:
+            yield ((*path, field), f"{number}", "a power of two")
+    if cache.size_bytes % (cache.line_bytes * cache.ways) or cache.sets & cache.sets - 1 or not cache.sets:
+        said = f"{cache.size_bytes} bytes in sets of {cache.ways} x {cache.line_bytes}"
+        yield ((*path, "size_bytes"), said, "a power of two of sets")
 
 
 def _simt(simt: Simt, chip: Chip) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ __all__ = [
     "copy_cycles",
     "dma_cycles",
     "link_bytes",
+    "lookup_cycles",
     "matrix_cycles",
     "matrix_tiles",
     "transfer_cycles",
@@ -52,6 +53,18 @@ def vector_cycles(chip: Chip, elements: int, dtype: str, passes: int = 1) -> flo
     engine = chip.vector
     work = ceil(elements / engine.elements_per_cycle(dtype))
     return passes * (engine.start_latency_cycles + chip.assumed.vector_pass_cycles + work)
+
+
+def lookup_cycles(chip: Chip, elements: int, dtype: str) -> float:
+    """One vector instruction that looks `elements` of `dtype` up in a table: `lookup_cycles` of each lane an element.
+
+    ChipError when the engine has no such type.
+    """
+    if elements <= 0:
+        return 0.0
+    engine = chip.vector
+    work = ceil(elements / engine.elements_per_cycle(dtype)) * chip.assumed.lookup_cycles
+    return engine.start_latency_cycles + chip.assumed.vector_pass_cycles + work
 
 
 def copy_cycles(chip: Chip, elements: int, dtype: str) -> float:

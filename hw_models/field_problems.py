@@ -55,6 +55,7 @@ CHIP_FILE = FileSchema(
         ("memories",): schema.Memory,
         ("memories", "buffers"): schema.Buffer,
         ("engines", "rates"): schema.Rate,
+        ("engines", "instruction_cache"): schema.InstructionCache,
         ("links",): schema.Link,
         ("dma",): schema.Dma,
         ("assumed",): schema.Assumed,

@@ -22,6 +22,7 @@ __all__ = [
     "Dma",
     "DmaEngine",
     "Engine",
+    "InstructionCache",
     "Kind",
     "Line",
     "Link",
@@ -112,11 +113,32 @@ class Rate(Part):
     per_unit_per_cycle: Count
 
 
+def _absent(part: Part | None) -> bool:
+    return part is None
+
+
+class InstructionCache(Part):
+    """Where a scalar core has its instructions from: `size_bytes` in lines of `line_bytes`, `ways` of them for each
+    set, the line unused for longest replaced. A line that is not there takes `miss_cycles` and is read from
+    `memory`; with 0, nobody waits and nothing is read."""
+
+    size_bytes: Annotated[int, Field(ge=64, le=1 << 24)]
+    line_bytes: Annotated[int, Field(ge=16, le=1 << 12)]
+    ways: Annotated[int, Field(ge=1, le=64)]
+    memory: Name
+    miss_cycles: Cycles
+
+    @property
+    def sets(self) -> int:
+        return self.size_bytes // (self.line_bytes * self.ways)
+
+
 class ScalarEngine(Part):
     """The processor that issues everything else, in order."""
 
     kind: Literal["scalar"]
     name: Name
+    instruction_cache: Annotated[InstructionCache | None, Field(exclude_if=_absent)] = None
 
 
 class MatrixEngine(Part):
@@ -272,13 +294,22 @@ class Dma(Part):
     scatter: bool
 
 
+def _one(value: object) -> bool:
+    return value == 1
+
+
 class Assumed(Part):
-    """Costs that no document gives, kept apart from those that one does; a fit may replace this part alone."""
+    """Costs that no document gives, kept apart from those that one does; a fit may replace this part alone.
+
+    `lookup_cycles` is what a lane of the vector engine takes to look one element up in a table; at 1, the default, it
+    is no part of the chip's hash and JSON.
+    """
 
     launch_cycles: Cycles
     matrix_tile_cycles: Cycles
     matrix_row_cycles: Cycles = 0.0
     vector_pass_cycles: Cycles
+    lookup_cycles: Annotated[Cycles, Field(exclude_if=_one)] = 1.0
     dma_descriptor_cycles: Cycles
     sync_cycles: Cycles
     scalar_instruction_cycles: Cycles

@@ -40,6 +40,7 @@ COSTS = (
     "matrix_tile_cycles",
     "matrix_row_cycles",
     "vector_pass_cycles",
+    "lookup_cycles",
     "dma_descriptor_cycles",
     "sync_cycles",
     "scalar_instruction_cycles",
@@ -55,6 +56,7 @@ def implausible(chip: Chip) -> Iterator[Finding]:
         yield from _size(("memories", index), memory)
         yield from _bandwidth(("memories", index, "bandwidth_bytes_per_cycle"), memory.bandwidth_bytes_per_cycle)
         yield from _hidden(("memories", index, "bandwidth_bytes_per_cycle"), memory, chip)
+    yield from _fetch(chip)
     yield from _main(chip)
     yield from _engines(chip)
     for index, link in enumerate(chip.links):
@@ -205,6 +207,14 @@ def _costs(assumed: Assumed, chip: Chip) -> Iterator[Finding]:
     yield from _launch(("assumed", "launch_cycles"), assumed.launch_cycles / chip.clock_hz)
     for field in COSTS:
         yield from _long(("assumed", field), getattr(assumed, field))
+
+
+def _fetch(chip: Chip) -> Iterator[Finding]:
+    """An instruction cache whose misses take longer than any memory of this world."""
+    for index, engine in enumerate(chip.engines):
+        if engine.kind == "scalar" and engine.instruction_cache is not None:
+            cycles = engine.instruction_cache.miss_cycles
+            yield from _long(("engines", index, "instruction_cache", "miss_cycles"), cycles)
 
 
 def _threads(simt: Simt, chip: Chip) -> Iterator[Finding]:

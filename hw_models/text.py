@@ -9,9 +9,11 @@ from hw_models.chip import (
     Chip,
     Dma,
     Engine,
+    InstructionCache,
     Link,
     MatrixEngine,
     Memory,
+    ScalarEngine,
     Simt,
     SimtEngine,
     SyncEngine,
@@ -103,6 +105,11 @@ def _engine(engine: Engine) -> str:
         case TensorEngine():
             rates = ", ".join(f"{rate.instruction} {rate.dtype} {rate.macs_per_cycle}" for rate in engine.rates)
             detail = f", {rates} MAC/cycle"
+        case ScalarEngine(instruction_cache=InstructionCache() as cache):
+            detail = (
+                f", instruction cache {size_text(cache.size_bytes)}, lines of {cache.line_bytes} B, {cache.ways} ways, "
+                f"a miss {cache.miss_cycles:g} cycles from {cache.memory}"
+            )
         case SyncEngine():
             detail = f", {engine.groups} groups"
         case _:

@@ -127,10 +127,12 @@ def _positions(shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
     return np.unique(np.concatenate([ends, rng.integers(0, size, SAMPLES * 3 // 4)]))
 
 
-def compile_graph(graph: Graph, constants: Constants, chip: Chip | None = None, isolated: bool = False) -> Compiled:
+def compile_graph(
+    graph: Graph, constants: Constants, chip: Chip | None = None, isolated: bool = False, level: str = "O0"
+) -> Compiled:
     """All stages up to a verified program, on the stcp920 unless told otherwise."""
     described = chip or stcp920()
-    plan = make_plan(PlanContext(graph, constants, described, TARGET))
+    plan = make_plan(PlanContext(graph, constants, described, TARGET), level)
     program = lower_plan(
         plan, Context(graph, constants, described, TARGET), TARGET.data_base_bytes, isolated, keep_values=True
     )

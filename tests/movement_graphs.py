@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from partitioner.ir.access import Access, Full, Index, Linear, Scaled
+from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled
 from partitioner.ir.graph import Attribute, Axis
 from tests.small_graphs import GraphBuilder, axis
 
@@ -43,6 +43,32 @@ class MovementBuilder(GraphBuilder):
         read = tuple(axis(f"k{i}" if i in axes else f"i{i}") for i in range(len(shape)))
         reduced = tuple(Axis(f"k{i}", extents[i], True) for i in axes)
         return self._moved(kind, x, shape, read, (("axes", axes), *attributes), reduced)
+
+    def normalise(self, x: str, *axes: int, attributes: tuple[tuple[str, Attribute], ...]) -> str:
+        shape = self.shape(x)
+        read = tuple(Full() if i in axes else axis(f"i{i}") for i in range(len(shape)))
+        return self._moved("normalise", x, shape, read, (("axes", axes), *attributes))
+
+    def attend(self, q: str, k: str, v: str, *masks: str, heads: int = 1, groups: int = 1, scale: float = 0.25) -> str:
+        """Heads side by side; a mask has four axes, (item, head, row, key)."""
+        size, width = self.shape(q)[2] // heads, self.shape(v)[2] // groups
+        shape = (*self.shape(q)[:2], heads * width)
+        domain = self._axes(shape)
+        head, shared = Grouped("i2", width, 1), heads // groups * width
+        met = (axis("i0"), head, axis("i1"), Full())
+        reads = [
+            Access(q, (axis("i0"), axis("i1"), Grouped("i2", width, size, "k"))),
+            Access(k, (axis("i0"), Full(), Grouped("i2", shared, size, "k"))),
+            Access(v, (axis("i0"), Full(), Grouped("i2", shared, width, "j"))),
+            *(
+                Access(mask, tuple(i if e > 1 else Linear() for i, e in zip(met, self.shape(mask), strict=True)))
+                for mask in masks
+            ),
+        ]
+        inner = (Axis("k", size, True), Axis("j", width, True))
+        attributes = (("heads", heads), ("groups", groups), ("scale", scale))
+        name = f"attend{len(self.ops)}"
+        return self._op(name, "attend", (q, k, v, *masks), (*domain, *inner), domain, reads, attributes)
 
     def lrn(self, x: str, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> str:
         shape = self.shape(x)

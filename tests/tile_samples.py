@@ -126,6 +126,26 @@ def _reduce(kind: str, *axes: int, attributes: Attributes = ()) -> Sample:
     return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes, attributes=attributes))
 
 
+def _normalise(*axes: int, attributes: Attributes) -> Sample:
+    return lambda b: b.elementwise("relu", b.normalise(b.input("x", *IMAGE), *axes, attributes=attributes))
+
+
+def _attend(heads: int, groups: int, *mask: int) -> Sample:
+    """Of two items, 5 rows and 7 keys; heads of 4 and 3 elements."""
+
+    def sample(b: MovementBuilder) -> str:
+        q, k, v = b.input("q", 2, 5, 4 * heads), b.input("k", 2, 7, 4 * groups), b.input("v", 2, 7, 3 * groups)
+        masks = (b.input("m", *mask),) if mask else ()
+        return b.elementwise("relu", b.attend(q, k, v, *masks, heads=heads, groups=groups))
+
+    return sample
+
+
+def _attend_long(b: MovementBuilder) -> str:
+    q, k, v = b.input("q", 1, 3, 8), b.input("k", 1, 1100, 8), b.input("v", 1, 1100, 8)
+    return b.attend(q, k, v, b.input("m", 1, 1, 1, 1100), heads=2, groups=2)
+
+
 def _lrn(b: MovementBuilder) -> str:
     return b.lrn(b.input("x", *IMAGE), 5)
 
@@ -177,6 +197,15 @@ SAMPLES: Mapping[str, Sample] = {
     "softmax": _softmax(-1),
     "softmax of axis 1": _softmax(1),
     "softmax of axis 0": _softmax(0),
+    "normalise": _normalise(3, attributes=(("centred", 1), ("epsilon", 1e-5))),
+    "normalise of rows": _normalise(1, 2, attributes=(("centred", 1), ("epsilon", 0.0))),
+    "normalise, not centred": _normalise(2, 3, attributes=(("centred", 0), ("epsilon", 1.0))),
+    "attend": _attend(3, 3),
+    "attend, one head": _attend(1, 1),
+    "attend, shared heads": _attend(6, 2, 2, 1, 1, 7),
+    "attend, mask of rows": _attend(3, 3, 1, 1, 5, 7),
+    "attend, mask of heads": _attend(4, 2, 2, 4, 5, 7),
+    "attend, several runs": _attend_long,
     "transpose": lambda b: b.transpose(b.input("x", *IMAGE), 0, 3, 1, 2),
     "transpose, last axis kept": lambda b: b.transpose(b.input("x", *IMAGE), 0, 2, 1, 3),
     "slice": lambda b: b.elementwise("relu", b.slice(b.input("x", *IMAGE), (0, 1, 0, 2), (1, 2, 1, 3), (2, 2, 5, 3))),

@@ -15,7 +15,7 @@ from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.asm.elf_note import note_bytes, read_note
 from codegen.neuralscale.asm.elf_writer import elf_bytes
-from codegen.neuralscale.emit.emit import SourceRange, emit_image
+from codegen.neuralscale.emit.emit import Image, SourceRange, emit_image
 from codegen.neuralscale.emit.limits import unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.emulation.layer_reference import Bits, Points, emulate
@@ -57,17 +57,12 @@ class NeuralScaleTarget(NeuralScaleKernels):
 
     def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
         """Without a chip, as for an experiment on a program, the executable does not say what it was made for."""
-        image = emit_image(program, graph, constants)
-        cores = len(program.streams)
-        made_for = chip and MadeFor(chip.isa, chip.name, chip.hash, cores, program.cluster)
-        note = note_bytes(made_for) if made_for else b""
-        executable = elf_bytes(image.entry, image.segments, image.symbols, note)
-        files = {
-            EXECUTABLE: executable,
-            ASSEMBLY: render(image.items).encode(),
-            SOURCE_MAP: _source_map_text(image.source_map).encode(),
-        }
-        return ClusterFiles(cores, EXECUTABLE, files, program.cluster)
+        return _files(program, emit_image(program, graph, constants), chip)
+
+    def emit_rolled(
+        self, program: Program, graph: Graph, constants: Constants, chip: Chip | None = None
+    ) -> ClusterFiles:
+        return _files(program, emit_image(program, graph, constants, roll=True), chip)
 
     def made_for(self, executable: bytes) -> MadeFor | None:
         """Raises TargetError for bytes that are no ELF file of this instruction set."""
@@ -113,6 +108,11 @@ class NeuralScaleTarget(NeuralScaleKernels):
 
         return trace_elf(executable, cores, chip, cluster)
 
+    def trace_again(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+        from codegen.neuralscale.trace.trace import trace_elf  # the simulator's compiled loops
+
+        return trace_elf(executable, cores, chip, cluster, warm=True)
+
     def emulate(
         self,
         graph: Graph,
@@ -157,6 +157,19 @@ class NeuralScaleTarget(NeuralScaleKernels):
             raise TargetError("simulation", needs="a run without faults", has=reason)
         moved = {f"{source}->{destination}": n for (source, destination), n in result.counts.moved_bytes.items()}
         return Execution(memory, dict(result.counts.by_engine), moved)
+
+
+def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
+    cores = len(program.streams)
+    made_for = chip and MadeFor(chip.isa, chip.name, chip.hash, cores, program.cluster)
+    note = note_bytes(made_for) if made_for else b""
+    executable = elf_bytes(image.entry, image.segments, image.symbols, note)
+    files = {
+        EXECUTABLE: executable,
+        ASSEMBLY: render(image.items).encode(),
+        SOURCE_MAP: _source_map_text(image.source_map).encode(),
+    }
+    return ClusterFiles(cores, EXECUTABLE, files, program.cluster)
 
 
 def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:

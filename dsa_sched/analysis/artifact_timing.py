@@ -20,6 +20,7 @@ from dsa_sched.pipeline.targets import require_timeable, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip
+from isched.program.target import KeepsCode
 from isched.program.timed_ops import TimedStream, same_streams
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
@@ -75,9 +76,11 @@ class RunTime:
 
 
 @uncollected()
-def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: int | None = None) -> RunTime:
+def time_path(
+    path: Path, chip: str | Chip, cores: int | None = None, cluster: int | None = None, warm: bool = False
+) -> RunTime:
     """Time an artifact folder, or an ELF on `cores` of one cluster: when not said, those that it was compiled for, and
-    where it does not say that, all cores of cluster 0.
+    where it does not say that, all cores of cluster 0. With `warm` instruction caches hold what a run before has left.
 
     Raises ChipError, and TargetError for what cannot be read and for a target or an artifact that cannot be timed.
     """
@@ -85,13 +88,13 @@ def time_path(path: Path, chip: str | Chip, cores: int | None = None, cluster: i
     target = target_of(described)
     require_timeable(target, str(path))
     if path.is_dir():
-        return time_artifact(Artifact.load(path), described, target, str(path))
+        return time_artifact(Artifact.load(path), described, target, str(path), warm)
     try:
         data = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise TargetError(str(path), needs="a program or an artifact folder", has=reason) from error
-    return time_elf(data, described, target, cores, cluster, str(path))
+    return time_elf(data, described, target, cores, cluster, str(path), warm)
 
 
 @uncollected()
@@ -115,7 +118,9 @@ def for_each_timeline(programs: Iterable[TimedProgram], make: Callable[[TimedPro
     return tuple(made)
 
 
-def time_elf(elf: bytes, chip: Chip, target: Target, cores: int | None, cluster: int | None, name: str) -> RunTime:
+def time_elf(
+    elf: bytes, chip: Chip, target: Target, cores: int | None, cluster: int | None, name: str, warm: bool = False
+) -> RunTime:
     """Time one executable by itself; see `time_path`. Raises TargetError."""
     made_for = _named(name, lambda: target.made_for(elf)) if isinstance(target, Identifies) else None
     warnings: tuple[str, ...] = ()
@@ -124,7 +129,7 @@ def time_elf(elf: bytes, chip: Chip, target: Target, cores: int | None, cluster:
         warnings = (*_other_chip(made_for, chip, name), *made_for.elsewhere(cores, cluster))
     cores, cluster = cores or chip.cores_per_cluster, cluster or 0
     _require_cores(cores, cluster, chip, name)
-    streams = _trace(target, elf, cores, chip, cluster, name)
+    streams = _trace(target, elf, cores, chip, cluster, name, warm)
     if made_for is not None and made_for.chip_hash != chip.hash:
         _require_memories(streams, chip, name)
     program = TimedProgram(name, cluster, time_streams(streams, chip), 1, streams)
@@ -165,7 +170,7 @@ def _require_cores(cores: int, cluster: int, chip: Chip, name: str) -> None:
         raise TargetError(name, needs=needs, has=f"{cores} of cluster {cluster}")
 
 
-def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> RunTime:
+def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str, warm: bool = False) -> RunTime:
     """Time all programs of an artifact; those of several clusters share what belongs to the whole chip. Raises
     TargetError for an artifact or a target that has no machine code to be timed."""
     require_machine_code(artifact.manifest, name)
@@ -175,7 +180,8 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
     for entry, files in zip(artifact.manifest.programs, artifact.clusters, strict=True):
         executable = files.files[files.executable]
         _require_cores(entry.cores, entry.cluster, chip, f"{name}/{entry.execution.file}")
-        streams = _trace(target, executable, entry.cores, chip, entry.cluster, f"{name}/{entry.execution.file}")
+        file = f"{name}/{entry.execution.file}"
+        streams = _trace(target, executable, entry.cores, chip, entry.cluster, file, warm)
         if warnings:
             _require_memories(streams, chip, name)
         # Clusters mostly run one program, each in its own memory: what is equal is timed once.
@@ -189,9 +195,17 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str) -> 
     return RunTime(name, chip.name, chip.clock_hz, batch, tuple(programs), warnings, artifact)
 
 
-def _trace(target: Target, elf: bytes, cores: int, chip: Chip, cluster: int, name: str) -> tuple[TimedStream, ...]:
-    """The target's trace."""
+def _trace(
+    target: Target, elf: bytes, cores: int, chip: Chip, cluster: int, name: str, warm: bool
+) -> tuple[TimedStream, ...]:
+    """The target's trace. Raises TargetError for a warm one where no cache keeps code."""
     timed = require_timeable(target, name)
+    if warm:
+        if not isinstance(target, KeepsCode) or chip.instruction_cache is None:
+            change = "leave --warm out, or give the scalar engine of the chip file an instruction_cache"
+            raise TargetError(name, needs="cores with an instruction cache", has=f"{chip.name} without", change=change)
+        again = target
+        return _named(name, lambda: again.trace_again(elf, cores, chip, cluster))
     return _named(name, lambda: timed.trace(elf, cores, chip, cluster))
 
 

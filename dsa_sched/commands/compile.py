@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, host_option, schedule_option
+from dsa_sched.commands.options import (
+    PerPass,
+    Shape,
+    compile_options,
+    division_options,
+    host_option,
+    roll_option,
+    schedule_option,
+)
 from dsa_sched.pipeline.gc_pause import uncollected
 from partitioner.planners.levels import AUTO
 
@@ -33,6 +41,7 @@ may choose between two by their programs."""
     "the assembly.",
 )
 @schedule_option
+@roll_option
 @host_option
 @click.option(
     "--keep-values",
@@ -55,6 +64,7 @@ def compile_command(
     per_pass: PerPass,
     stage: str | None,
     schedule: bool | None,
+    roll: bool,
     host: bool,
     keep_values: bool,
     folder: Path | None,
@@ -105,6 +115,7 @@ def compile_command(
         effort=effort,
         force_groups=force_groups,
         tune=tune,
+        roll=roll,
     )
     if host:
         if stage is not None or clusters > 1 or per_pass is not None:
@@ -160,10 +171,10 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
-    from dsa_sched.frontend.network.refusals import Judge
     from dsa_sched.pipeline.batches import plan_clusters
     from dsa_sched.pipeline.compilation import no_layout
     from dsa_sched.pipeline.driver import PlannedKernels, laid_out
+    from dsa_sched.pipeline.targets import reader_of
     from dsa_sched.report.progress import Steps
     from hw_models.loading import load_chip
     from partitioner.memory.memory_plan_types import PLAIN
@@ -173,7 +184,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)
-            read = load_model(model, dict(options.shapes), options.batch, Judge(target.wants))
+            read = load_model(model, dict(options.shapes), options.batch, reader_of(described, target))
             text = str(read.graph)
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)

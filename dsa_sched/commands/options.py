@@ -37,6 +37,7 @@ __all__ = [
     "host_option",
     "require_different",
     "require_elf",
+    "roll_option",
     "runner_option",
     "schedule_option",
     "shape_options",
@@ -196,6 +197,13 @@ schedule_option = click.option(
     default=None,
     help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values. "
     f"Level {AUTO} does unless told not to, the others do not unless told to.",
+)
+
+roll_option = click.option(
+    "--roll/--unroll",
+    default=False,
+    help="Machine code with loops, one text for all cores: much smaller, the same instructions for every engine in the "
+    "same order. --unroll, what is done when neither is said: one instruction after the other, for each core its own.",
 )
 
 

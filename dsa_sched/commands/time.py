@@ -24,6 +24,7 @@ __all__ = ["time"]
     type=click.Choice(["stage", "group", "operator"]),
     help="Rows of the table of what binds where. Usually group, or stage where each layer is a group.",
 )
+@click.option("--warm", is_flag=True, help="Time a run whose code an equal run before it has brought into the caches.")
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
 @uncollected()
 def time(
@@ -33,6 +34,7 @@ def time(
     cluster: int | None,
     json_file: Path | None,
     by: str | None,
+    warm: bool,
     bounds: bool,
 ) -> None:
     """Time the machine code of a program, or of an artifact folder, by the cycle model of a chip.
@@ -46,7 +48,7 @@ def time(
     What is printed
       time, cycles, and items a second where an artifact says how many a run computes
       cycles at work of each engine, and their share of the time after the launch
-      what the scalar cores waited for
+      what the scalar cores waited for, lines of code that their instruction caches did not have among it
       how long engines of one core worked at the same time
       what binds: the chain of work and waiting that the run's length is, by cause and by part of the network, and
         what the scalar cores wait for in each part
@@ -68,7 +70,7 @@ def time(
     with Steps() as steps:
         steps.say("timing")
         described = load_chip(chip)
-        run = time_path(path, described, cores, cluster)
+        run = time_path(path, described, cores, cluster, warm)
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)

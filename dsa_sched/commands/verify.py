@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options, host_option, runner_option, schedule_option
+from dsa_sched.commands.options import Shape, compile_options, host_option, roll_option, runner_option, schedule_option
 from partitioner.planners.levels import NO_SPILLS
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ MISMATCH = 3
 )
 @host_option
 @schedule_option
+@roll_option
 @runner_option
 @click.pass_context
 def verify(
@@ -63,6 +64,7 @@ def verify(
     force_groups: tuple[str, ...],
     tune: bool,
     schedule: bool | None,
+    roll: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
     inputs: int,
@@ -91,7 +93,7 @@ def verify(
       about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic, or within
         the bound that its target gives
       every constant: in memory after the run what the file's initializers give
-      at levels beyond O0, or with --schedule: all that is stored, bit for bit as at O0 without, where layers and
+      at levels beyond O0, with --schedule or --roll: all that is stored, bit for bit as at O0 without, where layers and
         samples are judged
 
     With --host each stage on the chip is judged so, fed with the reference's values, and then the outputs of all stages
@@ -117,7 +119,15 @@ def verify(
     if bisect:
         require_place(folder)
     compile_options = CompileOptions(
-        level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups, tune=tune
+        level,
+        batch,
+        shapes,
+        schedule=schedule,
+        spill=spill,
+        effort=effort,
+        force_groups=force_groups,
+        tune=tune,
+        roll=roll,
     )
     options = VerifyOptions(inputs, seed, feeds=feeds)
     if host:
@@ -187,6 +197,7 @@ def _bisect(
     words += ["--spill", compile_options.spill] if compile_options.spill != NO_SPILLS else []
     if compile_options.schedule is not None:
         words.append("--schedule" if compile_options.schedule else "--no-schedule")
+    words += ["--roll"] if compile_options.roll else []
     words += [word for path in feeds for word in ("--feed", str(path))]
     words += ["--runner", runner] if runner else []
     click.echo(f"bisect: {found.line}", err=report is None)

@@ -75,17 +75,16 @@ class ChipCluster:
     def compile(self, part: Part) -> Compiled:
         """Raises Refused for a part that the chip cannot compute."""
         from dsa_sched.frontend import load_model
-        from dsa_sched.frontend.network.refusals import Judge
         from dsa_sched.pipeline.compilation import CompileOptions
         from dsa_sched.pipeline.driver import compile_graph
-        from dsa_sched.pipeline.targets import target_of
+        from dsa_sched.pipeline.targets import reader_of, target_of
 
         options = CompileOptions(self.level, schedule=True)
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
         try:
             target = target_of(self.chip)
-            model = load_model(copy, judge=Judge(target.wants))
+            model = load_model(copy, judge=reader_of(self.chip, target))
             return ChipPart(part, compile_graph(model, self.chip, target, options).artifact)
         except UserError as error:
             raise Refused(str(error)) from error

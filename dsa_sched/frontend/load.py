@@ -17,6 +17,7 @@ import onnx
 
 from codegen.generic import NEUTRAL
 from dsa_sched.frontend.graph.build import Built, build_graph
+from dsa_sched.frontend.graph.tables import with_tables
 from dsa_sched.frontend.integers.preparation import prepare
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
 from dsa_sched.frontend.network.constant_folding import fold_constants
@@ -150,6 +151,8 @@ def _judged(network: Network, model: onnx.ModelProto, judge: Judge) -> tuple[Bui
         rest = network_without(network, frozenset(error.reasons))
         with suppress(ModelError):  # of the rest alone: what is refused already is to be told
             built = build_graph(rest, judge.wants) if rest.nodes else None
+    if built is not None and judge.table_for is not None:
+        built = with_tables(built, judge.table_for)
     if built is not None and judge.refuses is not None:
         refusals = judge.refuses(built.graph, built.constants)
         found += ((op.name, op.source or op.kind, why) for op, why in refusals)
@@ -192,7 +195,14 @@ def _simplified(
 ) -> Network:
     network = fold_constants(model, fix_shapes(model, shapes, batch))
     network = prepare(network) if wants.words else network
-    return simplify(network, require_whole(wants.whole), halves=wants.dtype("float32") == "float16")
+    halves = wants.dtype("float32") == "float16"
+    return simplify(
+        network,
+        require_whole(wants.whole),
+        halves=halves,
+        norms_of_lines=wants.norms_of_lines,
+        attention_elements=wants.attention_elements,
+    )
 
 
 def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:

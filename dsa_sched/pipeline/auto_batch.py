@@ -1,6 +1,7 @@
 """Level auto for a batch: all of a cluster's share in one pass, in several smaller ones, or filled up to a larger one.
 
-    share --fastest level, in one pass--> program --other sizes of a pass, as far as they promise more--> the fastest
+    share --fastest level, or groups as for batches beside it, in one pass--> program
+          --other sizes of a pass, as far as they promise more--> the fastest
 
 Items must not meet where a pass is not the share: a batch of which that cannot be shown stays whole.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
+from dsa_sched.pipeline.auto_images import ImageGroups
 from dsa_sched.pipeline.auto_ways import WAYS, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
@@ -70,9 +72,10 @@ def compile_fastest_batch(
 
     progress(f"level auto: {share} a pass")
     model = load(share)
-    whole = compile_fastest(model, chip, target, options, progress)
+    beside = ImageGroups(model, chip, target, options, share, load, progress)
+    whole = compile_fastest(model, chip, target, options, progress, others=beside)
     assert whole is not None  # a search without a limit ends with a program or an error
-    best, decisions = _Best(share, 1, whole), list[Decision]()
+    best, decisions = _Best(share, 1, whole), list(beside.decisions)
     item_cycles = peak_cycles(model.graph, chip) / share
     interrupted = whole.chosen.interrupted
     sizes = () if interrupted else sizes_to_try(share, chip.cores_per_cluster, options.effort)
@@ -87,8 +90,12 @@ def compile_fastest_batch(
             if floor_cycles >= best.cycles:
                 decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
                 continue
+            without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
+            if not frozenset(WAYS) - without:
+                decisions.append(Decision(SUBJECT, name, "the cost model expects no less of it than of the best"))
+                continue
             progress(f"level auto: {batch} a pass")
-            found = _tried(partial(load, batch), chip, target, options, _with(progress, best), best, passes)
+            found = _tried(partial(load, batch), chip, target, options, _with(progress, best), best, passes, without)
             if isinstance(found, str):
                 decisions.append(Decision(SUBJECT, name, found))
                 continue
@@ -123,17 +130,25 @@ def _tried(
     progress: Progress,
     best: _Best,
     passes: int,
+    without: frozenset[Way],
 ) -> FastestLevel | str:
-    """A faster program for the share, or why there is none: of the level that is best so far, or those of its segments,
-    and of O3, whose plans depend most on the batch."""
-    way = best.found.chosen.way
-    without = frozenset(WAYS) - {way, Way(O3.name)} - {Way(each.level, each.spill) for each in way.segments}
+    """A faster program for the share, or why there is none."""
     limit, promising = best.cycles / passes, best.expected_cycles / passes
     try:
         found = compile_fastest(load(), chip, target, options, progress, limit, without, promising)
     except UserError:
         return "cannot be had: for this batch there is no model, plan or program"
     return found or f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
+
+
+def _without(best: _Best, o3_cycles: float) -> frozenset[Way]:
+    """What is not tried for another size of a pass: all but the level that is best so far, or those of its segments,
+    and O3, whose plans depend most on the batch, unless the cost model expects no less of it than of the best."""
+    way = best.found.chosen.way
+    tried = {way, Way(O3.name), *(Way(each.level, each.spill) for each in way.segments)}
+    if o3_cycles >= best.expected_cycles:
+        tried.remove(Way(O3.name))
+    return frozenset(WAYS) - tried
 
 
 def _with(progress: Progress, best: _Best) -> Progress:

@@ -11,7 +11,7 @@ the segments, that made it in every respect but the decisions about `level`, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeVar
@@ -31,6 +31,7 @@ from dsa_sched.pipeline.auto_ways import (
     expects,
     one_line,
     plans_of,
+    with_others,
 )
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.tile_stages import Planned, lower_below
@@ -40,14 +41,19 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT
+from partitioner.planners.levels import EFFORTS, LEVELS, NORMAL_EFFORT
 
-__all__ = ["Chosen", "cheapest_level", "fastest_level"]
+__all__ = ["MOST_EXPECTED", "Chosen", "cheapest_level", "fastest_level"]
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 PATIENCE = 3
 """So many plans of segments one after the other that are not faster end the search at normal effort."""
+
+
+MOST_EXPECTED = 2.0
+"""A plan of which the cost model expects more than so many times what the best program takes has none, unless effort is
+high: scheduled programs take three quarters of what is expected at the least (SqueezeNet, O2, constants ahead)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +98,18 @@ def fastest_level(
     limit_cycles: float = inf,
     without: frozenset[Way] = frozenset(),
     promising_cycles: float = inf,
+    others: Callable[[float], tuple[Candidate, ...]] = lambda _promising: (),
 ) -> Chosen[TileTarget] | None:
     """The fastest program by the cycle model, which the target must be made for; None where none takes fewer cycles
     than the limit, or nothing is left to try. `options` are settled; `without` names what is not to be tried,
-    and what the cost model does not expect below `promising_cycles` is not lowered.
+    and what the cost model does not expect below `promising_cycles` is not lowered. `others` are candidates
+    beside the levels, asked for with the cycles that the cost model expects of the best of these.
 
     A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
     none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
     level raises where none has a plan or a program.
     """
-    plans = plans_of(model, chip, target, options, progress, without)
+    plans = with_others(plans_of(model, chip, target, options, progress, without), others, without)
     search = _Search(plans, options, progress, limit_cycles, promising_cycles, without)
     search.run()
     search.run_segments()
@@ -155,7 +163,7 @@ class _Search:
         """Plans of segments of those that were timed."""
         normal = EFFORTS[NORMAL_EFFORT]
         most = EFFORTS[self.options.effort]
-        if most < normal or self.interrupted or self.best is None or len(self.timed) == 1:
+        if most < normal or self.interrupted or self.best is None or len(self.timed) < 2:
             return
         ctx = self.plans.context
         try:
@@ -202,8 +210,13 @@ class _Search:
         if self.tried >= EFFORTS[self.options.effort]:
             return f"not tried at effort {self.options.effort}; {expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
+        thorough = EFFORTS[self.options.effort] > EFFORTS[NORMAL_EFFORT]
+        if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not thorough:
+            return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
         if candidate.way.ahead and not has_region(candidate.plan, ctx):
             return f"values leave no region of {ctx.staging} free throughout; {expects(candidate)}"
+        if limit_cycles == inf:
+            return ""
         options = candidate.way.of(self.options)
         floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
@@ -212,7 +225,7 @@ class _Search:
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        whole = not candidate.way.segments and EFFORTS[self.options.effort] >= EFFORTS[NORMAL_EFFORT]
+        whole = candidate.way.level in LEVELS and EFFORTS[self.options.effort] >= EFFORTS[NORMAL_EFFORT]
         limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
         lowered = lower_below(planned, candidate.way.of(self.options), self._say, limit)
         if lowered is None or lowered.cycles is None:

@@ -82,7 +82,7 @@ def segment_candidates(
     by `LEAST_GAIN`. Lazy: each is planned when it is asked for."""
     enough = (1 - LEAST_GAIN) * min((each.cycles for each in found), default=0.0)
     seen: set[object] = set()
-    for weight in BORDER_WEIGHTS:
+    for weight in BORDER_WEIGHTS if ctx.layers else ():  # all may be prepared or concluded
         for plans, columns in _sources(ctx, found):
             division = divide(ctx, columns, weight)
             segments = _segments(ctx, plans, division)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Generic, TypeVar
 
 from dsa_sched.frontend import Model
@@ -21,7 +22,18 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import EFFORTS, LEVELS, NO_SPILLS, NORMAL_EFFORT, O1, O2, O3, Segment
+from partitioner.planners.levels import (
+    EFFORTS,
+    LEVELS,
+    NO_SPILLS,
+    NORMAL_EFFORT,
+    O1,
+    O2,
+    O3,
+    ImageGroup,
+    Segment,
+    Streamed,
+)
 from partitioner.planners.registry import make_plan
 
 __all__ = [
@@ -36,6 +48,7 @@ __all__ = [
     "expects",
     "one_line",
     "plans_of",
+    "with_others",
 ]
 
 SUBJECT = "level"
@@ -47,32 +60,44 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options, or `segments` of several; with `ahead`, constants arrive as early as the staging memory
-    has room for them."""
+    """A level with its options, or `segments` of several, or groups in instances of given images; with `ahead`,
+    constants arrive as early as the staging memory has room for them."""
 
     level: str
     spill: str = NO_SPILLS
     ahead: bool = False
     segments: tuple[Segment, ...] = ()
+    image_groups: tuple[ImageGroup, ...] = ()
 
     def __str__(self) -> str:
         whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
         if self.segments:
             levels = sorted({str(Way(segment.level, segment.spill)) for segment in self.segments})
             whole = f"{len(self.segments)} segments of {', '.join(levels)}"
+        if self.image_groups:
+            most = max(max(group.images) for group in self.image_groups)
+            whole = f"groups of up to {most} images an instance"
         return f"{whole}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
         """The options that make this program without a search."""
-        return replace(options, level=self.level, spill=self.spill, constants_ahead=self.ahead, segments=self.segments)
+        return replace(
+            options,
+            level=self.level,
+            spill=self.spill,
+            constants_ahead=self.ahead,
+            segments=self.segments,
+            image_groups=self.image_groups,
+        )
 
 
 PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
-WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name)))
+WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name, Streamed.name)))
 """What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
 FAST_WAYS = (Way(O2.name), Way(O3.name))
-"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core."""
+"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core; of
+batches with an image for every core the last one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +139,10 @@ def plans_of(
     made: dict[Way, Candidate] = {}
     little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
     ahead = options.schedule and _may_run_ahead(ctx)
-    ways = dict.fromkeys((*FAST_WAYS, *WAYS) if little else WAYS)
+    fast = _fast_ways(ctx)
+    ways = dict.fromkeys((*fast, *WAYS) if little else WAYS)
     for way in (way for way in ways if way not in without and (ahead or not way.ahead)):
-        if little and candidates and way not in FAST_WAYS:
+        if little and candidates and way not in fast:
             decisions.append(Decision(SUBJECT, f"not {way}", f"not planned at effort {options.effort}"))
             continue
         plain = replace(way, ahead=False)
@@ -132,6 +158,21 @@ def plans_of(
             candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def _fast_ways(ctx: PlanContext) -> tuple[Way, ...]:
+    shapes = [ctx.graph.by_name[name].shape for name in ctx.graph.inputs]
+    items = min((shape[0] if shape else 1 for shape in shapes), default=1)
+    return FAST_WAYS if items < ctx.chip.cores_per_cluster else FAST_WAYS[1:]
+
+
+def with_others(
+    plans: Plans[TargetT], others: Callable[[float], tuple[Candidate, ...]], without: frozenset[Way]
+) -> Plans[TargetT]:
+    """The same with candidates beside the levels, in their places by what is expected of them."""
+    promising = plans.candidates[0].expected_cycles if plans.candidates else inf
+    found = (*(other for other in others(promising) if other.way not in without), *plans.candidates)
+    return replace(plans, candidates=tuple(sorted(found, key=lambda candidate: candidate.expected_cycles)))
 
 
 def _may_run_ahead(ctx: PlanContext) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 
-from codegen.target import ELF, ClusterFiles, GroupTarget, Target, TensorPlaces, TileTarget
+from codegen.target import ELF, ClusterFiles, GroupTarget, Rolls, Target, TensorPlaces, TileTarget
 from dsa_sched.artifact.format import (
     FORMAT,
     GRAPH_FILE,
@@ -37,7 +37,7 @@ from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, Segment
+from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, ImageGroup, Segment
 
 __all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
 
@@ -54,8 +54,9 @@ class CompileOptions:
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
     a program that is scheduled has its constants as early as the staging memory has room for them; `segments` are the
-    parts of level "segments", which level auto finds; `force_groups` are groups that a target of whole groups makes
-    whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are timed on the device."""
+    parts of level "segments" and `image_groups` the groups of level "images", which level auto finds; `force_groups`
+    are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`,
+    candidates of each group are timed on the device; with `roll` machine code has loops, and one text for all cores."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None
@@ -67,8 +68,10 @@ class CompileOptions:
     effort: str = NORMAL_EFFORT
     constants_ahead: bool = False
     segments: tuple[Segment, ...] = ()
+    image_groups: tuple[ImageGroup, ...] = ()
     force_groups: tuple[str, ...] = ()
     tune: bool = False
+    roll: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,11 @@ class Lowered:
         """Raises DoesNotFit when the code overflows its space."""
         del plan
         return self.target.emit(self.program, model.graph, model.constants, chip)
+
+    def emit_rolled(self, model: Model, chip: Chip) -> ClusterFiles:
+        """The same as loops, one text for all cores. Raises DoesNotFit as `emit` does."""
+        assert isinstance(self.target, Rolls)  # asked before any work (`require_able`)
+        return self.target.emit_rolled(self.program, model.graph, model.constants, chip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +223,8 @@ class Compilation:
     @uncollected()
     def files(self) -> ClusterFiles:
         """What emission made. Raises DoesNotFit when the code overflows its space."""
+        if self.options.roll and isinstance(self.made, Lowered):
+            return self.made.emit_rolled(self.model, self.chip)
         return self.made.emit(self.plan, self.model, self.chip)
 
     @cached_property
@@ -233,7 +243,7 @@ class Compilation:
             batch=self.rows,
             passes=self.passes,
             inputs=tuple(self.tensors[name] for name in graph.fed),
-            outputs=tuple(self.tensors[name] for name in graph.outputs),
+            outputs=tuple(self.tensors[name] for name in graph.results),
             files=tuple(file_entry(f"{folder}{name}", data) for name, data in self.files.files.items()),
         )
 

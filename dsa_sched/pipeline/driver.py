@@ -20,7 +20,7 @@ from pathlib import Path
 from codegen.target import ClusterFiles, GroupTarget, Measures, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_level import Chosen, cheapest_level, fastest_level
-from dsa_sched.pipeline.auto_ways import Way
+from dsa_sched.pipeline.auto_ways import Candidate, Way
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
 from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
@@ -87,7 +87,7 @@ def plan_model(
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = planning_target(described)
     require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments)
+    require_level(target, options.level, options.spill, options.segments, options.image_groups)
     require_groups(options, target)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
@@ -192,11 +192,13 @@ def compile_fastest(
     limit_cycles: float = inf,
     without: frozenset[Way] = frozenset(),
     promising_cycles: float = inf,
+    others: Callable[[float], tuple[Candidate, ...]] = lambda _promising: (),
 ) -> FastestLevel | None:
     """What level auto finds, for parameters as `fastest_level` takes them; a program whose code overflows its space
     gives way to the next one. Raises PlanError or DoesNotFit where nothing is left."""
     refused: PlanError | None = None
-    while found := fastest_level(model, chip, target, options, progress, limit_cycles, without, promising_cycles):
+    search = model, chip, target, options, progress, limit_cycles
+    while found := fastest_level(*search, without, promising_cycles, others):
         assert found.lowered is not None  # it was timed
         made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
         try:

@@ -18,9 +18,10 @@ __all__ = ["index_bounds"]
 def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBounds, ...]]:
     """By raw input. Elements that are no evenly spaced ones, and indices that are computed, are not told: the machine
     code keeps these inside its tables by itself."""
-    made = {op.outputs[0]: op for op in graph.prepared}
+    ops = (*graph.prepared, *graph.concluded)
+    made = {op.outputs[0]: op for op in ops}
     found: dict[str, list[IndexBounds]] = {}
-    for op in graph.prepared:
+    for op in ops:
         rows = _rows(graph, op)
         if not rows:
             continue

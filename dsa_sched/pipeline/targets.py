@@ -9,21 +9,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Measures, Target
+from codegen.target import GroupTarget, Measures, Rolls, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
-from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
 from partitioner.planners.levels import AUTO, require_known
 from partitioner.planners.registry import require_level, unsupported_ops
 
 __all__ = [
     "judge_of",
     "planning_target",
+    "reader_of",
     "require_able",
     "require_groups",
     "require_tiles",
@@ -66,14 +71,23 @@ def planning_target(chip: Chip) -> Target | GenericTarget:
 def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
     """What `load_model` asks of a target: how it wants the graph, and what of it the chip cannot compute, so that this
     and what the frontend cannot read are told together."""
-    return Judge(target.wants, lambda graph, constants: unsupported_ops(graph, constants, chip, target))
+    return replace(reader_of(chip, target), refuses=lambda graph, made: unsupported_ops(graph, made, chip, target))
+
+
+def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
+    """The same without refusals: of a graph that is only to be shown, or judged by who compiles it."""
+
+    def table_for(graph: Graph, op: Op) -> npt.NDArray[np.generic] | None:
+        return target.table_for(graph, op, chip) if isinstance(target, Tabulates) else None
+
+    return Judge(target.wants, table_for=table_for)
 
 
 def require_able(options: CompileOptions, target: Target) -> None:
     """Before any work. Raises ModelError for a level, an effort or a way of spilling that there is not for such a
-    target, and TargetError for a schedule that it cannot have."""
+    target, and TargetError for a schedule or loops that it cannot have."""
     require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments)
+    require_level(target, options.level, options.spill, options.segments, options.image_groups)
     require_groups(options, target)
     if options.schedule:
         if isinstance(target, GroupTarget):
@@ -84,6 +98,11 @@ def require_able(options: CompileOptions, target: Target) -> None:
                 change="leave it out: what orders the instructions of such kernels is their own compiler",
             )
         _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
+    if options.roll:
+        if isinstance(target, GroupTarget):
+            needs = "a target that lowers plans to instructions"
+            raise TargetError("--roll", needs=needs, has=_whole(target), change="leave it out")
+        _require("--roll", target, "whose machine code may have loops", Rolls)
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:

@@ -51,7 +51,7 @@ class Planned(Generic[TargetT]):
 def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
     """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
     ctx = Context(model.graph, model.constants, chip, target)
-    return Planned(model, ctx, make_plan(ctx, options.level, options.spill, options.segments))
+    return Planned(model, ctx, make_plan(ctx, options.level, options.spill, options.segments, options.image_groups))
 
 
 def laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:

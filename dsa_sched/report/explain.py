@@ -229,7 +229,9 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
             if isinstance(exchange, Spill)
             else "exchanged between cores"
         )
-        yield f"  {exchange.tensor} is computed once, in pieces {'x'.join(map(str, exchange.pieces))}, and {then}"
+        where = "" if isinstance(exchange, Spill) else _instances_text(exchange)
+        pieces = "x".join(map(str, exchange.pieces))
+        yield f"  {exchange.tensor} is computed once, in pieces {pieces}, and {then}{where}"
     yield (
         f"  a core's memory holds {size_text(use.values_bytes)} of its values and {size_text(use.tiles_bytes)} of tile "
         f"buffers in layer {use.layer}; there were {size_text(use.tile_room_bytes)} for buffers"
@@ -285,6 +287,7 @@ LAYER_LEVELS = {
     "O0": "every layer is a group of its own",
     "O1": "every layer is a group of its own",
     "O2": "every layer is a group of its own",
+    "streamed": "every layer is a group of its own",
     "astitch": "only memory-bound layers are put together",
 }
 """Levels that never ask whether compute-bound layers should be one group."""
@@ -322,9 +325,13 @@ def _step_json(step: RunStep | MoveStep) -> dict[str, object]:
     return {"kind": step.kind, **where, "binding": asdict(step.binding), "tensor": tensor, "exports": exports}
 
 
+def _instances_text(exchange: Exchange) -> str:
+    return f" (instances {', '.join(map(str, exchange.instances))})" if exchange.instances else ""
+
+
 def _exchange_json(exchange: Exchange | Spill) -> dict[str, object]:
-    scope = exchange.scope if isinstance(exchange, Spill) else ""
-    return {"tensor": exchange.tensor, "pieces": exchange.pieces, "scope": scope}
+    scope, instances = (exchange.scope, ()) if isinstance(exchange, Spill) else ("", exchange.instances)
+    return {"tensor": exchange.tensor, "pieces": exchange.pieces, "scope": scope, "instances": instances}
 
 
 def write_explanation(found: Explanation, chip: Chip, detail: GroupDetail | None, path: Path) -> None:

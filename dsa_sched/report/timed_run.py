@@ -80,6 +80,12 @@ def print_times(run: RunTime, waiting: Waiting) -> None:
             [(STALLS.get(why, why), f"{n:,.0f}", f"{n / _core_cycles(program):.1%}") for why, n in stalls],
             right=(1, 2),
         )
+        if lines := sum(timeline.fetched_lines):
+            took = sum(timeline.fetch_cycles)
+            say(
+                f"code: {lines:,} lines were not in the instruction caches; to fetch them took {took:,.0f} cycles, "
+                f"{took / _core_cycles(program):.1%} of the scalar cores' time"
+            )
         both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
         say(f"at work together, of the time that any engine of a core works: {both}")
         whole = max(1.0, timeline.cycles - timeline.launch_cycles)
@@ -199,6 +205,8 @@ def _program(program: TimedProgram) -> dict[str, object]:
             for unit, busy in timeline.busy_cycles.items()
         ],
         "scalar_cycles": list(timeline.scalar_cycles),
+        "fetched_lines": list(timeline.fetched_lines),
+        "fetch_cycles": list(timeline.fetch_cycles),
         "core_end_cycles": list(timeline.core_end_cycles),
         "stall_cycles": timeline.stall_cycles,
         "critical_cycles": critical_cycles(timeline),

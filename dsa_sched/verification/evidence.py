@@ -160,10 +160,13 @@ def isolated_shares(
 def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
     """For each output the value before a final softmax, else the output itself; those that the reference has too.
 
-    Outputs that are constants are judged with all constants. Raises ModelError where there are no others."""
+    Outputs that are constants are judged with all constants, integers and truth values by the numbers that decide
+    them. Raises ModelError where there are no others."""
     graph = model.graph
-    computed = [output for output in graph.outputs if not graph.by_name[output].constant]
-    if not computed:
+    chosen_by = {op.inputs[0]: str(value) for op in graph.concluded for name, value in op.attributes if name == "of"}
+    ends = dict.fromkeys(name if name in graph.results else chosen_by.get(name, name) for name in graph.outputs)
+    computed = [output for output in ends if not graph.by_name[output].constant]
+    if not computed and not graph.answers:
         raise ModelError(graph.name, needs="an output that depends on an input", has="outputs that are constants")
     before = {output: _before_softmax(graph, output) for output in computed}
     names = (name if comparable(model, name, exact) else output for output, name in before.items())

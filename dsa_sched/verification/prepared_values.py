@@ -1,6 +1,9 @@
 """Values that integers decide, as a run left them: against the target's slow arithmetic and against the reference.
 
-memory after a run --all prepared operators, whole, bit for bit--> sentences about what differs
+    memory after a run --all prepared and concluded operators, whole, bit for bit--> sentences about what differs
+
+What is chosen by computed numbers (`Graph.concluded`) is judged by what the reference makes of the numbers as the run
+left them: of two logits that differ by less than rounding either may be the greatest.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.verification.concluded_answers import answers_of_stored
 from dsa_sched.verification.evidence import Dump, Feed
 from isched.program.target import Prepares
 
@@ -22,14 +26,14 @@ Array = npt.NDArray[np.generic]
 def prepared_names(compilation: Compilation) -> tuple[str, ...]:
     """Values to read after a run: what prepared operators read and make, constants excepted."""
     graph = compilation.model.graph
-    names = (name for op in graph.prepared for name in (*op.inputs, *op.outputs))
+    names = (name for op in (*graph.prepared, *graph.concluded) for name in (*op.inputs, *op.outputs))
     return tuple(dict.fromkeys(name for name in names if not graph.by_name[name].constant))
 
 
 def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: int) -> Iterator[str]:
     """A sentence for each prepared operator of which the run of input `number` left something else."""
     graph, target = compilation.model.graph, compilation.target
-    if not graph.prepared:
+    if not graph.prepared and not graph.concluded:
         return
     assert isinstance(target, Prepares)  # else nothing is prepared
 
@@ -39,12 +43,13 @@ def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: in
             return compilation.model.constants[tensor.constant].reshape(tensor.shape)
         return np.frombuffer(dump[name], tensor.dtype).reshape(tensor.shape)
 
-    for op in graph.prepared:
+    for op in (*graph.prepared, *graph.concluded):
         name, stored = op.outputs[0], read(op.outputs[0])
         expected = target.emulate_prepared(graph, op, read)
-        who = f"prepared {op.source} {op.name}, input {number}"
+        when = "prepared" if op in graph.prepared else "concluded"
+        who = f"{when} {op.source} {op.name}, input {number}"
         yield from _different(who, stored, expected, "emulated")
-        reference = exact.get(name)
+        reference = exact.get(name) if op in graph.prepared else None
         if reference is None or reference.shape != stored.shape:
             continue
         numbers = reference.astype(np.float64)
@@ -55,6 +60,9 @@ def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: in
             yield from _different(who, np.where(wrong, stored, 0), np.where(wrong, numbers, 0), "in the reference")
         else:
             yield from _different(who, stored, reference, "in the reference")
+
+    for name, reference in answers_of_stored(compilation.model, dump, exact).items():
+        yield from _different(f"output {name}, input {number}", read(name), reference, "in the reference")
 
 
 def _different(who: str, stored: Array, expected: Array, where: str) -> Iterator[str]:

@@ -126,25 +126,28 @@ def verify_model(
 
 
 def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) -> tuple[Compilation, Compilation | None]:
-    """The same network with each layer by itself, and, for a level that does not store every value, forced groups or a
-    program in another order, at level O0 as it is lowered."""
+    """The same network with each layer by itself, and, for a level that does not store every value, forced groups, a
+    program in another order or one with loops, at level O0 as it is lowered."""
 
-    def twin(options: CompileOptions) -> Compilation:
-        return compile_graph(whole.model, whole.chip, whole.target, options)
+    def twin(wanted: CompileOptions) -> Compilation:
+        return compile_graph(whole.model, whole.chip, whole.target, wanted)
 
+    options = whole.options
     at_o0 = replace(
-        whole.options,
+        options,
         level=LEVELS[0],
         keep_values=True,
         spill=NO_SPILLS,
         schedule=False,
         segments=(),
+        image_groups=(),
         force_groups=(),
         tune=False,
+        roll=False,
     )
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
-    if whole.plan.level == LEVELS[0] and not whole.options.schedule and not whole.options.force_groups:
+    if whole.plan.level == LEVELS[0] and not (options.schedule or options.roll or options.force_groups):
         return isolated, None
     progress(f"compiling at level {LEVELS[0]}")
     return isolated, twin(at_o0)
@@ -249,7 +252,7 @@ def _report(
         program_bytes=sum(len(files.files[files.executable]) for files in whole.artifact.clusters),
         total=add_work(work.values()),
         failures=(
-            *failures(layers, logits),
+            *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
             *changed_constants(whole, found.ours[0]),
             *(
                 sentence

@@ -32,6 +32,7 @@ from partitioner.expansion.expansion import (
     written_to,
 )
 from partitioner.expansion.staging_schedule import StagedRound
+from partitioner.ir.graph import Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
@@ -108,7 +109,7 @@ def lower_layout(
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(ctx.chip.cores_per_cluster)]
     state = _Lowering(ctx, layout, by_name, reads, streams)
-    _prepare(state)
+    _words(state, ctx.graph.prepared)
     source = ""
     for event in expand(layout, ctx):
         match event:
@@ -120,26 +121,29 @@ def lower_layout(
                 _compute(state, event)
             case Barrier():
                 state.barrier(source)
+    if ctx.graph.concluded:
+        state.barrier(source)
+        _words(state, ctx.graph.concluded)
     streams_of = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(state.streams))
     return Program(ctx.graph.name, ctx.chip.name, 0, ctx.target.barrier, placements, streams_of)
 
 
-def _prepare(state: _Lowering) -> None:
-    """What is done in the main memory before all else, by the core that has to do with it; the others wait."""
+def _words(state: _Lowering, ops: tuple[Op, ...]) -> None:
+    """What is done in the main memory before or after all else, by the core that has to do with it; the others wait."""
     ctx = state.ctx
-    if not ctx.graph.prepared:
+    if not ops:
         return
     assert isinstance(ctx.target, Prepares)  # else the graph is made without
     places = {name: placement.offset_bytes for name, placement in state.placement.items()}
     touched = False
-    for op in ctx.graph.prepared:
+    for op in ops:
         instrs = ctx.target.prepare(ctx.graph, op, places, ctx.chip)
         if touched and any(instr.starts for instr in instrs):  # nothing but a barrier orders a transfer behind these
             state.barrier(op.name)
             touched = False
         touched |= any(instr.writes and not instr.starts for instr in instrs)
         state.streams[DMA_CORE].extend(instrs)
-    state.barrier(ctx.graph.prepared[-1].name)
+    state.barrier(ops[-1].name)
 
 
 def _transfer(state: _Lowering, moved: Transfer) -> list[Copy]:

@@ -71,7 +71,7 @@ def _placed(
 ) -> tuple[Placement, ...]:
     graph, main, named = ctx.graph, ctx.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
-    given = {*graph.fed, *(name for op in graph.prepared for name in op.outputs)}
+    given = {*graph.fed, *(name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)}
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in given]
     ends = {named[name] for name in graph.outputs}
     stored = [tensor.name for tensor in names if tensor.name in lives.spans and tensor.name not in own]
@@ -133,7 +133,7 @@ def _kind(graph: Graph, named: Mapping[str, str], name: str) -> str:
         return "constant"
     if name in graph.fed:
         return "input"
-    return "output" if name in graph.outputs else "value"
+    return "output" if name in graph.results else "value"
 
 
 def _aligned(size_bytes: int) -> int:

@@ -32,11 +32,13 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Issue:
     """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or
-    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them."""
+    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them.
+    `missed` lines of the instruction cache are fetched on the way to it: known of machine code alone."""
 
     before: int
     after: int = 0
     period: int = 0
+    missed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,19 @@ class TimedOp:
 
 @dataclass(frozen=True, slots=True)
 class TimedStream:
-    """What one core does; `end` scalar instructions follow its last op."""
+    """What one core does; `end` scalar instructions follow its last op, for which `end_missed` lines are fetched."""
 
     core: int
     ops: tuple[TimedOp, ...]
     end: int = 0
+    end_missed: int = 0
 
 
 def same_streams(first: tuple[TimedStream, ...], second: tuple[TimedStream, ...]) -> bool:
     """Are the streams equal? Most ops are few objects many times over, so that each pair is compared once."""
-    if [(s.core, s.end, len(s.ops)) for s in first] != [(s.core, s.end, len(s.ops)) for s in second]:
+    if [(s.core, s.end, s.end_missed, len(s.ops)) for s in first] != [
+        (s.core, s.end, s.end_missed, len(s.ops)) for s in second
+    ]:
         return False
     pairs = {(id(one), id(other)): (one, other) for a, b in zip(first, second, strict=True)
              for one, other in zip(a.ops, b.ops, strict=True)}  # fmt: skip

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 
 from hw_models.chip import Chip
 
-__all__ = ["Contention", "Mover", "Resource"]
+__all__ = ["FETCH", "Contention", "Mover", "Resource"]
+
+FETCH = "fetch"
+"""In the place of a link: what brings lines into a core's instruction cache."""
 
 Resource = Hashable
 """Something with a bandwidth: a link, a core's part of one, a memory."""
@@ -56,6 +59,8 @@ class Contention:
         return found
 
     def _list(self, mover: Mover) -> list[tuple[Resource, float]]:
+        if mover.link == FETCH:
+            return self._fetched(mover)
         link = next(link for link in self.chip.links if link.name == mover.link)
         owners: tuple[int | str, ...] = mover.cores or ("dma",)
         wanted: list[tuple[Resource, float]] = []
@@ -73,6 +78,16 @@ class Contention:
                 wanted += [(("memory", name, owner), memory.bandwidth_bytes_per_cycle) for owner in owners]
             else:
                 wanted.append((("memory", name), self._part(memory.bandwidth_bytes_per_cycle, memory.scope)))
+        return wanted
+
+    def _fetched(self, mover: Mover) -> list[tuple[Resource, float]]:
+        """A core fetches one line after the other, each in the time of a miss, and never more than its memory gives."""
+        cache = self.chip.instruction_cache
+        assert cache is not None  # without one, nobody fetches
+        memory = self.chip.memory(cache.memory)
+        wanted: list[tuple[Resource, float]] = [((FETCH, *mover.cores), cache.line_bytes / cache.miss_cycles)]
+        if memory.bandwidth_bytes_per_cycle is not None:
+            wanted.append((("memory", memory.name), self._part(memory.bandwidth_bytes_per_cycle, memory.scope)))
         return wanted
 
     def _part(self, bandwidth: float, scope: str) -> float:

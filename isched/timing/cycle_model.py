@@ -5,7 +5,8 @@
 Rules, all numbers from the chip file (docs/timing.md says which are assumptions):
 each core's scalar core runs in order, `scalar_instruction_cycles` an instruction; it hands an instruction to its
 engine's queue when no access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else
-it stalls; queues are in order; a barrier first waits for the core's own engines; what moves shares its ways
+it stalls; lines of code that its instruction cache lacks come behind the instructions that they hold;
+queues are in order; a barrier first waits for the core's own engines; what moves shares its ways
 with all else that moves; waiting for a DMA transfer is polling, and only the next reading of the flag sees the end.
 
 Driven by events: its own time grows with the number of instructions.
@@ -20,8 +21,8 @@ from math import ceil, inf
 from hw_models.chip import Chip
 from isched.program.program import Program
 from isched.program.target import Timeable
-from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
-from isched.timing.contention import Contention, Mover
+from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream, timed_streams
+from isched.timing.contention import FETCH, Contention, Mover
 from isched.timing.deadlock_report import end_of, refuse_deadlock, timeline_of
 from isched.timing.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
@@ -67,6 +68,9 @@ class _Run:
         self.awaited = awaited
         self.tick = chip.assumed.scalar_instruction_cycles
         self.depth = chip.assumed.queue_depth
+        cache = chip.instruction_cache
+        self.line_bytes = cache.line_bytes if cache is not None and cache.miss_cycles else 0
+        self.fetches: dict[int, TimedOp] = {}
         self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
         # By identity of ops: most are few objects many times over, and cores meet the same ones.
@@ -125,14 +129,38 @@ class _Run:
         count = core.lead + (core.stream.end if last else core.stream.ops[core.position].issue.before)
         cycles = count * self.tick
         core.scalar_cycles += cycles
+        missed = core.stream.end_missed if last else core.stream.ops[core.position].issue.missed
         if last:
             core.job, core.end = None, time + cycles
-            return
-        op = core.stream.ops[core.position]
-        core.job = Job(number, core.position, op, time + cycles)
-        core.jobs.append(core.job)
-        core.lead, core.position = op.issue.after, core.position + 1
-        self._at(time + cycles, _READY, core.job, number)
+        else:
+            op = core.stream.ops[core.position]
+            core.job = Job(number, core.position, op, time + cycles)
+            core.jobs.append(core.job)
+            core.lead, core.position = op.issue.after, core.position + 1
+        if missed:
+            core.fetched_lines += missed
+        if missed and self.line_bytes:
+            # The lines of these instructions together, behind them.
+            self._at(time + cycles, _FIXED_OVER, Job(number, -1, self._fetching(missed), time + cycles), number)
+        elif not last:
+            self._at(time + cycles, _READY, core.job, number)
+
+    def _fetching(self, lines: int) -> TimedOp:
+        found = self.fetches.get(lines)
+        if found is None:
+            flows = (Flow(FETCH, lines * self.line_bytes),)
+            found = self.fetches[lines] = TimedOp("scalar", FETCH, Issue(0), flows=flows)
+        return found
+
+    def _fetched(self, fetch: Job) -> None:
+        """The instructions up to the next op, or to the end, are there."""
+        core = self.cores[fetch.core]
+        core.fetch_cycles += self.now - fetch.ready
+        if core.job is None:
+            core.end = self.now
+        else:
+            core.job.ready = core.job.issued = core.job.start = core.job.end = self.now
+            self._reach(fetch.core)
 
     def _reach(self, number: int) -> None:
         """The scalar core has come to an op: issue it, or find out what it waits for."""
@@ -282,6 +310,9 @@ class _Run:
             self._at(max(self.now, end), _WORK_OVER, job, 0)
 
     def _finish(self, leader: Job) -> None:
+        if leader.op.opcode == FETCH:
+            self._fetched(leader)
+            return
         for job in (leader, *leader.together):
             job.over, job.end = True, self.now
             queue = self.channels[job.op.unit] if job.op.starts else self.cores[job.core].queues[job.op.unit]

@@ -45,6 +45,8 @@ def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
         spans=tuple(_span(job, cores[job.core].stream.core, firsts) for job in jobs),
         core_end_cycles=tuple(core.end for core in cores),
         scalar_cycles=tuple(core.scalar_cycles for core in cores),
+        fetched_lines=tuple(core.fetched_lines for core in cores),
+        fetch_cycles=tuple(core.fetch_cycles for core in cores),
         engine_kinds={engine.name: engine.kind for engine in chip.engines},
     )
 

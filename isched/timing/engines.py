@@ -69,7 +69,7 @@ def conflict(touched: list[Touch], others: list[Touch]) -> bool:
 @dataclass(slots=True)
 class Core:
     """One scalar core and the queues of its engines. `lead`: scalar instructions still to do before the next op;
-    `blockers`: how many jobs it waits for."""
+    `blockers`: how many jobs it waits for. `fetched_lines` of instructions took it `fetch_cycles`."""
 
     stream: TimedStream
     position: int = 0
@@ -77,6 +77,8 @@ class Core:
     job: Job | None = None
     blockers: int = 0
     scalar_cycles: float = 0.0
+    fetched_lines: int = 0
+    fetch_cycles: float = 0.0
     end: float = 0.0
     jobs: list[Job] = field(default_factory=list)
     queues: dict[str, deque[Job]] = field(default_factory=dict)

@@ -54,7 +54,8 @@ class Overlap:
 @dataclass(frozen=True)
 class Timeline:
     """A whole run of one cluster. `spans` are in order of core and position; `engine_kinds` is engine name -> kind;
-    `scalar_cycles` is what each core's scalar instructions took, waiting excluded."""
+    `scalar_cycles` is what each core's scalar instructions took, waiting excluded; `fetch_cycles` what it waited for
+    lines of its instruction cache, `fetched_lines` of which were not there."""
 
     chip: str
     clock_hz: int
@@ -65,6 +66,8 @@ class Timeline:
     core_end_cycles: tuple[float, ...]
     scalar_cycles: tuple[float, ...]
     engine_kinds: Mapping[str, str]
+    fetched_lines: tuple[int, ...] = ()
+    fetch_cycles: tuple[float, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -30,7 +30,9 @@ __all__ = [
     "plan_floors",
 ]
 
-VECTOR_KINDS = ELEMENTWISE_KINDS | {"softmax", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"}
+VECTOR_KINDS = ELEMENTWISE_KINDS | {
+    "softmax", "normalise", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"
+}  # fmt: skip
 """Sums and means can be products with ones, and data are moved by other engines."""
 
 

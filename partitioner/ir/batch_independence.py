@@ -29,7 +29,7 @@ def batch_problem(graph: Graph, constants: Constants = NO_CONSTANTS) -> str | No
     a network may be refused that could be divided, never the other way.
     """
     extents = {}
-    for name in (*graph.fed, *graph.outputs):
+    for name in (*graph.fed, *graph.outputs, *graph.results):
         tensor = graph.by_name[name]
         if tensor.constant:
             return f"{name} is constant: its items do not belong to those of the inputs"
@@ -40,6 +40,10 @@ def batch_problem(graph: Graph, constants: Constants = NO_CONSTANTS) -> str | No
     if odd := [name for name, extent in extents.items() if extent != items]:
         return f"{odd[0]} has {extents[odd[0]]} items and {graph.fed[0]} {items}"
     prepared = prepared_items(graph, constants)
+    for name in graph.results:
+        rows = np.arange(items).reshape(-1, *(1,) * (len(graph.by_name[name].shape) - 1))
+        if name in prepared and not ((prepared[name] == rows) | (prepared[name] == NONE)).all():
+            return f"an item of {name} reads what others have"
     step = -(-items // MOST_ITEMS)
     for item in dict.fromkeys((*range(0, items, step), items - 1)):
         for name, box in _read(graph, item).items():

@@ -146,7 +146,10 @@ class Graph:
 
     `prepared` are operators on integers, and lookups by them, that are done in the main memory before all others, in
     order, each value whole: their results are `inputs` of what is planned, as what is `fed` is. They read `raw`,
-    further inputs that nothing else reads, constants, and each other's results."""
+    further inputs that nothing else reads, constants, and each other's results. `concluded` are such operators on what
+    has been computed, done after all others: they read `outputs` of what is planned, inputs, words that were prepared,
+    and each other's results. Where any of these words leave the network, `answers` are what the user gets, in the order
+    of the file; else it is empty, and they are the `outputs`."""
 
     name: str
     inputs: tuple[str, ...]
@@ -155,6 +158,13 @@ class Graph:
     tensors: tuple[Tensor, ...]
     prepared: tuple[Op, ...] = ()
     raw: tuple[str, ...] = ()
+    concluded: tuple[Op, ...] = ()
+    answers: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What the user gets."""
+        return self.answers or self.outputs
 
     @cached_property
     def fed(self) -> tuple[str, ...]:
@@ -225,15 +235,21 @@ def verify_graph(graph: Graph) -> None:
     for op in graph.prepared:
         _verify_operands(graph, op, defined)
         defined.update(op.outputs)
-    defined -= set(graph.raw)
+    planned = defined - set(graph.raw)
     for op in graph.ops:
-        _verify_operands(graph, op, defined)
+        _verify_operands(graph, op, planned)
         if not op.stages or not op.outputs:
             raise ModelError(who=f"operator {op.name}", needs="at least one stage and one output")
         _verify_stages(graph, op)
-        defined.update(op.outputs)
-    if missing := [name for name in graph.outputs if name not in defined]:
+        planned.update(op.outputs)
+    if missing := [name for name in graph.outputs if name not in planned]:
         raise ModelError(who=f"graph {graph.name}", needs="outputs that some operator writes", has=", ".join(missing))
+    defined.update(graph.outputs)
+    for op in graph.concluded:
+        _verify_operands(graph, op, defined)
+        defined.update(op.outputs)
+    if missing := [name for name in graph.answers if name not in defined]:
+        raise ModelError(who=f"graph {graph.name}", needs="answers that some operator leaves", has=", ".join(missing))
 
 
 def _verify_operands(graph: Graph, op: Op, defined: set[str]) -> None:

@@ -1,6 +1,6 @@
 """The text form of a graph: a line each tensor, operator and stage, and its parser.
 
-str(graph) --> graph ... / tensor ... / prepared ... / op ... / stage ...  --parse_graph--> the same Graph
+str(graph) --> graph / tensor / prepared / op / stage / concluded, a line each  --parse_graph--> the same Graph
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["format_graph", "parse_graph"]
 def format_graph(graph: Graph) -> str:
     """The text form, one tensor, operator or stage a line."""
     header = (("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))
-    lines = [format_line("graph", *header, *((("raw", graph.raw),) if graph.raw else ()))]
+    further = (("raw", graph.raw), ("answers", graph.answers))
+    lines = [format_line("graph", *header, *((name, names) for name, names in further if names))]
     for t in graph.tensors:
         extra: list[tuple[str, object]] = [("constant", t.constant)] if t.constant else []
         extra += [("quantisation", t.quantisation.json())] if t.quantisation else []
@@ -47,6 +48,7 @@ def format_graph(graph: Graph) -> str:
                     ("reads", [access_to_json(r) for r in s.reads]),
                 )
             )
+    lines += ["  " + _format_op("concluded", op) for op in graph.concluded]
     return "\n".join(lines) + "\n"
 
 
@@ -63,26 +65,28 @@ def _format_op(tag: str, op: Op) -> str:
     )
 
 
-TAGS = frozenset({"graph", "tensor", "prepared", "op", "stage"})
+TAGS = frozenset({"graph", "tensor", "prepared", "op", "stage", "concluded"})
 
 
 def parse_graph(text: str) -> Graph:
     """The converse of `str(graph)`. Raises TextError naming the line."""
     header: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None
     raw: tuple[str, ...] = ()
-    prepared: list[Op] = []
+    answers: tuple[str, ...] = ()
+    around: dict[str, list[Op]] = {"prepared": [], "concluded": []}
     tensors: list[Tensor] = []
     ops: list[tuple[Fields, list[Stage]]] = []
     for number, tag, fields in parse_lines(text):
         if tag not in TAGS:
-            raise TextError(who=f"line {number}", needs="graph, tensor, prepared, op or stage", has=tag)
+            raise TextError(who=f"line {number}", needs="graph, tensor, prepared, op, stage or concluded", has=tag)
         try:
             match tag:
                 case "graph":
                     header = str(fields["name"]), as_names(fields["inputs"]), as_names(fields["outputs"])
                     raw = as_names(fields["raw"]) if "raw" in fields else ()
-                case "prepared":
-                    prepared.append(_op(fields, []))
+                    answers = as_names(fields["answers"]) if "answers" in fields else ()
+                case "prepared" | "concluded":
+                    around[tag].append(_op(fields, []))
                 case "tensor":
                     tensors.append(_tensor(fields))
                 case "op":
@@ -96,7 +100,7 @@ def parse_graph(text: str) -> Graph:
     if header is None:
         raise TextError(who="text", needs="a graph line first")
     found = tuple(_op(fields, stages) for fields, stages in ops)
-    return Graph(*header, found, tuple(tensors), tuple(prepared), raw)
+    return Graph(*header, found, tuple(tensors), tuple(around["prepared"]), raw, tuple(around["concluded"]), answers)
 
 
 def _tensor(fields: Fields) -> Tensor:

@@ -49,6 +49,7 @@ ELEMENTWISE_KINDS = frozenset(
         "mish",
         "swish",
         "softsign",
+        "lookup",
     ]
 )
 

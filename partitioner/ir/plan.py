@@ -38,10 +38,15 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """Inside an instance the cores compute disjoint `pieces` (counts for each axis) of a layer's output and then fetch
-    from each other what their next layers read; other layers compute all that their core needs, overlaps included."""
+    from each other what their next layers read; other layers compute all that their core needs, overlaps included.
+    Where `instances` names some, it holds for these alone: instances of other sizes are spread in other ways."""
 
     tensor: str
     pieces: tuple[int, ...]
+    instances: tuple[int, ...] = ()
+
+    def holds_for(self, instance: int) -> bool:
+        return not self.instances or instance in self.instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,9 @@ class Spill:
     tensor: str
     pieces: tuple[int, ...]
     scope: str
+
+    def holds_for(self, _instance: int) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,10 @@ class Group:
     def spills(self) -> tuple[Spill, ...]:
         """Those of `exchanges` that no core keeps."""
         return tuple(exchange for exchange in self.exchanges if isinstance(exchange, Spill))
+
+    def exchanges_of(self, instance: int) -> tuple[Exchange | Spill, ...]:
+        """Those of `exchanges` that an instance has."""
+        return tuple(exchange for exchange in self.exchanges if exchange.holds_for(instance))
 
     def outputs(self, graph: Graph) -> tuple[str, ...]:
         """Values that leave the group: read by other groups, or outputs of the network. The group's own comes last."""
@@ -138,14 +150,19 @@ def format_plan(plan: Plan) -> str:
                 "    " + format_line("layer", ("name", layer.name), ("ops", layer.ops), ("output", layer.output))
             )
         for exchange in group.exchanges:
-            scope = (("scope", exchange.scope),) if isinstance(exchange, Spill) else ()
             what = (("tensor", exchange.tensor), ("pieces", exchange.pieces))
-            lines.append("    " + format_line("exchange", *what, *scope))
+            lines.append("    " + format_line("exchange", *what, *_where(exchange)))
     lines += ["  " + format_step(step) for step in plan.steps]
     for decision in plan.decisions:
         fields_of = (("subject", decision.subject), ("verdict", decision.verdict), ("reason", decision.reason))
         lines.append("  " + format_line("decision", *fields_of))
     return "\n".join(lines) + "\n"
+
+
+def _where(exchange: Exchange | Spill) -> tuple[tuple[str, object], ...]:
+    if isinstance(exchange, Spill):
+        return (("scope", exchange.scope),)
+    return (("instances", exchange.instances),) if exchange.instances else ()
 
 
 def parse_plan(text: str) -> Plan:
@@ -206,4 +223,6 @@ def _cuts(value: Json) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 def _exchange(fields: Fields) -> Exchange | Spill:
     tensor, pieces = str(fields["tensor"]), as_ints(fields["pieces"])
-    return Spill(tensor, pieces, str(fields["scope"])) if "scope" in fields else Exchange(tensor, pieces)
+    if "scope" in fields:
+        return Spill(tensor, pieces, str(fields["scope"]))
+    return Exchange(tensor, pieces, as_ints(fields["instances"]) if "instances" in fields else ())

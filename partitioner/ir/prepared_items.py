@@ -1,4 +1,4 @@
-"""To which item of the batch each element of a prepared value belongs.
+"""To which item of the batch each element of a prepared or concluded value belongs.
 
 raw inputs, an item a row --operator by operator, element by element--> the item, NONE, or MIXED where items meet
 """
@@ -20,19 +20,24 @@ NONE, MIXED = -1, -2
 
 
 def prepared_items(graph: Graph, constants: Constants) -> dict[str, Items]:
-    """For each value that prepared operators read or make the item of each element, in its shape."""
-    found: dict[str, Items] = {}
-    for name in graph.raw:
-        shape = graph.by_name[name].shape
-        rows = np.arange(shape[0] if shape else 1).reshape(-1, *(1,) * (len(shape) - 1))
-        found[name] = np.broadcast_to(rows if shape else rows.reshape(()), shape)
-    for op in graph.prepared:
+    """For each value that prepared and concluded operators read or make the item of each element, in its shape; of
+    computed numbers, which are in the order of the file, the row."""
+    found = {name: _rows(graph.by_name[name].shape) for name in graph.raw}
+    for op in (*graph.prepared, *graph.concluded):
         for name in op.inputs:
             if name not in found:
-                found[name] = np.full(graph.by_name[name].shape, NONE)
+                tensor = graph.by_name[name]
+                constant = tensor.constant or op in graph.prepared
+                found[name] = np.full(tensor.shape, NONE) if constant else _rows(tensor.shape)
         (output,) = op.outputs
         found[output] = _made(graph, op, found, constants).reshape(graph.by_name[output].shape)
     return found
+
+
+def _rows(shape: tuple[int, ...]) -> Items:
+    """An item a row."""
+    rows = np.arange(shape[0] if shape else 1).reshape(-1, *(1,) * (len(shape) - 1))
+    return np.broadcast_to(rows if shape else rows.reshape(()), shape)
 
 
 def _made(graph: Graph, op: Op, found: dict[str, Items], constants: Constants) -> Items:
@@ -52,7 +57,7 @@ def _made(graph: Graph, op: Op, found: dict[str, Items], constants: Constants) -
             return index if (source == NONE).all() else np.full(index.shape, MIXED)
         case "lookup":
             return np.repeat(operands[1].reshape(-1), prod(shape) // operands[1].size)
-        case "number":
+        case "number" | "ordered" | "whole":
             return operands[0]
         case "join":
             outer = int(op.number("outer"))

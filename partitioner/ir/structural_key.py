@@ -11,11 +11,16 @@ from partitioner.ir.access import Access, View
 from partitioner.ir.graph import Graph, Stage
 from partitioner.ir.layers import Layer
 
-__all__ = ["likeness"]
+__all__ = ["likeness", "likeness_and_names"]
 
 
 def likeness(graph: Graph, layer: Layer) -> tuple[object, ...]:
     """Equal for layers that differ in names only. Values of constants do not count."""
+    return likeness_and_names(graph, layer)[0]
+
+
+def likeness_and_names(graph: Graph, layer: Layer) -> tuple[tuple[object, ...], dict[str, str]]:
+    """The same with what stands in it for each name."""
     numbers: dict[str, str] = {}
 
     def number(name: str) -> str:
@@ -32,4 +37,4 @@ def likeness(graph: Graph, layer: Layer) -> tuple[object, ...]:
         ops.append((op.kind, op.attributes, operands, tuple(renamed(stage) for stage in op.stages)))
     tensors = [graph.by_name[name] for name in numbers if name in graph.by_name]
     described = tuple((numbers[t.name], t.shape, t.dtype, t.quantisation, bool(t.constant)) for t in tensors)
-    return tuple(ops), described, number(layer.output)
+    return (tuple(ops), described, number(layer.output)), numbers

@@ -38,7 +38,10 @@ class Wants:
     """`stored` has, for each floating-point type of a file, the type in which its values lie on the device;
     `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights` is the
     order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools are; with
-    `words`, operators on integers and lookups by them are prepared in the main memory (`Graph.prepared`), else refused.
+    `words`, operators on integers and lookups by them are prepared in the main memory (`Graph.prepared`), else refused;
+    with `norms_of_lines`, a norm along lines is one operator `normalise`, its scale and bias others behind it;
+    an attention of which a head has at most `attention_elements` elements of keys and values is one operator `attend`
+    of heads side by side; 0 for none.
 
     Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
     nothing is said.
@@ -50,6 +53,8 @@ class Wants:
     weights: WeightOrder = "outputs_last"
     windows: Windows = "any"
     words: bool = False
+    norms_of_lines: bool = False
+    attention_elements: int = 0
 
     def __post_init__(self) -> None:
         for source in FLOATS:

@@ -237,7 +237,8 @@ class Walk:
 
     def _run(self, step: RunStep, group: Group) -> list[Slot]:
         cores = self.core_boxes(step, group)
-        exchanged = frozenset(exchange.tensor for exchange in group.exchanges if isinstance(exchange, Exchange))
+        found = group.exchanges_of(step.instance)
+        exchanged = frozenset(exchange.tensor for exchange in found if isinstance(exchange, Exchange))
         spilled = {spill.tensor: spill.scope for spill in group.spills}
         scopes = {**dict(step.exports), group.output: step.scope}
         outputs = group.outputs(self.ctx.graph)

@@ -31,7 +31,7 @@ from partitioner.ir.steps import Binding
 from partitioner.ir.structural_key import likeness
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign
-from partitioner.tiling.core_partition import cut_granularity, piece_boxes, ways
+from partitioner.tiling.core_partition import TileCycles, cut_granularity, piece_boxes, tile_cycles, ways
 
 __all__ = ["Binder", "Bound", "Closeness", "renamed"]
 
@@ -70,10 +70,11 @@ class Closeness:
 @dataclass
 class Binder:
     """Bindings of all layers of a graph, one group a layer; values larger than `most_bytes` on a core, or `banned`, are
-    not counted on to stay local."""
+    not counted on to stay local. `cycles_of` says what a core takes for its piece of a layer."""
 
     ctx: PlanContext
     most_bytes: int
+    cycles_of: TileCycles = tile_cycles
     values: dict[str, Waiting] = field(init=False)
     own: dict[str, str] = field(init=False)
     transfers: Transfers = field(init=False)
@@ -274,7 +275,7 @@ class Binder:
             box = full_box(self.ctx.graph.by_name[layer.output].shape)
             alike = likeness(self.ctx.graph, layer)
             if alike not in self.alike:
-                found = ways(self.ctx, layer, box)
+                found = ways(self.ctx, layer, box, self.cycles_of)
                 entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)
                 self.alike[alike] = {tuple(-n for n in negated): cycles for cycles, _, negated in entries}
             self.known[index] = self.alike[alike]

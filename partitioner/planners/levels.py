@@ -21,6 +21,7 @@ __all__ = [
     "AUTO_SPILL",
     "DEFAULT_LEVEL",
     "EFFORTS",
+    "IMAGES",
     "KERNEL_PLANNERS",
     "LEVELS",
     "LEVEL_CHOICES",
@@ -37,11 +38,14 @@ __all__ = [
     "Astitch",
     "FastestKernels",
     "FusedKernels",
+    "ImageGroup",
+    "Images",
     "KernelPlanner",
     "LayerKernels",
     "Planner",
     "Segment",
     "Segments",
+    "Streamed",
     "kernel_planner_of",
     "level_help",
     "planner_of",
@@ -99,6 +103,14 @@ class O3:
 
 
 @dataclass(frozen=True, slots=True)
+class Streamed:
+    """As O2, for layers whose constants are much of what moves."""
+
+    name: ClassVar[str] = "streamed"
+    summary: ClassVar[str] = "as O2, cut such that constants stream once through all cores while these compute"
+
+
+@dataclass(frozen=True, slots=True)
 class Astitch:
     """Compute-bound layers stay alone."""
 
@@ -123,6 +135,26 @@ class Segments:
     summary: ClassVar[str] = "parts of the network as different levels have them"
 
     parts: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageGroup:
+    """Layers, by name, that are one group; `images` of each of its instances, which are all of the batch. `inner` are
+    cut points of other axes of the group's output, which each instance of so many images is cut along besides."""
+
+    layers: tuple[str, ...]
+    images: tuple[int, ...]
+    inner: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Groups as O3 has them for another batch, in instances of given images: what level auto finds."""
+
+    name: ClassVar[str] = "images"
+    summary: ClassVar[str] = "groups of O3 for another batch, in instances of given images"
+
+    groups: tuple[ImageGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +183,11 @@ class FastestKernels:
     summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"
 
 
-Planner: TypeAlias = O0 | O1 | O2 | O3 | Astitch | Segments
+Planner: TypeAlias = O0 | O1 | O2 | O3 | Streamed | Astitch | Segments | Images
 KernelPlanner: TypeAlias = LayerKernels | FusedKernels | FastestKernels
 
-PLANNERS: Mapping[str, type[O0 | O1 | O2 | O3 | Astitch]] = MappingProxyType(
-    {kind.name: kind for kind in (O0, O1, O2, O3, Astitch)}
+PLANNERS: Mapping[str, type[O0 | O1 | O2 | O3 | Streamed | Astitch]] = MappingProxyType(
+    {kind.name: kind for kind in (O0, O1, O2, O3, Streamed, Astitch)}
 )
 KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
     {kind.name: kind for kind in (LayerKernels, FusedKernels, FastestKernels)}
@@ -165,6 +197,9 @@ LEVELS = tuple(PLANNERS)
 SEGMENTS = Segments.name
 """No choice of a user's: a plan of it needs the parts that level auto has found."""
 
+IMAGES = Images.name
+"""No choice of a user's either: a plan of it needs the groups."""
+
 AUTO = FastestKernels.name
 """No planner of its own: the fastest of what the levels make, as the cycle model judges their programs."""
 AUTO_SUMMARY = "the fastest of what these make, by the cycle model"
@@ -173,7 +208,7 @@ DEFAULT_LEVEL = AUTO
 """Where nobody says another one: on the command line, in Python, and for chips that tasks are placed on."""
 
 NORMAL_EFFORT = "normal"
-EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 12, "high": 48})
+EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 14, "high": 48})
 """At level auto: how many plans at most become programs that the cycle model judges."""
 
 
@@ -184,19 +219,26 @@ def level_help() -> str:
 
 def require_known(level: str, effort: str = NORMAL_EFFORT) -> None:
     """Raises ModelError for the name of no level, and of no effort."""
-    if level not in (*LEVEL_CHOICES, SEGMENTS):
+    if level not in (*LEVEL_CHOICES, SEGMENTS, IMAGES):
         raise ModelError("--level", needs=f"one of {', '.join(LEVEL_CHOICES)}", has=level)
     if effort not in EFFORTS:
         raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=effort)
 
 
-def planner_of(level: str, spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Planner:
+def planner_of(
+    level: str,
+    spill: str = NO_SPILLS,
+    segments: tuple[Segment, ...] = (),
+    image_groups: tuple[ImageGroup, ...] = (),
+) -> Planner:
     """A planner by its name, with its options. Raises ModelError for a name of none, a value that there is not, and an
     option that planners of this name do not have."""
     require_known(level)
     if level == SEGMENTS and segments:
         return Segments(segments)
-    if level in (AUTO, SEGMENTS):
+    if level == IMAGES and image_groups:
+        return Images(image_groups)
+    if level in (AUTO, SEGMENTS, IMAGES):
         raise ModelError("--level", needs=f"a planner: {', '.join(LEVELS)}", has=level)
     if level == O3.name:
         return O3(spill)

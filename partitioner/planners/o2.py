@@ -17,13 +17,15 @@ from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.value_lifetimes import activations, own_names
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.planners.core_binding import Binder, Bound
+from partitioner.planners.levels import O2
 from partitioner.planners.local_scopes import LocalScopes, Move
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
 from partitioner.planners.o1 import Staging, runs_of
 from partitioner.planners.weight_pinning import with_pins
+from partitioner.tiling.core_partition import TileCycles, tile_cycles
 from partitioner.tiling.staging_traffic import StagedBytes
 
-__all__ = ["in_cores"]
+__all__ = ["in_cores", "kept_in_cores"]
 
 MENDS = 8
 """How often a plan is laid out again without what found no room, before nothing is kept in the cores' memories."""
@@ -34,7 +36,12 @@ RESERVE = 8
 
 def in_cores(ctx: PlanContext) -> Plan:
     """Level O2. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
-    return views_alone(ctx, "O2") or _Level(ctx).plan()
+    return kept_in_cores(ctx, O2.name)
+
+
+def kept_in_cores(ctx: PlanContext, level: str, cycles_of: TileCycles = tile_cycles) -> Plan:
+    """The same under the name of a level that counts otherwise what a core takes for its piece of a layer."""
+    return views_alone(ctx, level) or _Level(ctx, level, cycles_of).plan()
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,11 @@ class _Level:
     """What all attempts at a plan share."""
 
     ctx: PlanContext
+    level: str
+    cycles_of: TileCycles
 
     def plan(self) -> Plan:
-        binder = Binder(self.ctx, self.ctx.local_bytes - self.ctx.local_bytes // RESERVE)
+        binder = Binder(self.ctx, self.ctx.local_bytes - self.ctx.local_bytes // RESERVE, self.cycles_of)
         bound = binder.bind()
         not_local: dict[str, str] = {}
         not_staged: dict[str, str] = {}
@@ -132,7 +141,7 @@ class _Level:
                     box = full_box(self.ctx.graph.by_name[move.name].shape)
                     steps.append(MoveStep("redistribute", step.group, 0, box, local, step.binding, move.name))
             steps.append(step)
-        return layer_plan(self.ctx, "O2", steps, decisions)
+        return layer_plan(self.ctx, self.level, steps, decisions)
 
     def _blamed(self, subject: Subject, chosen: LocalScopes, staged: Staging | None) -> tuple[str, ...]:
         """The value that goes because something found no room: that itself, or the least useful one that is there when

@@ -32,7 +32,7 @@ from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_p
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
-__all__ = ["fit_instances", "plan_instances"]
+__all__ = ["MOST_INSTANCES", "fit_instances", "ordered_plan", "plan_instances", "require_few"]
 
 STAGING_SHARES = 8
 """Room for waiting values is tried in steps of one part in this many of the staging memory."""
@@ -62,13 +62,12 @@ def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
         return grouped
     made, reasons = grouped
     decisions = (*ctx.layer_decisions, *reasons)
-    _require_few(ctx.graph, made)
-    instances = instances_of(search, made)
-    return _ordered_plan(search, instances, decisions)
+    require_few(ctx.graph, sum(entry.group.split.instances for entry in made if isinstance(entry, Prepared)))
+    return ordered_plan(ctx, instances_of(search, made), decisions)
 
 
-def _require_few(graph: Graph, made: list[Prepared | Layer]) -> None:
-    count = sum(entry.group.split.instances for entry in made if isinstance(entry, Prepared))
+def require_few(graph: Graph, count: int) -> None:
+    """Raises PlanError for more than `MOST_INSTANCES`."""
     if count > MOST_INSTANCES:
         raise PlanError(
             f"graph {graph.name}",
@@ -123,9 +122,10 @@ def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
     return None
 
 
-def _ordered_plan(search: SplitSearch, instances: list[Instance], decisions: tuple[Decision, ...]) -> Plan | NoPlan:
+def ordered_plan(
+    ctx: PlanContext, instances: list[Instance], decisions: tuple[Decision, ...], level: str = "O3"
+) -> Plan | NoPlan:
     """Order, scopes and steps; where the layout finds no room, less may wait in local memories and then in staging."""
-    ctx = search.ctx
     flow = flow_of(ctx, instances)
     main, staging = ctx.main, ctx.staging
     reasons = list(decisions)
@@ -147,7 +147,7 @@ def _ordered_plan(search: SplitSearch, instances: list[Instance], decisions: tup
             f"weighted bytes that wait outside local memories; {waiting} may wait in {ctx.local.memory}, "
             f"others in {size_text(staging_bytes)} of {staging}: {costs}",
         )
-        plan = _plan(ctx, flow, choice.best.order, scopes, (*reasons, chosen))
+        plan = _plan(ctx, level, flow, choice.best.order, scopes, (*reasons, chosen))
         layout = _laid_out(ctx, plan)
         if not isinstance(layout, NoPlan):
             return with_pins(ctx, plan, layout)
@@ -200,7 +200,12 @@ def _agree(flow: Flow, scopes: list[str], main: str) -> None:
 
 
 def _plan(
-    ctx: PlanContext, flow: Flow, order: tuple[int, ...], scopes: list[str], decisions: tuple[Decision, ...]
+    ctx: PlanContext,
+    level: str,
+    flow: Flow,
+    order: tuple[int, ...],
+    scopes: list[str],
+    decisions: tuple[Decision, ...],
 ) -> Plan:
     """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
     graph, main, local = ctx.graph, ctx.main, ctx.local.memory
@@ -221,7 +226,7 @@ def _plan(
         steps.append(replace(step, scope=scopes[number], exports=exports))
     shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
     batch = shape[0] if shape else 1
-    return Plan(graph.name, "O3", graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)
+    return Plan(graph.name, level, graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)
 
 
 def _size(graph: Graph, name: str, box: Box) -> int:

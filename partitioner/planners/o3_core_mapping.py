@@ -52,9 +52,11 @@ class _Option:
 
 @dataclass(frozen=True)
 class Spreader:
-    """Decides for the groups of one graph on one chip, and remembers what layers cost."""
+    """Decides for the groups of one graph on one chip, and remembers what layers cost; with `outer_only` all is cut
+    along its images and rows, which takes least room where a group has many layers."""
 
     ctx: PlanContext
+    outer_only: bool = False
     known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
     cuts: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], float]] = field(default_factory=dict)
 
@@ -68,6 +70,8 @@ class Spreader:
         """Images and rows first; and what is best for the layer alone, where that leaves cores idle or engines half
         empty: the slowest core takes more than `EVEN` times an even share."""
         outer = self.outer_pieces(layer, box)
+        if self.outer_only:
+            return (outer,)
         slowest = max(self.cycles(layer, part) for part in self._divide(layer, box, outer))
         if slowest * self.ctx.chip.cores_per_cluster <= EVEN * self.cycles(layer, box):
             return (outer,)

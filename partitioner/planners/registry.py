@@ -15,6 +15,7 @@ from partitioner.ir.target import AcceptingTarget, JudgesPrepared
 from partitioner.memory.main_memory_check import require_main_room
 from partitioner.planners.astitch import stitched
 from partitioner.planners.auto_spill import plan_with_worthwhile_spills
+from partitioner.planners.image_groups import in_image_groups
 from partitioner.planners.kernel_level import fastest_kernels, kernels_by_layer, kernels_fused
 from partitioner.planners.levels import (
     AUTO,
@@ -29,11 +30,14 @@ from partitioner.planners.levels import (
     Astitch,
     FastestKernels,
     FusedKernels,
+    ImageGroup,
+    Images,
     KernelPlanner,
     LayerKernels,
     Planner,
     Segment,
     Segments,
+    Streamed,
     kernel_planner_of,
     planner_of,
 )
@@ -42,20 +46,27 @@ from partitioner.planners.o1 import in_staging
 from partitioner.planners.o2 import in_cores
 from partitioner.planners.o3 import plan_instances
 from partitioner.planners.segments import in_segments
+from partitioner.planners.streamed import in_streams
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
 __all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
 
 
-def make_plan(ctx: PlanContext, level: str = "O0", spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()) -> Plan:
+def make_plan(
+    ctx: PlanContext,
+    level: str = "O0",
+    spill: str = NO_SPILLS,
+    segments: tuple[Segment, ...] = (),
+    image_groups: tuple[ImageGroup, ...] = (),
+) -> Plan:
     """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
-    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`. Raises ModelError listing all
-    operators it cannot compute, or saying which levels there are, and DoesNotFit, before any planning, where the main
-    memory cannot even hold inputs, outputs and constants."""
+    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`, `image_groups` the groups of one
+    of level `IMAGES`. Raises ModelError listing all operators it cannot compute, or saying which levels there are, and
+    DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = _planned(ctx, planner_of(level, spill, segments))
+    plan = _planned(ctx, planner_of(level, spill, segments, image_groups))
     verify_plan(plan, ctx)
     return plan
 
@@ -85,8 +96,12 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
             return plan_with_worthwhile_spills(ctx)
         case O3(spill):
             return plan_instances(ctx, None if spill == NO_SPILLS else spill)
+        case Streamed():
+            return in_streams(ctx)
         case Astitch():
             return stitched(ctx)
+        case Images(groups):
+            return in_image_groups(ctx, groups)
         case Segments(parts):
             wanted = dict.fromkeys((part.level, part.spill) for part in parts)
             return in_segments(ctx, parts, {key: _planned(ctx, planner_of(*key)) for key in wanted})
@@ -103,7 +118,11 @@ def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[s
 
 
 def require_level(
-    target: AcceptingTarget, level: str, spill: str = NO_SPILLS, segments: tuple[Segment, ...] = ()
+    target: AcceptingTarget,
+    level: str,
+    spill: str = NO_SPILLS,
+    segments: tuple[Segment, ...] = (),
+    image_groups: tuple[ImageGroup, ...] = (),
 ) -> None:
     """Raises ModelError for a level or a way of spilling that there is not, or not for such a target."""
     if isinstance(target, KernelTarget):
@@ -113,7 +132,7 @@ def require_level(
             O3(spill)  # a value that there is not is told first
             raise ModelError("--spill", needs=f"a level that does not try spills by itself: {O3.name}", has=level)
     else:
-        planner_of(level, spill, segments)
+        planner_of(level, spill, segments, image_groups)
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:
@@ -130,7 +149,7 @@ def unsupported_ops(
 ) -> tuple[tuple[Op, str], ...]:
     """The operators that cannot be computed, each with the reason."""
     refuses = target.refuses_prepared if isinstance(target, JudgesPrepared) else None
-    prepared = ((op, refuses(graph, op, chip) if refuses else None) for op in graph.prepared)
+    prepared = ((op, refuses(graph, op, chip) if refuses else None) for op in (*graph.prepared, *graph.concluded))
     planned = ((op, _scalar_problem(graph, op) or target.accepts(graph, op, constants, chip)) for op in graph.ops)
     return tuple((op, reason) for op, reason in (*prepared, *planned) if reason)
 

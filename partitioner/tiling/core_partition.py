@@ -7,8 +7,9 @@ granularity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise, product
+from typing import TypeAlias
 
 from hw_models.chip import Chip, MatrixEngine
 from hw_models.cost import transfer_cycles
@@ -20,6 +21,7 @@ from partitioner.ir.regions import Box, box_size, run_count
 from partitioner.ir.steps import Binding
 
 __all__ = [
+    "TileCycles",
     "broadcast_cycles",
     "bind",
     "cut_axis",
@@ -30,6 +32,10 @@ __all__ = [
     "tile_cycles",
     "ways",
 ]
+
+
+TileCycles: TypeAlias = Callable[[PlanContext, Layer, Box], float]
+"""What a core takes for a box of a layer's output."""
 
 
 def cut_axis(low: int, high: int, parts: int, granule: int) -> tuple[tuple[int, int], ...]:
@@ -89,7 +95,9 @@ def bind(ctx: PlanContext, layer: Layer, box: Box) -> tuple[Binding, float]:
     return Binding(tuple(-n for n in negated), tuple(range(count))), cycles
 
 
-def ways(ctx: PlanContext, layer: Layer, box: Box) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
+def ways(
+    ctx: PlanContext, layer: Layer, box: Box, cycles_of: TileCycles = tile_cycles
+) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
     """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and how many
     pieces there are."""
     granularity = cut_granularity(ctx, layer, box)
@@ -98,7 +106,7 @@ def ways(ctx: PlanContext, layer: Layer, box: Box) -> Iterator[tuple[tuple[int, 
         boxes = piece_boxes(box, pieces, granularity)
         seen: set[tuple[int, ...]] = set()
         for piece in _distinct(boxes, seen):
-            slowest = max(slowest, tile_cycles(ctx, layer, piece))
+            slowest = max(slowest, cycles_of(ctx, layer, piece))
         yield pieces, (slowest, len(boxes))
 
 

@@ -76,7 +76,7 @@ def core_boxes(ctx: PlanContext, group: Group, step: RunStep) -> tuple[CoreBoxes
         pieces = (*pieces, *(1,) * (len(box) - len(pieces)))
         for core, piece in zip(range(cores), _pieces(ctx, layer_of[name], box, pieces), strict=False):
             owned[core][name] = piece
-    exchanged = {exchange.tensor: exchange.pieces for exchange in group.exchanges}
+    exchanged = {exchange.tensor: exchange.pieces for exchange in group.exchanges_of(step.instance)}
     needed: list[dict[str, Box]] = [{} for _ in range(cores)]
     computed: list[dict[str, Box]] = [{} for _ in range(cores)]
     for layer in reversed(group.layers):

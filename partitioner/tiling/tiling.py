@@ -9,7 +9,7 @@ cost model wins, for both loop orders; whatever does not fit is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -21,6 +21,7 @@ from hw_models.memory_parts import aligned, aligned_in, part_bytes, part_start, 
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.structural_key import likeness_and_names
 from partitioner.ir.target import Buffer, Work
 from partitioner.tiling.buffer_aliasing import NOTHING, Fit, FreeRegions, Residents, fit
 from partitioner.tiling.core_partition import (
@@ -252,6 +253,17 @@ class _Known:
     border made it too coarse. By layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
 
     tilings: dict[object, Choice] = field(default_factory=dict)
+    alike: dict[object, Choice] = field(default_factory=dict)
+    """The same by all that decides, for layers that differ in names only."""
+    kinds: dict[object, int] = field(default_factory=dict)
+    numbered: dict[Layer, tuple[int, Mapping[str, str]]] = field(default_factory=dict)
+
+    def kind(self, ctx: PlanContext, layer: Layer) -> tuple[int, Mapping[str, str]]:
+        """A number that layers share which are alike, and what stands for each of the layer's names."""
+        if layer not in self.numbered:
+            found, names = likeness_and_names(ctx.graph, layer)
+            self.numbered[layer] = self.kinds.setdefault(found, len(self.kinds)), names
+        return self.numbered[layer]
 
 
 def piece_tiling(
@@ -351,16 +363,21 @@ def _known(
     held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
     bounds = tuple(sorted((place, size) for place, (_, size) in free_regions.items()))
     key = (layer, box_shape(piece), held, bounds, cheapest, twice)
-    known = ctx.memo(_Known).tilings
-    if key not in known:
-        chosen = choose_tiles(ctx, layer, piece, residents, free_regions, cheapest, twice)
-        if isinstance(chosen, Infeasible):
-            return chosen
-        tiling, cycles = chosen
-        tile = middle(piece, tiling.counts, tiling.granularity)
-        used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
-        known[key] = Choice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
-    return known[key]
+    table = ctx.memo(_Known)
+    if key not in table.tilings:
+        kind, names = table.kind(ctx, layer)
+        places = tuple(sorted((names.get(name, name), box) for name, box in residents.boxes.items()))
+        whole = (kind, piece, places, residents.part, bounds, cheapest, twice)
+        if whole not in table.alike:
+            chosen = choose_tiles(ctx, layer, piece, residents, free_regions, cheapest, twice)
+            if isinstance(chosen, Infeasible):
+                return chosen
+            tiling, cycles = chosen
+            tile = middle(piece, tiling.counts, tiling.granularity)
+            used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
+            table.alike[whole] = Choice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
+        table.tilings[key] = table.alike[whole]
+    return table.tilings[key]
 
 
 def no_tile(layer: Layer, over: Overflow) -> Infeasible:

@@ -100,7 +100,7 @@ class _Coverage:
         name = layer.output
         computed = cores[core].computed.get(name)
         gives = cores[core].owned.get(name)
-        exchanged = {exchange.tensor for exchange in group.exchanges}
+        exchanged = {exchange.tensor for exchange in group.exchanges_of(step.instance)}
         if gives and name not in exchanged and not (computed and holds(computed, gives)):
             raise PlanError(
                 f"{_who(step)}, core {core}",

@@ -9,7 +9,7 @@ from math import prod
 
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
-from partitioner.ir.plan import Group, Plan
+from partitioner.ir.plan import Group, Plan, Spill
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep, scopes_of
 from partitioner.verification.coverage import verify_coverage
 from partitioner.verification.operator_cover import verify_operators_once
@@ -27,6 +27,7 @@ def verify_plan(plan: Plan, ctx: PlanContext) -> None:
     memories = {memory.name: memory for memory in chip.memories}
     for group in plan.groups:
         _verify_spills(group, ctx)
+        _verify_exchanges(group)
     _verify_readers(plan)
     ready = set(graph.inputs) | {t.name for t in graph.tensors if t.constant}
     for step in plan.steps:
@@ -37,7 +38,7 @@ def verify_plan(plan: Plan, ctx: PlanContext) -> None:
         cores = () if isinstance(step, ViewStep) else step.binding.cores
         if any(core < 0 or core >= chip.cores_per_cluster for core in cores):
             raise PlanError(who=f"step {step.group}", needs=f"cores below {chip.cores_per_cluster}", has=str(cores))
-        for exchange in group.exchanges if isinstance(step, RunStep) else ():
+        for exchange in group.exchanges_of(step.instance) if isinstance(step, RunStep) else ():
             if prod(exchange.pieces) > len(cores):
                 raise PlanError(
                     who=f"step {step.group}",
@@ -67,6 +68,24 @@ def _verify_readers(plan: Plan) -> None:
                 who=f"step {step.kind} {step.tensor}",
                 needs="an instance that runs after it",
                 has=f"instance {step.instance} of group {step.group}",
+            )
+
+
+def _verify_exchanges(group: Group) -> None:
+    """An instance has a value in one way alone, and exchanges name instances that there are."""
+    for exchange in group.exchanges:
+        named = () if isinstance(exchange, Spill) else exchange.instances
+        if odd := [number for number in named if not 0 <= number < group.split.instances]:
+            raise PlanError(
+                f"group {group.name}",
+                needs=f"instances below {group.split.instances} that exchange {exchange.tensor}",
+                has=str(odd[0]),
+            )
+    for number in {number for exchange in group.exchanges for number in getattr(exchange, "instances", ())}:
+        found = [exchange.tensor for exchange in group.exchanges_of(number)]
+        if len(set(found)) < len(found):
+            raise PlanError(
+                f"group {group.name}", needs="each value cut in one way", has=f"two ways in instance {number}"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,15 @@ def test_what_compiles_is_timed_and_judged_and_what_is_refused_is_named(tmp_path
     assert 0 <= good["network_error"] < 1e-3
     assert odd["refused"]
     assert "1 of 2 compile, 1 are right" in page.read_text()
+
+
+def test_without_a_folder_pytorch_writes_the_models(tmp_path: Path) -> None:
+    """And says so where it is not installed; here a module stands for it that cannot be imported."""
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(SCRIPT)], check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: exports are written by PyTorch: pip install '.[exports]', or name a FOLDER\n")
 
 
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:

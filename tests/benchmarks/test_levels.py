@@ -1,4 +1,4 @@
-"""The benchmark of levels on a tiny model: goes on where it was, begins anew with other sources, and checks itself."""
+"""The benchmark of levels on a tiny model: goes on where it was, keeps rows of older sources, and checks itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks.levels import complaints
+from benchmarks.levels import complaints, to_measure
 from partitioner.planners.levels import LEVEL_CHOICES
 from tests.small_models import classifier, save
 
@@ -37,18 +38,66 @@ def test_rows_are_kept_checked_and_told(tmp_path: Path) -> None:
     checked = run(tmp_path, "--check")
     assert (checked.returncode, checked.stderr) == (0, "")
 
-    rows = json.loads((tmp_path / "levels.json").read_text())
-    for row in rows["rows"]:
-        row["cycles"] += 1
-    (tmp_path / "levels.json").write_text(json.dumps(rows))
+    results = tmp_path / "levels.json"
+    good = json.loads(results.read_text())
+    changed(results, good, cycles=-1)
     wrong = run(tmp_path, "--check")
     assert wrong.returncode == 1
     assert " cycles, now " in wrong.stdout
+    assert "now only" not in wrong.stdout
 
-    (tmp_path / "levels.json").write_text(json.dumps(rows | {"sources": "others"}))
-    stale = run(tmp_path, "--check")
-    assert stale.returncode == 1
-    assert "begun anew" in stale.stderr
+    changed(results, good, cycles=1)
+    slower = results.read_text()
+    better = run(tmp_path, "--check")
+    assert (better.returncode, results.read_text()) == (0, slower)
+    assert " cycles, now only " in better.stdout
+    renewed = run(tmp_path, "--check", "--renew")
+    assert renewed.returncode == 0
+    assert sum(a["cycles"] == b["cycles"] for a, b in zip(_rows(results), good["rows"], strict=True)) == 1
+
+
+def test_rows_of_older_sources_stay_until_they_are_renewed(tmp_path: Path) -> None:
+    save(classifier(batch="n"), tmp_path / "tiny.onnx")
+    results, table = tmp_path / "levels.json", tmp_path / "levels.md"
+    once = ("--batch", "1", "--level", "O0", "--level", "O1")
+    assert run(tmp_path, *once).returncode == 0
+    figures = json.loads(results.read_text())
+    kept = figures["rows"][1] | {"sources": "others"}
+    results.write_text(json.dumps({"sources": "older", "rows": [_without(figures["rows"][0], "sources"), kept]}))
+    assert run(tmp_path, *once, "--markdown", str(table)).stdout == ""
+    assert "2 rows, 2 of them of older sources of the compiler than" in table.read_text()
+    again = run(tmp_path, *once, "--renew", "--markdown", str(table))
+    assert len(again.stdout.splitlines()) == 2
+    assert "2 rows, 0 of them of older sources" in table.read_text()
+    assert [_without(row, "seconds") for row in json.loads(results.read_text())["rows"]] == [
+        _without(row, "seconds") for row in figures["rows"]
+    ]
+
+
+def test_what_is_measured_and_in_which_order() -> None:
+    rows = [
+        {"network": "a", "batch": 1, "level": "O0", "sources": "old", "seconds": 3.0},
+        {"network": "a", "batch": 2, "level": "O0", "sources": "old", "seconds": 2.0},
+        {"network": "a", "batch": 4, "level": "O0", "sources": "new", "seconds": 1.0},
+    ]
+    asked = ["a.onnx"], [1, 2, 4, 8], ["O0"]
+    assert to_measure(rows, *asked, None) == [("a.onnx", 8, "O0")]
+    assert to_measure(rows, *asked, "new") == [("a.onnx", 2, "O0"), ("a.onnx", 1, "O0"), ("a.onnx", 8, "O0")]
+
+
+def _rows(results: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(results.read_text())["rows"]
+    return found
+
+
+def changed(results: Path, figures: dict[str, Any], cycles: int) -> None:
+    """The file as if every row had taken so many cycles more."""
+    rows = [row | {"cycles": row["cycles"] + cycles} for row in figures["rows"]]
+    results.write_text(json.dumps(figures | {"rows": rows}))
+
+
+def _without(row: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != key}
 
 
 def test_what_is_complained_about() -> None:

@@ -20,7 +20,8 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_floors import memory_floor_cycles
-from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way
+from dsa_sched.pipeline.auto_level import MOST_EXPECTED
+from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way, costed
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
 from dsa_sched.report.progress import Steps
@@ -201,6 +202,18 @@ def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: s
         ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
         floor = memory_floor_cycles(make_plan(ctx, way.level, way.spill), ctx, options, 0.0)
         assert 0 < floor <= cycles_of(found), way
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_program_is_much_faster_than_the_cost_model_expects(case: str) -> None:
+    """By the bound with which plans are left out: what is expected of them is never that far above the clock."""
+    model, chip = CASES[case]()
+    ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
+    options = CompileOptions(schedule=True)
+    for way in WAYS:
+        if (found := made(case, way, True)) is not None:
+            expected = costed(ctx, way, make_plan(ctx, way.level, way.spill), options).expected_cycles
+            assert expected <= 0.75 * MOST_EXPECTED * cycles_of(found), way
 
 
 def heard(options: CompileOptions, until: str = "", times: int = 1) -> tuple[Compilation, list[str]]:

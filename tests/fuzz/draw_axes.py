@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from tests.fuzz.draft import Attribute, Draft, Maker, Shape
+from tests.fuzz.draw_elementwise import away_from_zero
 
 __all__ = ["AXES"]
 
@@ -17,7 +18,10 @@ REDUCTIONS = (
     "ReduceL1",
     "ReduceL2",
     "ReduceSumSquare",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
 )
+SUMS = ("ReduceSum", "ReduceL1", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 LONGEST_SUM = 64
 LONGEST_CONSTANT_SIDE = 20
 
@@ -43,11 +47,13 @@ def _softmax(draft: Draft, op_type: str, x: str) -> bool:
 
 def _reduce(draft: Draft, op_type: str, x: str) -> bool:
     """Some axes, or all by naming none; reduced axes stay or go, but for the last."""
+    if op_type == "ReduceLogSum":
+        x = away_from_zero(draft, x)
     shape = draft.shapes[x]
     rank, axes = len(shape), draft.axes(shape)
     every = draft.number(0, 7) == 0 or (prod(shape) <= LONGEST_SUM and draft.number(0, 3) == 0)
     axes = tuple(range(rank)) if every else axes
-    if op_type in ("ReduceSum", "ReduceL1", "ReduceSumSquare") and prod(shape[a] for a in axes) > LONGEST_SUM:
+    if op_type in SUMS and prod(shape[a] for a in axes) > LONGEST_SUM:
         return False
     lost = tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
@@ -186,7 +192,7 @@ def _third(draft: Draft, rows: int, columns: int) -> tuple[list[str], float]:
 
 
 AXES: Mapping[str, Maker] = {
-    "Softmax": _softmax,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_norm),
     "InstanceNormalization": _instance_norm,

@@ -1,6 +1,7 @@
 """Makers of operators that work element by element, of normalisation by constants, and of changes of type.
 
-Roots, quotients and exponentials get operands of a range where they are defined and half precision can hold the result.
+Roots, quotients, exponentials and functions by tables get operands of a range where they are defined and half precision
+can hold the result. What jumps (a rounding, a sign) reads an input, which is the same number for chip and reference.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 from tests.fuzz.draft import FLOAT, Attribute, Draft, Maker, Shape
 
-__all__ = ["ELEMENTWISE", "add_binary", "add_unary"]
+__all__ = ["ELEMENTWISE", "TABLED", "add_binary", "add_unary", "away_from_zero"]
 
 UNARY: Mapping[str, Mapping[str, tuple[float | str, ...]]] = {
     **{
@@ -44,7 +45,16 @@ UNARY: Mapping[str, Mapping[str, tuple[float | str, ...]]] = {
 """Attributes and the values drawn besides the default."""
 
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
-EXPONENTS = (1.0, 2.0, 3.0, 0.5, -0.5, -1.0)
+BOUNDED = ("Sin", "Cos", "Atan", "Sinh", "Cosh", "Asinh")
+"""Of numbers between -3 and 3."""
+INSIDE = ("Tan", "Asin", "Acos", "Atanh")
+"""Of numbers between -1/2 and 1/2."""
+JUMPING = ("Floor", "Ceil", "Round", "Sign")
+TABLED = frozenset(
+    ["Log", "LogSoftmax", "ReduceLogSum", "ReduceLogSumExp", "Pow", "Acosh", *BOUNDED, *INSIDE, *JUMPING]
+)
+"""Operators that a chip may look up in a table, or do so for a part of it."""
+EXPONENTS = (1.0, 2.0, 3.0, 0.5, -0.5, -1.0, 1.75, -1.5)
 SMALLEST = 0.25
 
 
@@ -67,7 +77,7 @@ def _bounded(draft: Draft, x: str) -> str:
     return draft.add("Clip", [x, draft.number_constant(-3.0), draft.number_constant(3.0)], draft.shapes[x])
 
 
-def _away_from_zero(draft: Draft, x: str) -> str:
+def away_from_zero(draft: Draft, x: str) -> str:
     """At least SMALLEST."""
     shape = draft.shapes[x]
     match draft.one_of("abs", "square", "sigmoid", "exp"):
@@ -83,7 +93,7 @@ def _away_from_zero(draft: Draft, x: str) -> str:
 
 
 def _of_positive(draft: Draft, op_type: str, x: str) -> bool:
-    draft.add(op_type, [_away_from_zero(draft, x)], draft.shapes[x])
+    draft.add(op_type, [away_from_zero(draft, x)], draft.shapes[x])
     return True
 
 
@@ -92,9 +102,28 @@ def _exp(draft: Draft, op_type: str, x: str) -> bool:
     return True
 
 
+def _tabled(draft: Draft, op_type: str, x: str) -> bool:
+    shape = draft.shapes[x]
+    if op_type in BOUNDED:
+        x = _bounded(draft, x)
+    elif op_type in INSIDE:
+        x = draft.add("Mul", [draft.add("Tanh", [x], shape), draft.number_constant(0.5)], shape)
+    else:
+        x = draft.add("Add", [draft.add("Abs", [x], shape), draft.number_constant(1.5)], shape)
+    draft.add(op_type, [x], shape)
+    return True
+
+
+def _jumping(draft: Draft, op_type: str, x: str) -> bool:
+    shape = draft.shapes[x]
+    y = draft.add(op_type, [draft.input(shape)], shape)
+    draft.add(draft.one_of("Add", "Mul"), [x, y] if draft.flip() else [y, x], shape)
+    return True
+
+
 def _power(draft: Draft, op_type: str, x: str) -> bool:
     exponent = draft.one_of(*EXPONENTS)
-    base = x if exponent >= 1 else _away_from_zero(draft, x)
+    base = x if exponent in (1.0, 2.0, 3.0) else away_from_zero(draft, x)
     draft.add(op_type, [base, draft.number_constant(exponent, *draft.one_of((), (1,)))], draft.shapes[x])
     return True
 
@@ -127,7 +156,7 @@ def _other_operand(draft: Draft, shape: Shape, positive: bool) -> str:
             other = draft.input(met or (1,))
         case _:
             return (draft.positive if positive else draft.weights)(*met)
-    return _away_from_zero(draft, other) if positive else other
+    return away_from_zero(draft, other) if positive else other
 
 
 def add_binary(draft: Draft, op_type: str, x: str, other: str = "") -> str:
@@ -135,7 +164,7 @@ def add_binary(draft: Draft, op_type: str, x: str, other: str = "") -> str:
     shape = draft.shapes[x]
     if op_type == "Div":
         top, bottom = (x, other) if draft.flip() else (other or x, x)
-        under = _away_from_zero(draft, bottom) if bottom else _other_operand(draft, shape, positive=True)
+        under = away_from_zero(draft, bottom) if bottom else _other_operand(draft, shape, positive=True)
         return draft.add(op_type, [top, under], shape)
     other = other or _other_operand(draft, shape, positive=False)
     return draft.add(op_type, [x, other] if draft.flip() else [other, x], shape)
@@ -244,7 +273,9 @@ def _constant(draft: Draft, op_type: str, x: str) -> bool:
 
 ELEMENTWISE: Mapping[str, Maker] = {
     **dict.fromkeys(UNARY, _unary),
-    **dict.fromkeys(("Sqrt", "Reciprocal"), _of_positive),
+    **dict.fromkeys(("Sqrt", "Reciprocal", "Log"), _of_positive),
+    **dict.fromkeys((*BOUNDED, *INSIDE, "Acosh"), _tabled),
+    **dict.fromkeys(JUMPING, _jumping),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _binary),
     **dict.fromkeys(("Max", "Min"), _extremum),
     **dict.fromkeys(("Sum", "Mean"), _many),

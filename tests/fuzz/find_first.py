@@ -38,7 +38,7 @@ def first_wrong(start: int, most: int, ways: tuple[Way, ...] = WAYS, kind: str =
     """How many models were tried up to the first that shows a problem, of a kind if one is given, and the problem."""
     for count in range(most):
         seed = start + count
-        problem = problem_of(model_of(seed), chip_of(seed), seed, ways)
+        problem = problem_of(model_of(seed), chip_of(seed, model_of(seed)), seed, ways)
         if problem and problem.startswith(kind):
             return count + 1, problem
     return None
@@ -46,7 +46,7 @@ def first_wrong(start: int, most: int, ways: tuple[Way, ...] = WAYS, kind: str =
 
 def smallest(seed: int, problem: str, ways: tuple[Way, ...] = WAYS) -> onnx.ModelProto:
     """What is left of the model of a seed that shows a problem of this kind, where it shows it."""
-    chip, kind = chip_of(seed), problem.split(":")[0]
+    chip, kind = chip_of(seed, model_of(seed)), problem.split(":")[0]
     failing = tuple(way for way in ways if problem.startswith(f"bits: {way}:")) or ways
     return shrink(model_of(seed), lambda model: problem_of(model, chip, seed, failing).split(":")[0] == kind)
 

@@ -20,14 +20,15 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.runner import execute
 from dsa_sched.artifact.tensors import from_device
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.pipeline.targets import reader_of
 from dsa_sched.verification.evidence import stored_values
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
 from partitioner.planners.registry import LEVELS
 from tests.chip_runs import small_chip, stcp920
+from tests.fuzz.draw_elementwise import TABLED
 from tests.fuzz.draw_words import LEAST_ROWS
 from tests.partition_graphs import Seeded
 
@@ -94,15 +95,17 @@ class Found:
     differences: tuple[Difference, ...]
 
 
-def chip_of(seed: int) -> Chip:
-    """Every third seed the stcp920, else one of two to eight cores with little memory, so that layers are cut."""
+def chip_of(seed: int, model: onnx.ModelProto) -> Chip:
+    """Every third seed the stcp920, else one of two to eight cores with little memory, so that layers are cut; with
+    room for weights where the model has operators by tables."""
+    tables = 256 * KIB * any(node.op_type in TABLED for node in model.graph.node)
     choose = Seeded(seed + 500_000)
     if choose.number(0, 2) == 0:
         return stcp920()
     return small_chip(
         cores=choose.one_of((2, 3, 4, 5, 8)),
         data_bytes=choose.one_of((6, 16, 64)) * KIB,
-        weights_bytes=choose.one_of((4, 16)) * KIB,
+        weights_bytes=choose.one_of((4, 16)) * KIB + tables,
         im_bytes=choose.one_of((2, 16)) * KIB,
         llb_bytes=choose.one_of((128, 1024, 8192)) * KIB,
     )
@@ -112,7 +115,7 @@ def load(model: onnx.ModelProto) -> Model:
     """The frontend's part, once for all levels. Raises ModelError where an operator is refused."""
     taken = onnx.ModelProto()
     taken.CopyFrom(model)
-    return load_model(taken, judge=Judge(TARGET.wants))
+    return load_model(taken, judge=reader_of(stcp920(), TARGET))
 
 
 def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:

@@ -37,9 +37,7 @@ OPSETS = (24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8)
 
 MAKERS: Mapping[str, Maker] = {**WINDOWS, **AXES, **ELEMENTWISE, **MOVEMENT, **MASKS, **WORDS, **RECURRENT, **ATTENTION}
 
-NOT_DRAWN: Mapping[str, str] = {
-    "Log": "read, but the target has no rule for it",
-}
+NOT_DRAWN: Mapping[str, str] = {}
 
 FAMILIES = (*[WINDOWS] * 3, *[AXES] * 2, *[ELEMENTWISE] * 2, *[MOVEMENT] * 2, MASKS, WORDS)
 """Windows more often: they make the halos that cutting is about."""

@@ -39,7 +39,7 @@ def block_name(seeds: range) -> str:
 def check_seed(seed: int) -> str:
     """The level that was chosen, empty where the model does not fit the chip."""
     model, feed = load(model_of(seed)), feed_of(model_of(seed), seed)
-    chip, _, plain = at_o0(model, chip_of(seed), feed, seed)
+    chip, _, plain = at_o0(model, chip_of(seed, model.source), feed, seed)
     try:
         found = compiled(model, chip, WAY)
     except DoesNotFit:

@@ -62,7 +62,7 @@ def drawn(model: Model, chip: Chip, choose: Seeded) -> tuple[Segment, ...]:
 def check_seed(seed: int) -> bool:
     """Whether it ran in several segments; False where there are not, or they do not fit together."""
     model, feed, choose = load(model_of(seed)), feed_of(model_of(seed), seed), Seeded(seed + 70_000)
-    chip, _, plain = at_o0(model, chip_of(seed), feed, seed)
+    chip, _, plain = at_o0(model, chip_of(seed, model.source), feed, seed)
     segments = drawn(model, chip, choose)
     schedule = choose.number(0, 2) > 0
     ahead = schedule and choose.number(0, 1) == 1

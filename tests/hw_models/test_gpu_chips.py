@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -19,7 +20,7 @@ FOLDER = resources.files("hw_models") / "chips"
 A100 = (FOLDER / "a100.yaml").read_text(encoding="utf-8")
 STCP920 = (FOLDER / "stcp920.yaml").read_text(encoding="utf-8")
 STCP920_HASH = "ac2e2a80382c531e4317e0e90cc2bc0605124ac7a07a8c07f5dad8c547f6f56a"
-"""Before chips had kinds; executables carry it."""
+"""Before chips had kinds and instruction caches; executables carry it."""
 
 
 def edited(text: str, *edits: tuple[str, str]) -> str:
@@ -68,14 +69,17 @@ def test_a_block_leaves_one_kib_of_the_shared_memory(name: str, block_kib: int, 
 
 
 def test_kinds_and_parts_that_a_file_does_not_name_are_not_in_its_hash() -> None:
-    chip = load_chip("stcp920")
+    plain = re.sub(r"    instruction_cache:\n(?: {6,}.*\n)+", "", STCP920)
+    chip = parse_chip(plain, "c.yaml")
     assert chip.hash == STCP920_HASH
+    assert load_chip("stcp920").hash != STCP920_HASH
     dumped = chip.model_dump(mode="json")
     assert not {"kind", "simt"} & set(dumped)
     assert not any("persists" in memory for memory in dumped["memories"])
-    explicit = edited(STCP920, ("isa: neuralscale", "kind: cores\nisa: neuralscale"), ("scope: core", PERSISTS_CORE))
+    assert not any("instruction_cache" in engine for engine in dumped["engines"])
+    explicit = edited(plain, ("isa: neuralscale", "kind: cores\nisa: neuralscale"), ("scope: core", PERSISTS_CORE))
     assert parse_chip(explicit, "c.yaml").hash == STCP920_HASH
-    lost = edited(STCP920, ("scope: core", "persists: false\n    scope: core"))
+    lost = edited(plain, ("scope: core", "persists: false\n    scope: core"))
     assert parse_chip(lost, "c.yaml").hash != STCP920_HASH
 
 

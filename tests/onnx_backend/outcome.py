@@ -4,7 +4,7 @@
 
 An output agrees when its L2 error is at most 1.5e-2 of the L2 norm of what is expected, or 2e-3 a value (the square
 mean), whichever is larger; infinite and undefined values must stand in the same places. Expected values beyond fp16
-count as infinite.
+count as infinite. Integers and truth values agree where all are the same.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ RANKS: Mapping[str, int] = {"pass": 4, "refused": 2, "not applicable": 2, "misma
 
 RELATIVE, ABSOLUTE, FP16_LARGEST = 1.5e-2, 2e-3, 65504.0
 FLOATS = ("float16", "float32", "float64")
+RESULTS = (*FLOATS, "bool", "int32", "int64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def _foreign(case: NodeCase) -> str:
     if any(value is None for value in (*case.inputs.values(), *case.expected.values())):
         return "values that are no arrays of numbers"
     dtypes = {str(value.dtype) for value in case.expected.values() if value is not None}
-    if other := dtypes - set(FLOATS):
+    if other := dtypes - set(RESULTS):
         return f"{min(other)} results"
     floating = [name for name, value in case.inputs.items() if value is not None and value.dtype.kind not in "biu"]
     if not floating:
@@ -140,6 +141,9 @@ def _wrong(got: Array, wanted: Array) -> list[str]:
     """Nothing, or how a result differs."""
     if got.shape != wanted.shape:
         return [f"shape {got.shape} instead of {wanted.shape}"]
+    if wanted.dtype.kind != "f":
+        same = got.dtype == wanted.dtype and np.array_equal(got, wanted)
+        return [] if same else [f"other {wanted.dtype} values"]
     expected, result = wanted.astype(np.float64), got.astype(np.float64)
     expected = np.where(np.abs(expected) > FP16_LARGEST, np.copysign(np.inf, expected), expected)
     finite = np.isfinite(expected)

@@ -197,7 +197,7 @@ def test_what_is_wrong_with_a_graph_is_named(graph: Graph, said: str) -> None:
         ('graph name="g"', "line 1: needs a complete graph line"),
         (
             'graph name="g" inputs=[] outputs=[]\nfoo bar=1',
-            "line 2: needs graph, tensor, prepared, op or stage; has foo",
+            "line 2: needs graph, tensor, prepared, op, stage or concluded; has foo",
         ),
         ('graph name="g" inputs=[] outputs=[]\n  tensor name=', "line 2: needs a JSON value for name"),
         ('graph name="g" inputs=[] outputs=[]\n  tensor name', "line 2: needs key=value"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, Sy
 from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
+from codegen.neuralscale.emit.rolling.rolled import SHARED, rolled
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
@@ -26,7 +28,10 @@ from partitioner.ir.graph import Constants, Graph
 __all__ = ["Image", "SourceRange", "emit_image"]
 
 CONTROL_BYTES = 128
-INSTRUCTION_BYTES = 4
+EVERY_CORE = -1
+
+Piece: TypeAlias = tuple[str, int, str, int]
+"""Consecutive code: symbol, core, operator, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +55,18 @@ class Image:
     source_map: tuple[SourceRange, ...]
 
 
-def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
-    """Machine code and data of one cluster. Raises DoesNotFit when the code overflows its space."""
+def emit_image(program: Program, graph: Graph, constants: Constants, roll: bool = False) -> Image:
+    """Machine code and data of one cluster, with loops and one text for all cores where `roll` says so. Raises
+    DoesNotFit when the code overflows its space."""
     items: list[Item] = [
         _comment(f"{program.name} on {program.chip}, cluster {program.cluster}"),
         Label("_start"),
     ]
     items += start_up(program.cluster, len(program.streams))
-    pieces: list[tuple[str, int, str, int]] = [("_start", -1, "", code_bytes(items))]
-    for stream in program.streams:
-        body = Body(program.cluster)
-        for number, (source, instrs) in enumerate(_runs(stream.instrs)):
-            name = f"core{stream.core}.{number:04d}.{symbol_of(source)}"
-            code = [item for instr in instrs for item in body.expand(instr)]
-            label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
-            items += [*label, _comment(source or "no operator"), *code]
-            pieces.append((name, stream.core, source, INSTRUCTION_BYTES * len(code)))
-        last = ending(stream.core, f"core{stream.core}" if not stream.instrs else "")
-        items += last
-        pieces.append((f"core{stream.core}.end", stream.core, "", code_bytes(last)))
+    pieces: list[Piece] = [("_start", -1, "", code_bytes(items))]
+    for name, core, source, code in _shared(program) if roll else _straight(program):
+        items += code
+        pieces.append((name, core, source, code_bytes(code)))
     text = assemble(items, CODE_BASE)
     if CODE_BASE + len(text) > DATA_BASE:
         bound = DATA_BASE - CODE_BASE
@@ -80,13 +78,45 @@ def emit_image(program: Program, graph: Graph, constants: Constants) -> Image:
     return Image(tuple(items), CODE_BASE, (control, text_segment, *_data(program, graph, constants)), symbols, ranges)
 
 
+def _straight(program: Program) -> Iterator[tuple[str, int, str, list[Item]]]:
+    """Each core's own code, one instruction after the other: symbol, core, operator, items."""
+    for stream in program.streams:
+        body = Body(program.cluster)
+        for number, (source, instrs) in enumerate(_runs(stream.instrs)):
+            name = f"core{stream.core}.{number:04d}.{symbol_of(source)}"
+            label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
+            code = [item for instr in instrs for item in body.expand(instr)]
+            yield name, stream.core, source, [*label, _comment(source or "no operator"), *code]
+        last = ending(stream.core, f"core{stream.core}" if not stream.instrs else "")
+        yield f"core{stream.core}.end", stream.core, "", last
+
+
+def _shared(program: Program) -> Iterator[tuple[str, int, str, list[Item]]]:
+    """One code for all cores, with loops."""
+    made = rolled(program)
+    for core, entry in made.entries:
+        yield f"core{core}.entry", core, "", [*entry]
+    begun: list[Item] = [Label(SHARED)]
+    for number, piece in enumerate(made.pieces):
+        name = f"cores.{number:04d}.{symbol_of(piece.source)}"
+        yield (
+            name,
+            EVERY_CORE,
+            piece.source,
+            [*begun, Label(name), _comment(piece.source or "no operator"), *piece.items],
+        )
+        begun = []
+    yield "cores.end", EVERY_CORE, "", [*begun, *made.end]
+    yield "cores.table", EVERY_CORE, "", [*made.table]
+
+
 def _comment(text: str) -> Comment:
     """Names of a model may hold any character; those that are not printed are escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return Comment(shown.strip())
 
 
-def _map(pieces: list[tuple[str, int, str, int]]) -> tuple[tuple[SourceRange, ...], tuple[Symbol, ...]]:
+def _map(pieces: list[Piece]) -> tuple[tuple[SourceRange, ...], tuple[Symbol, ...]]:
     """Source ranges and symbols of consecutive pieces of code (name, core, operator, bytes)."""
     address = CODE_BASE
     ranges: list[SourceRange] = []

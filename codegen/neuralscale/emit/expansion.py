@@ -8,7 +8,7 @@ starts of DMA chains and waits for them become stores and a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -21,7 +21,22 @@ from codegen.neuralscale.isa.row import Kind
 from codegen.neuralscale.isa.table import Instruction, instruction, row
 from isched.program.program import Instr
 
-__all__ = ["A0", "POLL_INSTRUCTIONS", "S10", "T0", "ZERO", "Body"]
+__all__ = [
+    "A0",
+    "CORE_MAP",
+    "FT0",
+    "OPERAND_REGISTERS",
+    "POLL_INSTRUCTIONS",
+    "S10",
+    "S11",
+    "SCALAR_FIELDS",
+    "T0",
+    "ZERO",
+    "Body",
+    "chain_words",
+    "descriptor_store",
+    "register_fields",
+]
 
 ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27
 FT0 = 0
@@ -63,7 +78,7 @@ class Body:
 
     def _issue(self, code: list[Instruction], instr: Instr) -> None:
         """CSRs and registers that differ from what they hold, then the instruction itself."""
-        fields = _register_fields(instr.opcode)
+        fields = register_fields(instr.opcode)
         values: dict[str, int] = {}
         for name, value in instr.operands:
             register = OPERAND_REGISTERS.get(name)
@@ -108,8 +123,8 @@ class Body:
         """Write the chain of descriptors, then channel control, first descriptor and start."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
         self._set(code, S10, engine)
-        self._set(code, S11, _descriptor_store(engine, channel))
-        for position, word in enumerate(self._chain(operands)):
+        self._set(code, S11, descriptor_store(engine, channel))
+        for position, word in enumerate(chain_words(operands, self.cluster)):
             self._store(code, word, 4 * position, S11)
         self._start_channel(code, channel)
 
@@ -124,7 +139,7 @@ class Body:
         """A loop writes the chain from indices in memory; returns how many instructions run."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
         self._set(code, S10, engine)
-        self._set(code, S11, _descriptor_store(engine, channel))
+        self._set(code, S11, descriptor_store(engine, channel))
         destination = in_cluster(operands["destination"], self.cluster)
         control = linear_control(operands["row_bytes"])
         loop = descriptor_loop({**operands, "destination": destination}, self.registers[S11], control)
@@ -172,31 +187,16 @@ class Body:
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
         code: list[Instruction] = []
         self._set(code, S10, engine)
-        self._set(code, S11, _descriptor_store(engine, channel))
+        self._set(code, S11, descriptor_store(engine, channel))
         count = len(code)
         held = self.registers.get(T0)
-        for word in (*self._chain(operands), 1, 0x8000_0000, 1 << channel):
+        for word in (*chain_words(operands, self.cluster), 1, 0x8000_0000, 1 << channel):
             if word and word != held:
                 count += _immediate_instructions(word)
                 held = word
             count += 1
         self.registers[T0] = held or 0
         return count + 1  # the store of the first descriptor's address
-
-    def _chain(self, operands: dict[str, int]) -> Iterator[int]:
-        """The words of all descriptors, with addresses of this cluster and links to the next."""
-        engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
-        store = _descriptor_store(engine, channel)
-        words = [operands[f"w{i}"] for i in range(len(operands) - 2)]
-        count = len(words) // DESCRIPTOR_WORDS
-        for number in range(count):
-            link = store + DESCRIPTOR_BYTES * (number + 1) if number + 1 < count else 0
-            control, source, destination, *shape = words[DESCRIPTOR_WORDS * number : DESCRIPTOR_WORDS * (number + 1)]
-            yield control
-            yield in_cluster(source, self.cluster)
-            yield in_cluster(destination, self.cluster)
-            yield from shape
-            yield link
 
     def _await_dma(self, code: list[Instruction], operands: dict[str, int]) -> None:
         """Poll the busy bit, then clear the done flag."""
@@ -209,8 +209,23 @@ class Body:
         self._store(code, 1 << 2 * channel, 0x014, S10)
 
 
+def chain_words(operands: Mapping[str, int], cluster: int) -> Iterator[int]:
+    """The words of all descriptors of a `dma.start`, with addresses of a cluster and links to the next."""
+    store = descriptor_store(DMA_ENGINE_BASES[cluster][operands["engine"]], operands["channel"])
+    words = [operands[f"w{i}"] for i in range(len(operands) - 2)]
+    count = len(words) // DESCRIPTOR_WORDS
+    for number in range(count):
+        link = store + DESCRIPTOR_BYTES * (number + 1) if number + 1 < count else 0
+        control, source, destination, *shape = words[DESCRIPTOR_WORDS * number : DESCRIPTOR_WORDS * (number + 1)]
+        yield control
+        yield in_cluster(source, cluster)
+        yield in_cluster(destination, cluster)
+        yield from shape
+        yield link
+
+
 @cache
-def _register_fields(opcode: str) -> tuple[str, ...]:
+def register_fields(opcode: str) -> tuple[str, ...]:
     """The operands of an instruction that its word holds, all of them registers."""
     fields = row(opcode).fields
     assert all(f.kind in (Kind.GPR, Kind.FPR) for f in fields)
@@ -223,6 +238,6 @@ def _immediate_instructions(value: int) -> int:
     return 2 if low and (value - low) & 0xFFFF_F000 else 1
 
 
-def _descriptor_store(engine: int, channel: int) -> int:
+def descriptor_store(engine: int, channel: int) -> int:
     """Where a channel's descriptors lie: each has half of its engine's store."""
     return engine + DESCRIPTOR_STORE + (DESCRIPTOR_STORE // 2 if channel else 0)

@@ -30,7 +30,7 @@ BASE_IN, BASE_OUT = 13, 14
 BEST, PLACE, TICK = 15, 16, 17
 STEP = 30
 FT1 = 1
-NEAREST_MODE = 0
+NEAREST_MODE, TOWARD_ZERO_MODE = 0, 1
 WORD_BYTES, HALF_BYTES = 4, 2
 ALL_ACCESSES = 15
 """Of a fence: memory and devices, loads and stores."""
@@ -216,6 +216,36 @@ def _number(given: Mapping[str, int]) -> Code:
     return code + _repeat(INNER, given["count"], body)
 
 
+def _of_halves(given: Mapping[str, int], word: Code) -> Code:
+    """out[i] = A, which `word` makes of the half at IN_A."""
+    code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
+    body = word + _code(
+        instruction("sw", A, 0, OUT),
+        instruction("addi", IN_A, IN_A, HALF_BYTES),
+        instruction("addi", OUT, OUT, WORD_BYTES),
+    )
+    return code + _repeat(INNER, given["count"], body)
+
+
+def _ordered(given: Mapping[str, int]) -> Code:
+    """Words in the order of halves: twice the magnitudes, those of negative ones below zero; both zeros are equal."""
+    word = _code(
+        instruction("lh", A, 0, IN_A),
+        instruction("srai", D, A, 31),
+        instruction("slli", A, A, 17),
+        instruction("srli", A, A, 16),
+        instruction("xor", A, A, D),
+        instruction("sub", A, A, D),
+    )
+    return _of_halves(given, word)
+
+
+def _whole(given: Mapping[str, int]) -> Code:
+    """Halves as words, cut toward zero; infinities become the largest and the least word."""
+    word = _code(instruction("flhw", FT1, IN_A), instruction("fcvt.w.s", A, FT1, TOWARD_ZERO_MODE))
+    return _of_halves(given, word)
+
+
 def _lines(given: Mapping[str, int], line: Code, out_line_bytes: int) -> Code:
     """A line's code for each of `outer` x `inner` lines of `count` words, `inner` words apart. BASE_IN and BASE_OUT
     point to the first word of the line and of its result; `out_line_bytes` is what an outer step of the result is."""
@@ -283,6 +313,8 @@ REDUCTIONS = frozenset(["sum", "greatest", "least", "place_of_greatest", "place_
 LOOPS: Mapping[str, Callable[[Mapping[str, int]], Code]] = {
     "take": _take,
     "number": _number,
+    "ordered": _ordered,
+    "whole": _whole,
     "cumsum": _running_sum,
     "copy_rows": _copy_rows,
 }

@@ -19,8 +19,10 @@ import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Bits, Halves
+from codegen.neuralscale.emulation.attention_reference import attended
 from codegen.neuralscale.emulation.curves_reference import EMULATED
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
+from codegen.neuralscale.emulation.tables_reference import looked_up
 from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
@@ -313,6 +315,8 @@ def _elementwise(s: _Sampled) -> Halves:
     if op.kind == "scale_shift":
         x, scale, shift = (s.operand(name) for name in op.inputs)
         return chip.add(chip.mul(x, scale), shift)
+    if op.kind == "lookup":
+        return looked_up(op, s.operand(op.inputs[0]))
     if len(op.inputs) == 1:
         return _unary(op, s.operand(op.inputs[0]))
     running = s.running[0] if s.running is not None else _first_full(s)
@@ -396,6 +400,7 @@ def _ramp(x: Halves, slope: float, offset: float) -> Halves:
 _OPERATORS: Mapping[str, Callable[[_Sampled], Halves]] = {
     "conv": _conv,
     "matmul": _matmul,
+    "attend": lambda s: attended(s.op, [s.tensor(name) for name in s.op.inputs], s.points),
     "max_pool": _max_pool,
     "average_pool": _average_pool,
     "softmax": _softmax,

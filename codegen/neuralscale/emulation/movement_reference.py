@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.norm_reference import normalised
 from partitioner.ir.graph import Graph, Op
 
 __all__ = ["RULES", "Rule"]
@@ -202,6 +203,7 @@ RULES: Mapping[str, Rule] = {
     "reduce_sum": _reduce,
     "reduce_mean": _reduce,
     "reduce_max": _reduce,
+    "normalise": normalised,
     "reduce_nearest": _nearest_to_zero,
     "reduce_power": _power_of_line,
     "lrn": _lrn,

@@ -21,6 +21,8 @@ Array = npt.NDArray[np.generic]
 Wide = npt.NDArray[np.int64]
 
 LARGEST_HALF = 65504
+FINITE_HALVES = 31 << 10
+"""Without sign."""
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "add": np.add,
@@ -74,6 +76,10 @@ def _made(op: Op, operands: list[Array], count: int) -> Array:
             return operands[0].reshape(rows, -1)[_inside(operands[1].reshape(-1), rows)]
         case "number":
             return _half(operands[0].astype(np.int64))
+        case "ordered":
+            return _ordered(operands[0].reshape(-1))
+        case "whole":
+            return _whole(operands[0].reshape(-1))
         case "join":
             outer = int(op.number("outer"))
             return np.concatenate([own.reshape(outer, -1) for own in operands], axis=1)
@@ -101,6 +107,22 @@ def _half(words: Wide) -> Array:
     step = np.exp2(np.maximum(exponent - 10, 0))
     cut = np.minimum(np.floor(single / step) * step, LARGEST_HALF)
     return np.asarray(np.where(words < 0, -cut, cut).astype(np.float16))
+
+
+def _ordered(halves: Array) -> Array:
+    """Twice the place of a half among all halves, from zero on; what is not a number lies beyond infinity."""
+    sizes = np.arange(1 << 15, dtype=np.uint16).view(np.float16)[: FINITE_HALVES + 1].astype(np.float64)
+    wide = halves.astype(np.float64)
+    places = np.searchsorted(sizes, np.abs(np.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)))
+    places = np.where(np.isnan(wide), halves.view(np.uint16) & 0x7FFF, places)
+    return np.asarray(2 * np.where(np.signbit(wide), -places, places))
+
+
+def _whole(halves: Array) -> Array:
+    """Cut toward zero; what no word holds is the nearest one."""
+    limits = np.iinfo(np.int32)
+    wide = np.nan_to_num(halves.astype(np.float64), nan=limits.max, posinf=limits.max, neginf=limits.min)
+    return np.asarray(np.clip(np.trunc(wide), limits.min, limits.max).astype(np.int64))
 
 
 def _running_sum(lines: Wide, exclusive: bool, reverse: bool) -> Wide:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
+from codegen.neuralscale.instructions.halves import lookup_cycles, matrix_cycles, vector_cycles
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
@@ -119,6 +119,12 @@ class Issue:
         for dd, aa in _cut((d, a)):
             yield self._vector(op, dd, aa)
 
+    def lookup(self, d: Matrix, a: Matrix, table: Matrix) -> Iterator[Instr]:
+        """velut.m: the entry of `table`, all 65,536 of it, that each word of `a` is the number of."""
+        for dd, aa in _cut((d, a)):
+            instr = self._vector("velut.m", dd, aa, (("rs2", table.address),), (table.region,))
+            yield replace(instr, cycles=lookup_cycles(self.chip, dd.rows * dd.columns))
+
     def scalar(self, op: str, d: Matrix, a: Matrix, value: float) -> Iterator[Instr]:
         """`op`.mf: a matrix and one scalar."""
         for dd, aa in _cut((d, a)):
@@ -145,22 +151,29 @@ class Issue:
             row = row if column + dd.columns < d.columns else row + dd.rows
 
     def reduce_rows(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
-        """`op`.m dim_w: one result for each row of `a`; `d` is a column, its stride is `stride_d`."""
+        """`op`.m dim_w: one result for each row of `a`; `d` is a column, its stride is `stride_d`. For `veemacc` the
+        sum of the row's squares: `a` is both operands."""
         for row in range(0, a.rows, MAX_EXTENT):
             rows = min(MAX_EXTENT, a.rows - row)
             dd, aa = d.part(row, rows), a.part(row, rows)
-            strides = (("stride_d", dd.stride_field), ("stride_s", aa.stride_field))
-            operands = (("rd", dd.address), ("rs1", aa.address), *self._shape(aa), *strides)
-            yield Instr("vector", f"{op}.m.dim_w", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
+            yield self._reduction(op, "dim_w", dd, aa, dd.stride_field)
 
     def reduce_columns(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
-        """`op`.m dim_h: one result for each column of `a`; `d` is a dense row."""
+        """`op`.m dim_h: one result for each column of `a`, as `reduce_rows`; `d` is a dense row."""
         for column in range(0, a.columns, MAX_EXTENT):
             columns = min(MAX_EXTENT, a.columns - column)
             dd, aa = d.part(0, 1, column, columns), a.part(0, a.rows, column, columns)
-            strides = (("stride_d", 0), ("stride_s", self._pair(0, aa.stride_field)))
-            operands = (("rd", dd.address), ("rs1", aa.address), *self._shape(aa), *strides)
-            yield Instr("vector", f"{op}.m.dim_h", operands, (aa.region,), (dd.region,), self._passes(aa), self.source)
+            yield self._reduction(op, "dim_h", dd, aa, 0)
+
+    def _reduction(self, op: str, direction: str, d: Matrix, a: Matrix, stride_d: int) -> Instr:
+        squares = op == "veemacc"
+        second = (("rs2", a.address),) if squares else ()
+        stride_s = self._pair(a.stride_field if squares else 0, a.stride_field)
+        strides = (("stride_d", stride_d), ("stride_s", stride_s))
+        operands = (("rd", d.address), ("rs1", a.address), *second, *self._shape(a), *strides)
+        opcode = f"{op}.{'mm' if squares else 'm'}.{direction}"
+        reads = (a.region, a.region) if squares else (a.region,)
+        return Instr("vector", opcode, operands, reads, (d.region,), self._passes(a), self.source)
 
     def memul(self, d: Matrix, a: Matrix, b: Matrix) -> Instr:
         """d = a b, fp16; `d` in IM, `b` in L1."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hw_models import cost
 from hw_models.chip import Chip
 
-__all__ = ["DTYPE", "ITEM_BYTES", "matrix_cycles", "vector_cycles"]
+__all__ = ["DTYPE", "ITEM_BYTES", "lookup_cycles", "matrix_cycles", "vector_cycles"]
 
 DTYPE = "float16"
 ITEM_BYTES = 2
@@ -22,3 +22,8 @@ def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int) -> flo
 def vector_cycles(chip: Chip, elements: int, passes: int = 1) -> float:
     """`hw_models.cost.vector_cycles` of halves."""
     return cost.vector_cycles(chip, elements, DTYPE, passes)
+
+
+def lookup_cycles(chip: Chip, elements: int) -> float:
+    """`hw_models.cost.lookup_cycles` of halves."""
+    return cost.lookup_cycles(chip, elements, DTYPE)

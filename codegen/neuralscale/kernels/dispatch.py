@@ -11,10 +11,15 @@ from functools import cache
 from inspect import cleandoc
 from typing import TypeGuard
 
+import numpy as np
+import numpy.typing as npt
+
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
+from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
+from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
@@ -22,6 +27,7 @@ from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
+from codegen.neuralscale.templates.normalise import NormaliseTemplate
 from codegen.neuralscale.templates.pointwise import PointwiseTemplate
 from codegen.neuralscale.templates.pooling import PoolingTemplate
 from codegen.neuralscale.templates.rearrange import RearrangeTemplate
@@ -47,18 +53,33 @@ TEMPLATES: Mapping[str, Template] = {
     "max_pool": PoolingTemplate(),
     "average_pool": PoolingTemplate(),
     "softmax": SoftmaxTemplate(),
+    "attend": AttentionTemplate(),
+    "normalise": NormaliseTemplate(),
     "concat": ConcatTemplate(),
     **{kind: RearrangeTemplate() for kind in ("transpose", "slice", "pad", "take")},
     **{kind: ReductionTemplate() for kind in ("reduce_sum", "reduce_mean", "reduce_max")},
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "scale_shift"})},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "lookup", "scale_shift"})},
 }
 
-WANTS = Wants(floats_as(DTYPE), "channels_last", frozenset({"Gelu", "Mish"}), windows="images", words=True)
-"""Templates compute in halves along channels, windows over images; norms and such are put together of what they have.
-"""
+WANTS = Wants(
+    floats_as(DTYPE),
+    "channels_last",
+    frozenset({"Gelu", "Mish"}),
+    windows="images",
+    words=True,
+    norms_of_lines=True,
+    attention_elements=LONGEST_HEAD,
+)
+"""Templates compute in halves along channels, windows over images; norms other than along lines are put together of
+what they have."""
+
+NO_TEMPLATE = {
+    "gather": "rows are looked up before all layers: by constants, or by what is computed of integer inputs alone"
+}
+"""Why there is no template, by the kind of operator."""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 
@@ -91,8 +112,10 @@ class NeuralScaleKernels:
         del constants
         if op.is_view:
             return None
+        if op.kind in TABLED:
+            return f"{op.kind} needs {no_table(chip)}"
         if op.kind not in TEMPLATES:
-            return f"no template computes {op.kind} on {self.name}"
+            return NO_TEMPLATE.get(op.kind, f"no template computes {op.kind} on {self.name}")
         for name in (*op.inputs, *op.outputs):
             tensor = graph.by_name[name]
             if tensor.quantisation:
@@ -101,6 +124,11 @@ class NeuralScaleKernels:
                 return f"{name} is {tensor.dtype}; templates compute in {DTYPE}"
         return template_of(graph, op).accepts(graph, op, chip)
 
+    def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
+        """The operator's function of each half, where the chip looks it up."""
+        del graph
+        return table_of(op) if op.kind in TABLED and not no_table(chip) else None
+
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with what its template says of itself."""
         return tuple(
@@ -108,10 +136,12 @@ class NeuralScaleKernels:
         )
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        """Epilogues run in place on the tile, so `operand` must be the one of full shape."""
-        del layer
+        """Epilogues run in place on the tile, so `operand` must be the one of full shape. Beside a table there is half
+        the room for weights, which two blocks of a depthwise convolution may need."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
+        if op.kind == "lookup" and is_depthwise(graph, layer[0]):
+            return f"a table beside the weights of {layer[0].name} leaves them too little room"
         return None
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

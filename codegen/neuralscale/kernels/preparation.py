@@ -78,8 +78,8 @@ def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:
         case "take":
             function, rows = "take", _count(graph, op.inputs[0])
             operands = (("a", addresses[0]), ("index", addresses[1]), ("rows", rows), out, ("count", count))
-        case "number":
-            function, operands = "number", (("a", addresses[0]), out, ("count", count))
+        case "number" | "ordered" | "whole":
+            function, operands = op.kind, (("a", addresses[0]), out, ("count", count))
         case _:  # along lines: sums that run, and reductions
             function = "cumsum" if op.kind == "cumsum" else str(op.attribute("function"))
             given = tuple((name, value) for name, value in op.attributes if isinstance(value, int))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
+from codegen.neuralscale.instructions.halves import lookup_cycles, matrix_cycles, vector_cycles
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 
@@ -45,7 +45,7 @@ def work_cycles(opcode: str, operands: Mapping[str, int], chip: Chip) -> float:
         channels = _halves(operands["conv_Depth_in"])[1]
         return matrix_cycles(chip, height * width, _halves(operands["conv_Depth_out"])[1], taps * channels)
     columns, rows = _halves(operands["m_shape_s1" if opcode == "metr.m" else "shape_s1"])
-    return vector_cycles(chip, rows * columns)
+    return (lookup_cycles if opcode == "velut.m" else vector_cycles)(chip, rows * columns)
 
 
 def _halves(value: int) -> tuple[int, int]:

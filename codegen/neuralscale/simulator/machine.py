@@ -105,6 +105,7 @@ class Machine:
             (
                 memory.words, memory.shadow_words, memory.pages[hart.index], code.pages[hart.index], code.pool,
                 hart.x, hart.xs, hart.f, hart.csr, self._plain, hart.counts, hart.state,
+                hart.cache,
             )
             for hart in self._harts
         ]  # fmt: skip

@@ -4,7 +4,8 @@ Order of operations (`reference.py` follows it): binary operators compute `runni
 subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal. The
 chip's own is NaN at zero: 2^-24, the least half, is added first, so that it is infinite there (and a bit off between
 2^-14 and 2^-12). Its root is NaN at -0: 0 is added first. Sigmoid is recip(1 + exp(-1 * x)), tanh
-2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1); others are in `curves.py`.
+2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1); others are in `curves.py`. A lookup takes the entry of
+its second operand, a table of a value for each half, that the bits of its first one are the number of.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from math import copysign, inf, prod
 from typing import TYPE_CHECKING
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from codegen.neuralscale.templates.curves import CURVES
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.regions import Box, box_shape, full_box
 from partitioner.ir.target import Load
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINARY",
+    "LOOKUP_BYTES",
     "UNARY",
     "accepts",
     "apply",
@@ -34,6 +37,7 @@ __all__ = [
     "passes",
     "running_operand",
     "scratch_tiles",
+    "table_operand",
 ]
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
@@ -60,6 +64,9 @@ UNARY = {
 
 LEAST = 2.0**-24
 
+LOOKUP_BYTES = 1 << 17
+"""Of a table: a half for each half. `velut.m` checks the range of the first half of it and reads all."""
+
 
 def running_operand(graph: Graph, op: Op) -> str:
     """The operand that the tile starts from where `op` is the anchor: the first one of the output's own shape."""
@@ -67,18 +74,29 @@ def running_operand(graph: Graph, op: Op) -> str:
 
 
 def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix: str) -> tuple[Load, ...]:
-    """The boxes of operands `names` that `op` reads for a box of its output; immediates are not loaded."""
+    """The boxes of operands `names` that `op` reads for a box of its output: no immediates, and tables whole."""
     return tuple(
-        Load(name, operand_box(graph, name, op.outputs[0], box), f"{prefix}.{name}")
+        Load(name, _read_box(graph, op, name, box), f"{prefix}.{name}")
         for name in dict.fromkeys(names)
         if not is_immediate(graph, name) or same_shape(graph, name, op.outputs[0])
     )
 
 
+def table_operand(op: Op) -> str | None:
+    """The table that `op` looks up in."""
+    return op.inputs[1] if op.kind == "lookup" else None
+
+
+def _read_box(graph: Graph, op: Op, name: str, box: Box) -> Box:
+    if name == table_operand(op):
+        return full_box(graph.by_name[name].shape)
+    return operand_box(graph, name, op.outputs[0], box)
+
+
 def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     """None, or why the vector engine cannot compute `op`."""
     del chip
-    if op.kind in UNARY:
+    if op.kind in UNARY or op.kind == "lookup":
         return None
     if op.kind == "scale_shift":
         wide = [name for name in op.inputs[1:] if graph.by_name[name].shape != graph.by_name[op.outputs[0]].shape[-1:]]
@@ -91,7 +109,9 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
 
 
 def passes(op: Op) -> int:
-    """Vector instructions over the whole tile that `op` takes."""
+    """Vector instructions over the whole tile that `op` takes; of a lookup, which has a rate of its own, none."""
+    if op.kind == "lookup":
+        return 0
     return BINARY_PASSES.get(op.kind) or UNARY.get(op.kind, 1)
 
 
@@ -102,7 +122,10 @@ def scratch_tiles(op: Op) -> int:
 
 def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
     """`output` = `op` of the running value `current`; other operands lie in buffers named after `prefix`."""
-    if op.kind in UNARY:
+    if op.kind == "lookup":
+        table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // ITEM_BYTES)
+        yield from issue.lookup(output, current, table)
+    elif op.kind in UNARY:
         yield from _unary(tile, issue, op, current, output)
     elif op.kind == "scale_shift":
         for mnemonic, name, source in zip(("veemul", "veadd"), op.inputs[1:], (current, output), strict=True):

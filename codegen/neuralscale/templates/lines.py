@@ -99,7 +99,8 @@ def reduce(
     result: Matrix,
     place: tuple[int, int] = (0, 1),
 ) -> Iterator[Instr]:
-    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`.
+    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`;
+    `veemacc` is the sum of their squares.
 
     `data` may have a pitch where `Lines.strided` says so, and `result` where `inner` is its last axis."""
     low, high = span
@@ -120,19 +121,27 @@ def reduce(
 
 
 def total(
-    issue: Issue, lines: Lines, data: Matrix, partial: Matrix, result: Matrix, mean: bool = False
+    issue: Issue,
+    lines: Lines,
+    data: Matrix,
+    partial: Matrix,
+    result: Matrix,
+    mean: bool = False,
+    divided: bool = True,
+    op: str = "veacc",
 ) -> Iterator[Instr]:
-    """The sum of every line; `partial` takes `partial_elements` sums of pieces. For a mean, `data` are the elements
-    times 1 / piece already, and the sums of the pieces are multiplied so that their sum, or the next level's, is one.
+    """The sum of every line, or of the squares of its elements (`veemacc`); `partial` takes `partial_elements` sums of
+    pieces. For a mean, `data` are the elements times 1 / piece already unless they are not `divided`, and the sums of
+    the pieces are multiplied so that their sum, or the next level's, is one.
     """
     for piece in range(lines.pieces):
         span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
-        yield from reduce(issue, "veacc", lines, data, span, partial, (piece, lines.pieces))
+        yield from reduce(issue, op, lines, data, span, partial, (piece, lines.pieces))
     level = lines.sums
     sums = Matrix(partial.memory, partial.offset_bytes, 1, level.elements)
     if mean:
         # `length` elements were divided by `piece`: their mean is the sum of that times piece / length.
-        factor = lines.piece / lines.length * (level.length / level.piece if lines.in_levels else 1)
+        factor = (lines.piece if divided else 1) / lines.length * (level.length / level.piece if lines.in_levels else 1)
         yield from issue.scalar("veemul", sums, sums, factor)
     if not lines.in_levels:
         yield from reduce(issue, "veacc", level, sums, (0, level.length), result)

@@ -38,15 +38,15 @@ __all__ = ["MatmulTemplate"]
 
 class MatmulTemplate:
     """Two operands of two or more axes, constant or not, leading axes broadcast; an optional bias over the columns;
-    beyond two axes, rows of at most 32,767 elements."""
+    where the second one has several matrices, rows of at most 32,767 elements."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
         a, b = (graph.by_name[name].shape for name in op.inputs[:2])
         if len(a) < 2 or len(b) < 2:
             return f"operands of shapes {list(a)} and {list(b)}; both need at least two axes"
-        if max(2 * a[-1], 2 * b[-1]) > MAX_STRIDE_BYTES and max(len(a), len(b)) > 2:
-            return "rows longer than 32,767 elements"
+        if max(2 * a[-1], 2 * b[-1]) > MAX_STRIDE_BYTES and prod(b[:-2]) > 1:
+            return "rows longer than 32,767 elements of several matrices"
         return None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:

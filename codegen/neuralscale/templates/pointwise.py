@@ -33,7 +33,7 @@ class PointwiseTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         operands = elementwise.operand_loads(graph, op, op.inputs, box, "anchor")
-        buffers = [operand_buffer(load, box) for load in operands]
+        buffers = [operand_buffer(graph, layer, load, box) for load in operands]
         loads = (*operands, *finish_loads(graph, layer, box))
         cycles = finish_cycles(graph, layer, box, chip, elementwise.passes(op))
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)

@@ -36,7 +36,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
 
-__all__ = ["ScalingTemplate"]
+__all__ = ["LARGEST", "ScalingTemplate", "power_above"]
 
 LARGEST, SMALLEST = 65504.0, 2.0**-9
 """Magnitudes between which the power of two follows the line; below, 64 / 2^k would leave the range."""
@@ -112,14 +112,14 @@ def _power(issue: Issue, low: Matrix, high: Matrix, output: Matrix, *, centred: 
         yield from issue.binary("vemax", high, high, low)
     yield from issue.scalar("vemax", high, high, SMALLEST)
     yield from issue.scalar("vemin", high, high, LARGEST)
-    yield from _power_above(issue, high, low)
+    yield from power_above(issue, high, low)
     yield from issue.scalar("veemul", high, high, 2.0**7)  # 2^k / 16, so that its reciprocal has all its bits
     yield from issue.unary("verecip.m", high, high)
-    yield from _power_above(issue, high, low)
+    yield from power_above(issue, high, low)
     yield from issue.scalar("veemul", output, high, 2.0**13)  # 16 / 2^k / 2^11 before
 
 
-def _power_above(issue: Issue, values: Matrix, spare: Matrix) -> Iterator[Instr]:
+def power_above(issue: Issue, values: Matrix, spare: Matrix) -> Iterator[Instr]:
     """The power of two at or above each value, / 2^11, in its place."""
     yield from issue.scalar("veemul", spare, values, ALL_BUT_LAST_BIT)
     yield from issue.binary("vesub", values, values, spare)

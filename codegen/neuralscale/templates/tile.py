@@ -13,8 +13,8 @@ from math import prod
 from typing import Protocol, runtime_checkable
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
-from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_tiles
+from codegen.neuralscale.instructions.halves import ITEM_BYTES, lookup_cycles, vector_cycles
+from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_tiles, table_operand
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
@@ -145,8 +145,11 @@ def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
     )
 
 
-def operand_buffer(load: Load, box: Box) -> Buffer:
-    """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape."""
+def operand_buffer(graph: Graph, layer: Layer, load: Load, box: Box) -> Buffer:
+    """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape. Tables lie where
+    weights do."""
+    if load.tensor in {table_operand(graph.op_by_name[name]) for name in layer.ops}:
+        return Buffer(load.buffer, "L1", WEIGHTS, box_bytes(load.box))
     return Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=box_size(load.box) == box_size(box))
 
 
@@ -155,16 +158,19 @@ def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -
 
     `strided` says that the anchor, too, can write an output with a pitch."""
     buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box), strided=strided)]
-    buffers += [operand_buffer(load, box) for load in finish_loads(graph, layer, box)]
+    buffers += [operand_buffer(graph, layer, load, box) for load in finish_loads(graph, layer, box)]
     if tiles := max(scratch_tiles(graph.op_by_name[name]) for name in layer.ops):
         buffers.append(Buffer("scratch", "L1", DATA, tiles * box_bytes(box)))
     return tuple(buffers)
 
 
 def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> tuple[tuple[str, float], ...]:
-    """Vector work of the epilogue and of `before` passes that the anchor itself adds."""
+    """Vector work of the epilogue, of lookups, and of `before` passes that the anchor itself adds."""
     count = before + sum(passes(op) for op in layer.epilogue(graph))
-    return (("vector", vector_cycles(chip, box_size(box), max(1, count))),)
+    lookups = sum(graph.op_by_name[name].kind == "lookup" for name in layer.ops)
+    elements = box_size(box)
+    cycles = lookups * lookup_cycles(chip, elements) + vector_cycles(chip, elements, max(not lookups, count))
+    return (("vector", cycles),)
 
 
 def finish(tile: Tile, result: Matrix, bias: Matrix | None = None) -> Iterator[Instr]:

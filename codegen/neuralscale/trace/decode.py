@@ -19,7 +19,7 @@ from codegen.neuralscale.isa.row import Direction, Engine, Kind, Row
 from codegen.neuralscale.simulator.core.hart import Hart
 from codegen.neuralscale.simulator.core.operands import check_shape
 from hw_models.chip import Chip
-from hw_models.cost import matrix_cycles, vector_cycles
+from hw_models.cost import lookup_cycles, matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 
@@ -28,7 +28,8 @@ __all__ = ["CSR_NUMBERS", "Issued", "region_at", "traced_instr"]
 ICMOV_ALL_BYTES = 524_288
 """What a length of 0 means."""
 
-LOOKUP_BYTES = 1 << 16
+LOOKUP_BYTES = 1 << 17
+"""All that a word of 16 bits can name, though the chip checks the range of the first half alone."""
 
 _REDUCTIONS = frozenset({"veacc.m", "veemacc.mm", "veemacc.mv", "veemacc.mf", "vemax.m", "vemin.m"})
 _SOURCE_BYTES = {"veemul.x32.mv": 4, "veemul.x32.mf": 4, "vecvt.hf.x8.m": 1, "vecvt.hf.xu8.m": 1}
@@ -127,7 +128,8 @@ def _vector(issued: Issued, chip: Chip) -> Instr:
             writes = (issued.matrix(issued.x("rd"), rows, 1, issued.halves("stride_d")[0]),)
     else:
         writes = (issued.matrix(issued.x("rd"), rows, columns, issued.halves("stride_d")[0], target_bytes),)
-    cycles = vector_cycles(chip, rows * columns, _VECTOR_DTYPES[min(source_bytes, target_bytes, key=_rarest)])
+    price = lookup_cycles if name == "velut.m" else vector_cycles
+    cycles = price(chip, rows * columns, _VECTOR_DTYPES[min(source_bytes, target_bytes, key=_rarest)])
     return Instr("vector", name, (), tuple(reads), writes, cycles)
 
 

@@ -16,8 +16,8 @@ from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import Row
 from codegen.neuralscale.simulator.cluster import Cluster
+from codegen.neuralscale.simulator.core import scalar
 from codegen.neuralscale.simulator.core.hart import Hart, Waiting
-from codegen.neuralscale.simulator.core.scalar import PC
 from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, ENGINE_BASES, Engine, Line
 from codegen.neuralscale.simulator.memory.memory import Memory
 from codegen.neuralscale.simulator.memory.transfer import Transfer
@@ -41,9 +41,11 @@ BUSY, DONE = 0x010, 0x014
 
 @dataclass(slots=True)
 class CoreTrace:
-    """What is known of one core so far; `counted`: its retired instructions up to the last op."""
+    """What is known of one core so far; `counted`: its retired instructions up to the last op, `missed` the lines that
+    its instruction cache did not have."""
 
     counted: int = 0
+    missed: int = 0
     ops: list[TimedOp] = field(default_factory=list)
 
 
@@ -64,7 +66,7 @@ class Log:
 
     def issue(self, hart: Hart, period: int = 0) -> Issue:
         """What it costs the scalar core to come to the op that it is at."""
-        return Issue(self.since(hart), 0, period)
+        return Issue(self.since(hart), 0, period, self.missed(hart))
 
     def since(self, hart: Hart) -> int:
         """The scalar instructions since the last op, this one counted."""
@@ -73,9 +75,15 @@ class Log:
         stream.counted = hart.retired + 1
         return before
 
+    def missed(self, hart: Hart) -> int:
+        """The lines fetched since the last op."""
+        stream, missed = self.streams[hart.hart_id], hart.cache.item(scalar.MISSED)
+        before, stream.missed = missed - stream.missed, missed
+        return before
+
     def source(self, hart: Hart) -> str:
         """The operator that the core works for; empty where no symbol says it."""
-        pc = hart.state.item(PC)
+        pc = hart.state.item(scalar.PC)
         start, end, name = self._piece
         if not start <= pc < end:
             at = bisect_right(self._addresses, pc)
@@ -217,16 +225,16 @@ class Recorder(Cluster):
     def _op(self, hart: Hart, row: Row, word: int) -> TimedOp:
         """The instruction for the cycle model, with the name of its operator."""
         log, x = self.log, hart.x
-        before, source = log.since(hart), log.source(hart)
+        before, missed, source = log.since(hart), log.missed(hart), log.source(hart)
         registers = (x.item(word >> 7 & 31), x.item(word >> 15 & 31), x.item(word >> 20 & 31))
         # What a core sends to itself stays, so that of an icmov it matters which core it is.
         core = hart.hart_id if row.family == "icmov" else -1
-        key = (word, registers, hart.csr[_READ].tobytes(), before, source, core)
+        key = (word, registers, hart.csr[_READ].tobytes(), before, missed, source, core)
         op = self._known.get(key)
         if op is None:
             issued = Issued(hart, row, word, log.cluster)
             instr = replace(traced_instr(issued, log.chip), source=source)
-            op = timed_op(instr, log.chip, Issue(before))
+            op = timed_op(instr, log.chip, Issue(before, missed=missed))
             if row.family == "icmov" and not issued.own:
                 op = replace(op, writes=())  # in the memory of another core
             self._known[key] = op

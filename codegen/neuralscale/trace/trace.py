@@ -11,6 +11,7 @@ is.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from codegen.neuralscale.asm.elf import Elf, ElfError, read_elf
 from codegen.neuralscale.isa.row import Engine as Unit
@@ -42,14 +43,20 @@ _FUNCTION, _SW = 0x707F, 0x2023
 _SIDE_EFFECTS = frozenset({"sb", "sh", "sw", "fsw", "wfi"})
 
 
-def trace_elf(elf: bytes | memoryview, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-    """What each core of the cluster does, in program order.
+def trace_elf(
+    elf: bytes | memoryview, cores: int, chip: Chip, cluster: int = 0, warm: bool = False
+) -> tuple[TimedStream, ...]:
+    """What each core of the cluster does, in program order. Instruction caches are empty before it; with `warm` they
+    hold what a run before has left.
 
     Raises TargetError for a file that is no program for this chip, a program that faults or deadlocks, an
     instruction whose way the chip file does not have.
     """
     try:
-        return _Tracer(read_elf(elf), cores, cluster, chip).trace()
+        image = read_elf(elf)
+        tracer = _Tracer(image, cores, cluster, chip)
+        streams = tracer.trace()
+        return _Tracer(image, cores, cluster, chip, tracer.caches).trace() if warm else streams
     except (ElfError, SimulationError) as error:
         raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
 
@@ -57,13 +64,24 @@ def trace_elf(elf: bytes | memoryview, cores: int, chip: Chip, cluster: int = 0)
 class _Tracer(Machine):
     """The simulator with engines that note instead of computing; every core runs to its end or its next wait."""
 
-    def __init__(self, image: Elf, cores: int, cluster: int, chip: Chip) -> None:
+    def __init__(
+        self, image: Elf, cores: int, cluster: int, chip: Chip, caches: tuple[NDArray[np.int64], ...] = ()
+    ) -> None:
         super().__init__(image, SimulationOptions(cores=cores, cluster=cluster))
+        for hart in self._harts:
+            hart.cache = caches[hart.index] if caches else _empty_cache(chip)
+            hart.cache[scalar.MISSED], hart.cache[scalar.LINE] = 0, -1 if hart.cache[scalar.SETS] else 0
+        self._bind()
         self._log = Log(chip, self._harts, cluster, self._symbols)
         self._recorder = Recorder(cluster, self._memory, self._harts, self._log)
         self._cluster = self._recorder
         devices = Devices(self._recorder.barriers, self._recorder.engines, self._console)
         self._bus = Bus(self._memory, devices, self._bus.tohost)
+
+    @property
+    def caches(self) -> tuple[NDArray[np.int64], ...]:
+        """The instruction caches of all cores."""
+        return tuple(hart.cache for hart in self._harts)
 
     def trace(self) -> tuple[TimedStream, ...]:
         """Runs all cores; exit codes do not count, since they may come from what nobody computed."""
@@ -85,7 +103,7 @@ class _Tracer(Machine):
             reason = self._recorder.reason(stuck[0])
             self._refuse(Fault("deadlock", f"deadlock: core {stuck[0].hart_id} {reason}"))
         return tuple(
-            TimedStream(hart.index, tuple(stream.ops), hart.retired - stream.counted)
+            TimedStream(hart.index, tuple(stream.ops), hart.retired - stream.counted, self._log.missed(hart))
             for hart, stream in zip(self._harts, self._log.streams.values(), strict=True)
         )
 
@@ -178,6 +196,7 @@ class _Tracer(Machine):
     def _iteration(self, hart: Hart, engine: Channels, hidden: frozenset[int]) -> int:
         """Instructions until the same question is asked again when the `hidden` channels are done; 0 if never."""
         kept = (hart.x.copy(), hart.f.copy(), hart.counts.copy(), hart.state.copy(), hart.retired, self._executed)
+        cache = hart.cache.copy()
         start, engine.hidden, iteration = hart.pc, hidden, 0
         for count in range(1, LONGEST_LOOP + 1):
             row = self._code.fetch(hart).row
@@ -189,7 +208,8 @@ class _Tracer(Machine):
                 break
         engine.hidden = frozenset()
         x, f, counts, state, hart.retired, self._executed = kept
-        for array, values in ((hart.x, x), (hart.f, f), (hart.counts, counts), (hart.state, state)):
+        restored = ((hart.x, x), (hart.f, f), (hart.counts, counts), (hart.state, state), (hart.cache, cache))
+        for array, values in restored:
             np.copyto(array, values)
         return iteration
 
@@ -200,3 +220,16 @@ class _Tracer(Machine):
             self._provide_code(hart)
         if reason == scalar.NEEDS_PYTHON:
             super()._one_instruction(hart)
+
+
+def _empty_cache(chip: Chip) -> NDArray[np.int64]:
+    """What `scalar.run` follows of the chip's instruction cache, or that there is none."""
+    cache = chip.instruction_cache
+    if cache is None:
+        found = np.zeros(scalar.CACHE_WORDS, np.int64)
+        found[scalar.LINE_BITS] = scalar.NO_CACHE
+        return found
+    found = np.full(scalar.CACHE_WORDS + cache.sets * cache.ways, -1, np.int64)
+    found[scalar.LINE_BITS] = cache.line_bytes.bit_length() - 1
+    found[scalar.SETS], found[scalar.WAYS] = cache.sets, cache.ways
+    return found

@@ -16,8 +16,9 @@ from math import pi, sqrt
 
 from dsa_sched.frontend.decomposition import norms
 from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.heads import attending, joined_heads
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
-from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
 from dsa_sched.frontend.network.network import Network, Node
 
 __all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention"]
@@ -26,20 +27,28 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
 
 
-def decompose(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`."""
-    return _decomposed(network, lambda node: None if node.op_type in whole else DECOMPOSED.get(node.op_type))
+def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
+    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`; with
+    `norms_of_lines`, norms along lines have an operator of their own."""
+    table = {**DECOMPOSED, **(norms.NORMS_OF_LINES if norms_of_lines else {})}
+    return _decomposed(network, lambda node: None if node.op_type in whole else table.get(node.op_type))
 
 
-def decompose_attention(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+def decompose_attention(
+    network: Network, whole: frozenset[str] = frozenset(), *, attention_elements: int = 0
+) -> Network:
     """The same for attention and rotary embeddings, which choices by masks may come out of. Those wanted whole get one
-    form; what ONNX cannot say as one node is taken apart for every target."""
+    form; what ONNX cannot say as one node is taken apart for every target. With `attention_elements`, those whose heads
+    have at most so many elements of keys and values become one of heads side by side."""
     apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
+    if attention_elements:
+        apart["Attention"] = attending(attention_elements)
 
     def rule(node: Node) -> Rule | None:
         return (as_one if node.op_type in whole and stays_whole(node) else apart).get(node.op_type)
 
-    return _decomposed(network, rule)
+    decomposed = _decomposed(network, rule)
+    return joined_heads(decomposed) if attention_elements else decomposed
 
 
 def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:
@@ -112,6 +121,45 @@ def _reduction(before: Sequence[str], kind: str, after: Sequence[str]) -> Rule:
         return True
 
     return rule
+
+
+def _log_of_sum(chain: Chain, x: str, axes: Shape) -> tuple[str, str, str]:
+    """x less its largest along the axes, that, and the logarithm of the sum of the powers of the first."""
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
+    along: Settings = (("axes", axes), ("keepdims", 1))
+    largest = chain.add("ReduceMax", x, shape=kept, settings=along)
+    below = chain.add("Sub", x, largest)
+    total = chain.add("ReduceSum", chain.add("Exp", below), shape=kept, settings=along)
+    return below, largest, chain.add("Log", total)
+
+
+def _log_sum_exp(chain: Chain, node: Node) -> bool:
+    x = node.inputs[0]
+    rank = len(chain.shape(x))
+    constant = chain.network.constants.get(node.input(1))
+    given = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
+    if not rank or (node.input(1) and constant is None) or (not given and node.integer("noop_with_empty_axes", 0)):
+        return False
+    axes = tuple(sorted(axis % rank for axis in given)) or tuple(range(rank))
+    _, largest, total = _log_of_sum(chain, x, axes)
+    result = chain.add("Add", total, largest)
+    if chain.shape(node.outputs[0]) != chain.shape(result):
+        chain.add("Flatten", result, shape=chain.shape(node.outputs[0]))
+    return True
+
+
+def _log_softmax(chain: Chain, node: Node) -> bool:
+    """The difference to the largest, less the logarithm of the sum of powers: no power leaves the range."""
+    x, old = node.inputs[0], chain.network.opset < 13
+    shape = chain.shape(x)
+    axis = node.integer("axis", 1 if old else -1) % max(1, len(shape))
+    wide = [later for later in range(axis, len(shape)) if shape[later] > 1] if old else [axis]
+    if not shape or len(wide) > 1:
+        return False
+    axis = (wide or [axis])[0]
+    below, _, total = _log_of_sum(chain, x, (axis,))
+    chain.add("Sub", below, total)
+    return True
 
 
 def _elu(chain: Chain, node: Node) -> bool:
@@ -212,6 +260,9 @@ DECOMPOSED: Mapping[str, Rule] = {
     "ReduceMin": _reduction(("Neg",), "ReduceMax", ("Neg",)),
     "ReduceL1": _reduction(("Abs",), "ReduceSum", ()),
     "ReduceSumSquare": _reduction(("Square",), "ReduceSum", ()),
+    "ReduceLogSum": _reduction((), "ReduceSum", ("Log",)),
+    "ReduceLogSumExp": _log_sum_exp,
+    "LogSoftmax": _log_softmax,
     "Elu": _elu,
     "Selu": _elu,
     "Celu": _elu,
@@ -231,10 +282,11 @@ TAKEN_APART = frozenset([*DECOMPOSED, *ATTENTION, *ROTARY])
 
 LIMITS: Mapping[str, str] = {
     "CastLike": "the second operand has no known type",
-    "Pow": "the exponent must be constant, one number for all elements: 1, 2, 3, 0.5, -0.5 or -1",
     **dict.fromkeys(
-        ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"), "noop_with_empty_axes and no axes: give it the axes"
+        ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+        "noop_with_empty_axes and no axes: give it the axes",
     ),
+    "LogSoftmax": "over several axes together, as operator sets before 13 define it",
     "LayerNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "RMSNormalization": "the value to normalise must have axes, and epsilon lie between 0 and 2^30",
     "InstanceNormalization": "there must be a spatial axis, and epsilon lie between 0 and 2^30",

@@ -9,17 +9,30 @@ squares of at most 2^14. It cancels in the quotient; epsilon is scaled with it, 
 stays in the range. Where the mean is subtracted, the value of the line's span that is nearest to zero is subtracted
 before: neither a span of twice the range nor a mean much larger than the deviations costs anything, and a line of equal
 values is zero.
+
+Where a target has a kernel for it, all but scale and bias is one operator, of which the range is the target's concern:
+
+    LayerNormalization  -->  Normalise(x) * scale + bias
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import ceil, floor, frexp, log2, prod, sqrt
 
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
-from dsa_sched.frontend.network.network import NEAREST, POWER, Network, Node
+from dsa_sched.frontend.network.network import NEAREST, NORMALISE, POWER, Network, Node
 
-__all__ = ["NORMS", "centred_and_scaled", "epsilon_in_range", "reduced_axes", "root_mean_square", "scaled"]
+__all__ = [
+    "NORMS",
+    "NORMS_OF_LINES",
+    "centred_and_scaled",
+    "epsilon_in_range",
+    "reduced_axes",
+    "root_mean_square",
+    "scaled",
+]
 
 LARGEST_POWER = 15
 """ReducePower is at most two to this."""
@@ -125,23 +138,35 @@ def _trailing_axes(chain: Chain, node: Node) -> Shape:
     return tuple(range(node.integer("axis", -1) % rank, rank)) if rank else ()
 
 
-def _layer_norm(chain: Chain, node: Node) -> bool:
-    """Mean and inverse deviation are outputs too, where the node names them."""
+def _layer_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
+    """Mean and inverse deviation are outputs too, where the node names them; then it is no operator over `lines`."""
     x, axes = node.inputs[0], _trailing_axes(chain, node)
     if not epsilon_in_range(_epsilon(node)):
         return False
     mean, deviation, *_ = (*node.outputs[1:], "", "")
     if mean:
         average(chain, x, axes, mean)
-    result = _standardised(chain, x, axes, _epsilon(node), deviation)
+    if lines and axes and not deviation:
+        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
+    else:
+        result = _standardised(chain, x, axes, _epsilon(node), deviation)
     _affine(chain, result, node.inputs[1], node.input(2))
     return bool(axes)
 
 
-def _rms_norm(chain: Chain, node: Node) -> bool:
+def _normalised(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> str:
+    """The same as one operator."""
+    settings = (("axes", axes), ("centred", int(centred)), ("epsilon", epsilon))
+    return chain.add(NORMALISE, x, settings=settings)
+
+
+def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
     if not epsilon_in_range(epsilon):
         return False
+    if lines and axes:
+        _affine(chain, _normalised(chain, x, axes, epsilon, centred=False), node.inputs[1], "")
+        return True
     x, factor = scaled(chain, x, axes, epsilon, centred=False)
     inverse = chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
     _affine(chain, chain.add("Mul", x, inverse), node.inputs[1], "")
@@ -159,13 +184,18 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
     return chain.array(constant.reshape(spread), chain.network.term(vector).reshape(*spread))
 
 
-def _instance_norm(chain: Chain, node: Node) -> bool:
-    """Each channel of each image by itself."""
+def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
+    """Each channel of each image by itself. A group norm is one whose channels are groups, as exporters write it."""
     rank = len(chain.shape(node.inputs[0]))
     if rank < 3 or not epsilon_in_range(_epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
-    _affine(chain, _standardised(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node)), scale, bias)
+    x, axes = node.inputs[0], tuple(range(2, rank))
+    if lines:
+        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
+    else:
+        result = _standardised(chain, x, axes, _epsilon(node))
+    _affine(chain, result, scale, bias)
     return True
 
 
@@ -222,3 +252,10 @@ NORMS: Mapping[str, Rule] = {
     "ReduceL2": _reduce_l2,
 }
 """What becomes of each; where a rule says no, the node is refused by its own name."""
+
+NORMS_OF_LINES: Mapping[str, Rule] = {
+    "LayerNormalization": partial(_layer_norm, lines=True),
+    "RMSNormalization": partial(_rms_norm, lines=True),
+    "InstanceNormalization": partial(_instance_norm, lines=True),
+}
+"""What becomes of those along lines where a target has a kernel for these."""

@@ -60,9 +60,19 @@ def build_graph(network: Network, wants: Wants) -> Built:
             builder.constant_output(name)
     for operation in operations.operations:
         builder.append(operation)
+    concluded = tuple(builder.concluded(op, network.values) for op in network.concluded)
     inputs = tuple(builder.ready.get(name, name) for name in network.inputs)
-    tensors = tuple(builder.tensors.values())
-    graph = Graph(network.name, inputs, network.outputs, tuple(builder.ops), tensors, prepared, network.raw)
+    graph = Graph(
+        network.name,
+        inputs,
+        builder.left(network, concluded),
+        tuple(builder.ops),
+        tuple(builder.tensors.values()),
+        prepared,
+        network.raw,
+        concluded,
+        network.answers,
+    )
     verify_graph(graph)
     return Built(graph, builder.store, (*_precision(graph), *builder.warnings), builder.terms)
 
@@ -144,6 +154,27 @@ class _Builder:
             self.transpose(f"{op.name}::layout", natural, placed, natural.axes, "")
         self.ready[result] = natural.name
         return replace(op, inputs=tuple(operands), outputs=(natural.name,))
+
+    def concluded(self, op: Op, values: Mapping[str, Value]) -> Op:
+        """An operator of the conclusion, which reads computed numbers in the order of the file."""
+        (result,) = op.outputs
+        operands = []
+        for name in op.inputs:
+            if name in self.source.constants:
+                operands.append(self.plain_constant(name, op.name, "int32").name)
+            elif name in self.tensors and self.tensors[name].dtype == "int32":
+                operands.append(name)
+            else:
+                operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))).name)
+        self.declare_words(result, values[result])
+        return replace(op, inputs=tuple(operands))
+
+    def left(self, network: Network, concluded: tuple[Op, ...]) -> tuple[str, ...]:
+        """What layers have to leave in the main memory: outputs, and what is read behind them."""
+        made = {output for op in self.ops for output in op.outputs}
+        read = (name for op in concluded for name in op.inputs if name in made)
+        ends = (name for name in network.outputs if not network.answers or name in network.answers)
+        return tuple(dict.fromkeys((*ends, *read))) if network.answers else network.outputs
 
     def constant_output(self, name: str) -> None:
         """A constant that the network gives out, in the order and type of the file. Called before any operator takes
@@ -268,7 +299,11 @@ class _Builder:
             case "scale_shift":
                 self._scale_shift(op)
             case "gather":
-                self._gather(op)
+                self._row_major(op)
+            case "attend":
+                q, k = (self.source.values[name].shape for name in op.inputs[:2])
+                columns = self.source.values[op.outputs[0]].shape[2]
+                self._row_major(op, q[0] * q[1] * k[1] * (q[2] + columns))
             case _:
                 self._agnostic(op)
 
@@ -324,14 +359,14 @@ class _Builder:
         macs = prod(shape) * operands[0].shape[-1]
         self._add_row_major(op, operands, (), macs)
 
-    def _gather(self, op: Operation) -> None:
+    def _row_major(self, op: Operation, macs: int = 0) -> None:
         operands = []
         for name in op.inputs:
             if name in self.source.constants:
                 operands.append(self.plain_constant(name, op.name, self.dtype(op)))
             else:
                 operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
-        self._add_row_major(op, operands, op.attributes, 0)
+        self._add_row_major(op, operands, op.attributes, macs)
 
     def _add_row_major(
         self, op: Operation, operands: Sequence[Placed], attributes: tuple[tuple[str, Attribute], ...], macs: int

@@ -25,7 +25,7 @@ Axes = tuple[int, ...]
 
 FEATURE_MAP_KINDS = frozenset(["conv", "max_pool", "average_pool", "lrn", "scale_shift", "resize"])
 """Operators along ONNX axis 1, or along all axes from 2 on: the target says the order of their feature maps."""
-ROW_MAJOR_KINDS = frozenset(["matmul", "gather"])
+ROW_MAJOR_KINDS = frozenset(["matmul", "gather", "attend"])
 FREE_KINDS = frozenset(["view", "transpose"])
 """Their output may have another layout than their input. All kinds that are in none of these sets are agnostic."""
 

@@ -60,10 +60,12 @@ def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Pla
             return (_resize(inputs[0], outputs[0]),)
         case "lrn":
             return _lrn(op, inputs[0], outputs[0])
-        case "layer_norm" | "rms_norm":
+        case "layer_norm" | "rms_norm" | "normalise":
             return (_lines(op, inputs, outputs[0]),)
         case "attention":
             return (_attention(inputs, outputs[0]),)
+        case "attend":
+            return (_attend(op, inputs, outputs[0]),)
         case "rotary_embedding":
             return (_rotary(op, inputs, outputs[0]),)
     return _from_tensor_ir(op, inputs, outputs)
@@ -334,6 +336,25 @@ def _attention(inputs: Sequence[Placed], result: Placed) -> Stage:
         *(_by_axis(mask, (batch, head, row, Full())) for mask in masks),
     ]
     return Stage("attention", domain, writes, tuple(reads))
+
+
+def _attend(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+    """A row of q of the head of a column, all rows of k and v of the head that it shares, and a row of the mask."""
+    domain, writes = _plain(result)
+    q, k, v, *masks = inputs
+    item, row, column = writes.indices
+    heads, groups = op.integer("heads"), op.integer("groups")
+    size, width = q.shape[2] // heads, v.shape[2] // groups
+    inner = (Axis("k", size, reduce=True), Axis("j", width, reduce=True))
+    name, shared = domain[2].name, heads // groups * width
+    reads = [
+        Access(q.name, (item, row, Grouped(name, width, size, "k"))),
+        Access(k.name, (item, Full(), Grouped(name, shared, size, "k"))),
+        Access(v.name, (item, Full(), Grouped(name, shared, width, "j"))),
+        *(_by_axis(mask, (item, Grouped(name, width, 1), row, Full())) for mask in masks),
+    ]
+    del column
+    return Stage("attend", (*domain, *inner), writes, tuple(reads))
 
 
 def _rotary(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:

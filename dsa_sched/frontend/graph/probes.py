@@ -211,7 +211,8 @@ def _elementwise() -> tuple[Probe, ...]:
 
 def _whole_axes() -> tuple[Probe, ...]:
     found: list[Probe] = []
-    for op_type in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
+    kinds = ("Mean", "Sum", "Max", "Min", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+    for op_type in (f"Reduce{kind}" for kind in kinds):
         found += (
             Probe(op_type, "some axes", (IMAGE, _whole(1, 3))),
             Probe(op_type, "all axes", (IMAGE,)),

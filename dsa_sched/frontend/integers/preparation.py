@@ -8,11 +8,16 @@ words of 32 bits (constants beyond them are clipped). What meets computed number
 enters as 0 or 1, and And, Or, Not and what moves truth values are left to the network, where they are cheap. Rows of a
 computed table are its product with ones at the places of the indices. Nodes that cannot be prepared stay too, and are
 refused later.
+
+    logits --ArgMax--> next word        scores --Greater(0)--> mask        Network.concluded, in 32-bit words
+
+What leaves the network as integers or truth values is words too: what integers alone decide is prepared, what hangs on
+computed numbers is concluded, done when all else is. A network that goes on from there is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -22,6 +27,7 @@ import onnx
 from dsa_sched.frontend.integers.word_rules import RULES
 from dsa_sched.frontend.integers.words import (
     BOOL,
+    FLOATING,
     GATHERS,
     INT64,
     INTEGERS,
@@ -35,7 +41,6 @@ from partitioner.ir.graph import Attribute, Op
 
 __all__ = ["WORD_OPERATORS", "prepare"]
 
-FLOATING = frozenset([1, 10, 11, 16])
 WORD_OPERATORS = frozenset({*RULES, "OneHot"})
 """ONNX operators on integers that are prepared."""
 
@@ -46,17 +51,29 @@ LEFT_TO_TRUTHS = frozenset(["And", "Or", "Xor", "Not", "Identity", "Reshape", "F
     "Tile",
 }
 """What the network itself does with truth values (`masks.py`)."""
+CHOOSING = frozenset(["ArgMax", "ArgMin", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Cast"])
+"""What makes integers and truth values of numbers."""
+OF_NUMBERS = frozenset(["ordered", "whole"])
+"""Kinds of operators that make words of numbers."""
 
 
 def prepare(network: Network) -> Network:
-    """The network without the nodes that integers alone decide, which are in its `prepared`."""
+    """The network without the nodes that integers alone decide, which are in its `prepared`, and without those between
+    computed numbers and integers that leave the network, which are in its `concluded`."""
     integers = frozenset(name for name in network.inputs if network.values[name].dtype in INTEGERS)
-    if not integers:
+    leaving = _leaving(network)
+    if not integers and not leaving:
         return network
-    words = WordMaker(network, integers, RULES)
-    maker = _Border(network, words)
+    words = WordMaker(network, integers, RULES, _chosen(network, leaving))
+    maker = _Border(network, words, _behind(network, words.chosen))
     nodes = [node for node in network.nodes if not maker.takes(node)]
-    kept = [node for node in nodes if node.outputs[0] not in words.able]
+    answers = tuple(name for name in leaving if maker.leaves(name))
+    needed = _needed(network, answers)
+    kept = [
+        node
+        for node in nodes
+        if node.outputs[0] not in words.able or (node.outputs[0] in maker.late and node.name in needed)
+    ]
     for node in kept:
         for name in node.inputs:
             maker.demand_truth(name)
@@ -66,28 +83,110 @@ def prepare(network: Network) -> Network:
         for node in network.nodes
         for new in maker.instead.get(node.name, (node,) if node.name in left else ())
     ]
+    prepared, concluded = _by_time(words.ops)
     floats = tuple(name for name in network.inputs if name not in integers)
     read = {name for op in words.ops for name in op.inputs}
     unread = tuple(name for name in network.inputs if name in integers and name not in read)
-    return replace(
+    rest = replace(
         network,
         nodes=tuple(nodes),
         inputs=(*floats, *(op.outputs[0] for op in words.ops if op.outputs[0] in maker.results)),
         constants={**network.constants, **words.constants},
         values={**network.values, **words.values},
-        prepared=tuple(words.ops),
+        prepared=prepared,
         raw=tuple(name for name in network.inputs if name in integers and (name in read or name in unread)),
     )
+    return _with_answers(rest, answers, concluded) if answers else rest
+
+
+def _leaving(network: Network) -> tuple[str, ...]:
+    """Outputs that are integers or truth values."""
+    computed = (name for name in network.outputs if name not in network.constants and name in network.values)
+    return tuple(name for name in dict.fromkeys(computed) if network.values[name].dtype in INTEGERS)
+
+
+def _chosen(network: Network, leaving: tuple[str, ...]) -> frozenset[str]:
+    """What is chosen by computed numbers, of all that the integers that leave hang on."""
+    found, seen, todo = set[str](), set[str](), list(leaving)
+    while todo:
+        name = todo.pop()
+        node = network.producer.get(name)
+        if name in seen or node is None:
+            continue
+        seen.add(name)
+        operands = [other for other in node.inputs if other in network.values and other not in network.constants]
+        if node.op_type in CHOOSING and any(network.values[other].dtype in FLOATING for other in operands):
+            found.add(name)
+        else:
+            todo += (other for other in operands if network.values[other].dtype in INTEGERS)
+    return frozenset(found)
+
+
+def _needed(network: Network, answers: tuple[str, ...]) -> frozenset[str]:
+    """Names of nodes that outputs hang on that are no words."""
+    read, found = set(network.outputs) - set(answers), set[str]()
+    for node in reversed(network.nodes):
+        if not read.isdisjoint(node.outputs):
+            found.add(node.name)
+            read.update(node.inputs)
+    return frozenset(found)
+
+
+def _behind(network: Network, chosen: frozenset[str]) -> frozenset[str]:
+    """What is computed of what was chosen, that included."""
+    found = set(chosen)
+    for node in network.nodes if chosen else ():
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """Before the network and behind it."""
+    behind = set[str]()
+    before: list[Op] = []
+    for op in ops:
+        if op.kind in OF_NUMBERS or not behind.isdisjoint(op.inputs):
+            behind.update(op.outputs)
+        else:
+            before.append(op)
+    return tuple(before), tuple(op for op in ops if op.outputs[0] in behind)
+
+
+def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[Op, ...]) -> Network:
+    """`answers` are words. What the network has of the same names gets others, in case that it reads them too."""
+    numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
+    given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
+    named = {name: f"{name}::in_network" for name in answers}
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(named.get(name, name) for name in node.inputs),
+            outputs=tuple(named.get(name, name) for name in node.outputs),
+        )
+        for node in network.nodes
+    )
+    ends = (*(name for name in network.outputs if name not in answers), *(n for n in numbers if n not in given))
+    return replace(
+        network,
+        nodes=nodes,
+        values={**network.values, **{new: network.values[name] for name, new in named.items()}},
+        outputs=tuple(dict.fromkeys(ends)),
+        answers=network.outputs,
+        concluded=concluded,
+    ).pruned()
 
 
 @dataclass(slots=True)
 class _Border:
-    """What leaves the integers. `entered`: the name under which a truth value enters the network; `left`: nodes on
+    """What leaves the integers. `late`: what no node may be prepared for, because it hangs on computed numbers;
+    `entered`: the name under which a truth value enters the network; `left`: nodes on
     truth values that stay; `results`: what the network reads; `instead`: nodes that take the place of one, by its
     name."""
 
     network: Network
     words: WordMaker
+    late: frozenset[str]
     entered: dict[str, str] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     results: set[str] = field(default_factory=set)
@@ -95,6 +194,8 @@ class _Border:
 
     def takes(self, node: Node) -> bool:
         """A node that makes numbers of integers: prepared where it can be."""
+        if not self.late.isdisjoint(node.inputs):
+            return False
         before = self.words.mark()
         try:
             return self._takes(node)
@@ -194,10 +295,24 @@ class _Border:
             scaled = Node(f"{node.name}::scale", "Mul", (name, step), (f"{output}::scaled",))
             self.instead[node.name] = (scaled, Node(node.name, "Add", (f"{output}::scaled", base), (output,)))
 
+    def leaves(self, name: str) -> bool:
+        """Words for an output: prepared or concluded where they can be. The user's own input is not copied."""
+        before = self.words.mark()
+        try:
+            word = self.words.word(name)
+        except Unprepared:
+            self.words.back_to(before)
+            return False
+        if word != name:
+            source = self.network.producer[name]
+            self.words.values[name] = Value(self.words.shape(name), self.words.dtype(name))
+            self.words.add(source, "words", (word,), name, {"function": "copy"})
+        return True
+
     def demand_truth(self, name: str) -> None:
         """A truth value of integers that a node of the network reads: left to the network where that makes it of
         others, else prepared as 0 or 1."""
-        if name not in self.words.able or name in self.entered or self.words.dtype(name) != BOOL:
+        if name not in self.words.able or name in self.entered or self.words.dtype(name) != BOOL or name in self.late:
             return
         producer = self.network.producer.get(name)
         if producer is not None and producer.op_type in LEFT_TO_TRUTHS:
@@ -217,7 +332,8 @@ class _Border:
         except Unprepared:
             self.words.back_to(before)
             return
-        entered = f"{name}::number" if name in self.words.integers else name
+        taken = name in self.words.integers or name in self.network.outputs
+        entered = f"{name}::number" if taken else name
         source = producer or Node(name, "Cast", (name,), (name,))
         self.words.ops.append(Op(self.words.name(source), "number", (word,), (entered,), (), (), 0, source.op_type))
         self.words.values[entered] = Value(self.words.shape(name), BOOL)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dsa_sched.frontend.integers.words import BOOL, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
+from dsa_sched.frontend.integers.words import BOOL, FLOATING, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
 from dsa_sched.frontend.network.network import Network, Node, node_proto
 from partitioner.ir.graph import Attribute
 
@@ -58,7 +58,11 @@ def _same(maker: WordMaker, node: Node, output: str) -> None:
 
 
 def _cast(maker: WordMaker, node: Node, output: str) -> None:
-    word, to = maker.word(node.inputs[0]), node.integer("to", 0)
+    to = node.integer("to", 0)
+    if maker.dtype(node.inputs[0]) in FLOATING and to in WIDE:
+        maker.roots[output] = maker.of_numbers(node.inputs[0], "whole", f"{output}::whole")
+        return
+    word = maker.word(node.inputs[0])
     if to == BOOL and maker.dtype(node.inputs[0]) != BOOL:
         word = maker.function(node, "truth", (word,), maker.shape(output))
     elif to not in (BOOL, *WIDE) and maker.dtype(node.inputs[0]) not in (to, BOOL):

@@ -21,6 +21,7 @@ from partitioner.ir.graph import Attribute, Op
 
 __all__ = [
     "BOOL",
+    "FLOATING",
     "GATHERS",
     "INT64",
     "INTEGERS",
@@ -38,6 +39,7 @@ Words = npt.NDArray[np.int64]
 BOOL, INT32, INT64 = (int(getattr(onnx.TensorProto, name)) for name in ("BOOL", "INT32", "INT64"))
 INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
 """TensorProto types whose values are words: UINT8 to INT16 too."""
+FLOATING = frozenset([1, 10, 11, 16])
 WIDE = frozenset([INT32, INT64])
 MOST_WORDS = 1 << 20
 """Elements of a value that a scalar loop makes; larger ones are refused as before."""
@@ -55,12 +57,15 @@ Mark = tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]
 @dataclass(slots=True)
 class WordMaker:
     """Prepared operators so far. `integers` are inputs, `able` values that words can be made of, by `rules`; `roots`:
-    the words that hold a value; `constants` and `values` are further ones."""
+    the words that hold a value; `constants` and `values` are further ones. `chosen` are results that integers have of
+    computed numbers: what reads those reads them as words in the same order (`ordered`)."""
 
     network: Network
     integers: frozenset[str]
     rules: Mapping[str, Rule]
+    chosen: frozenset[str] = frozenset()
     able: set[str] = field(init=False)
+    numbers: frozenset[str] = field(init=False)
     ops: list[Op] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
@@ -69,13 +74,19 @@ class WordMaker:
 
     def __post_init__(self) -> None:
         self.able = set(self.integers)
+        choosing = (node for node in self.network.nodes if node.outputs[0] in self.chosen)
+        self.numbers = frozenset(name for node in choosing for name in node.inputs)
         for node in self.network.nodes:
             if self._is_able(node):
                 self.able.update(node.outputs)
 
     def _is_able(self, node: Node) -> bool:
         """On integers alone, with an integer result; what a rule cannot do is found later."""
-        if node.op_type not in self.rules or not any(name in self.able for name in node.inputs):
+        if node.op_type not in self.rules:
+            return False
+        if node.outputs[0] in self.chosen:
+            return all(prod(self.shape(name)) <= MOST_WORDS for name in (*node.inputs, *node.outputs) if name)
+        if not any(name in self.able for name in node.inputs):
             return False
         known = all(not name or name in self.able or name in self.network.constants for name in node.inputs) and all(
             name in self.network.values for name in node.outputs if name
@@ -99,6 +110,10 @@ class WordMaker:
         return self.network.shape(name)
 
     def dtype(self, name: str) -> int:
+        """TensorProto type of a value, computed or constant."""
+        constant = self.network.constants.get(name)
+        if constant is not None and name not in self.network.values:
+            return int(onnx.helper.np_dtype_to_tensor_dtype(constant.dtype))
         return self.network.values[name].dtype
 
     def word(self, name: str) -> str:
@@ -107,6 +122,8 @@ class WordMaker:
             return self.roots[name]
         if name in self.integers:
             self.roots[name] = name
+        elif name in self.numbers and self.dtype(name) in FLOATING:
+            self.roots[name] = self.ordered(name)
         elif name in self.network.constants:
             array = self.network.constants[name]
             if array.dtype.kind not in "iub":
@@ -118,6 +135,25 @@ class WordMaker:
                 raise Unprepared
             self.rules[producer.op_type](self, producer, name)
         return self.roots[name]
+
+    def ordered(self, name: str) -> str:
+        """Words in the order of numbers: of halves twice the magnitude, those of negative ones below zero. A constant
+        that is no half lies between two of them."""
+        words = f"{name}::ordered"
+        if name not in self.network.constants:
+            return self.of_numbers(name, "ordered", words)
+        numbers = self.network.constants[name].astype(np.float64)
+        with np.errstate(over="ignore"):
+            halves = numbers.astype(np.float16)
+        bits = halves.view(np.int16).astype(np.int64)
+        beside = np.sign(np.nan_to_num(numbers - halves.astype(np.float64))).astype(np.int64)
+        return self.stored(words, 2 * np.where(bits < 0, -(bits & 0x7FFF), bits) + beside)
+
+    def of_numbers(self, name: str, kind: str, words: str) -> str:
+        """Words that an operator of this kind makes of computed numbers, element by element."""
+        self.values[words] = Value(self.shape(name), INT32)
+        self.ops.append(Op(words, kind, (name,), (words,), (("of", name),), (), 0, "Cast"))
+        return words
 
     def stored(self, name: str, array: Array) -> str:
         limits = np.iinfo(np.int32)

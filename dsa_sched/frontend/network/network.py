@@ -22,7 +22,9 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Op
 
 __all__ = [
+    "ATTEND",
     "NEAREST",
+    "NORMALISE",
     "OURS",
     "POWER",
     "SCALE_SHIFT",
@@ -47,7 +49,13 @@ NEAREST, POWER = "ReduceNearest", "ReducePower"
 """Two more, along `axes`, which stay with one element: the value nearest to zero between the smallest and the largest
 element; and 64 over the power of two at or above the largest magnitude, after subtracting that value if `centred`."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER)
+NORMALISE = "Normalise"
+"""And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
+
+ATTEND = "Attend"
+"""And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
+
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, ATTEND)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]
@@ -162,6 +170,8 @@ class Network:
     found: tuple[Found, ...] = ()
     prepared: tuple[Op, ...] = ()
     raw: tuple[str, ...] = ()
+    concluded: tuple[Op, ...] = ()
+    answers: tuple[str, ...] = ()
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
@@ -195,7 +205,7 @@ class Network:
             if needed.intersection(node.outputs):
                 needed.update(node.inputs)
                 kept.append(node)
-        read = needed | {name for op in self.prepared for name in op.inputs}
+        read = needed | {name for op in (*self.prepared, *self.concluded) for name in op.inputs}
         constants = {name: array for name, array in self.constants.items() if name in read}
         return replace(self, nodes=tuple(reversed(kept)), constants=constants)
 

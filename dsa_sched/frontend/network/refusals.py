@@ -20,19 +20,34 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.wants import Wants
 
-__all__ = ["Judge", "RefusedNode", "Refuses", "Unsupported", "model_without", "network_without", "refused_nodes"]
+__all__ = [
+    "Judge",
+    "RefusedNode",
+    "Refuses",
+    "TableFor",
+    "Unsupported",
+    "model_without",
+    "network_without",
+    "node_reads",
+    "refused_nodes",
+]
 
 Refuses = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
 """The operators of a graph that a chip cannot compute, each with the reason."""
 
 
+TableFor = Callable[[Graph, Op], Array | None]
+"""The table of an operator of one operand, entries by the bits of it; None for one that is not looked up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What the frontend asks of a target: how it wants the graph, and what of it its chip cannot compute; None where
-    that is not to be told."""
+    """What the frontend asks of a target: how it wants the graph, what of it its chip cannot compute, None where that
+    is not to be told, and what it looks up in tables."""
 
     wants: Wants
     refuses: Refuses | None = None
+    table_for: TableFor | None = None
 
 
 PLACE = (
@@ -124,7 +139,7 @@ def model_without(
     kept: list[onnx.NodeProto] = []
     made, entering, lost = set[str](), dict[str, None](), dict[str, None]()
     for node in model.graph.node:
-        read = dict.fromkeys(_read(node))
+        read = dict.fromkeys(node_reads(node))
         unknown = [name for name in read if name not in made and name not in given]
         if node.name in dropped or any(name not in values or not values[name].dtype for name in unknown):
             lost.update(read)
@@ -151,10 +166,10 @@ def _typed(name: str, value: Value) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, value.dtype, value.shape)
 
 
-def _read(node: onnx.NodeProto) -> Iterator[str]:
+def node_reads(node: onnx.NodeProto) -> Iterator[str]:
     """What a node reads, the graphs inside it too."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             for inner in graph.node:
-                yield from _read(inner)
+                yield from node_reads(inner)

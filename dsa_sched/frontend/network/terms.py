@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Kind", "Term", "from_file", "number", "triangle"]
+__all__ = ["Kind", "Term", "from_file", "number", "of_the_target", "triangle"]
 
 Kind = Literal[
-    "file", "number", "triangle",
+    "file", "number", "triangle", "target",
     "add", "subtract", "multiply", "divide", "root", "sum", "half", "least", "product",
     "reshape", "transpose", "broadcast", "take", "pad",
 ]  # fmt: skip
@@ -28,8 +28,9 @@ LONGEST_TEXT = 160
 class Term:
     """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
 
-    `file` is the value of that name in the file, `number` one number of an operator's definition or attribute; `half`
-    rounds to fp16, `take` puts rows in an order, `pad` has so many zeros behind the elements of each axis.
+    `file` is the value of that name in the file, `target` what the target made of itself for a function, `number` one
+    number of an operator's definition or attribute; `half` rounds to fp16, `take` puts rows in an order, `pad` has so
+    many zeros behind the elements of each axis.
     """
 
     kind: Kind
@@ -92,6 +93,8 @@ def _text(term: Term, room: int) -> str:
     match term.kind, [_text(part, room // len(term.operands) - 3) for part in term.operands]:
         case "file", _:
             return term.name
+        case "target", _:
+            return f"the target's table of {term.name}"
         case "number", _:
             return f"{term.numbers[0]:.6g}"
         case "add" | "subtract" | "multiply" | "divide" as sign, [left, right]:
@@ -108,6 +111,11 @@ def _text(term: Term, room: int) -> str:
 def from_file(name: str) -> Term:
     """The value that the file has under this name: an initializer, or what its nodes make of initializers alone."""
     return Term("file", name=name)
+
+
+def of_the_target(function: str) -> Term:
+    """What follows from no value of the file: the target's table of a function."""
+    return Term("target", name=function)
 
 
 def number(value: float) -> Term:

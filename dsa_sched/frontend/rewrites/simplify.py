@@ -32,15 +32,24 @@ __all__ = ["PASSES", "simplify"]
 Floats = npt.NDArray[np.float64]
 
 
-def simplify(network: Network, whole: frozenset[str] = frozenset(), *, halves: bool = True) -> Network:
+def simplify(
+    network: Network,
+    whole: frozenset[str] = frozenset(),
+    *,
+    halves: bool = True,
+    norms_of_lines: bool = False,
+    attention_elements: int = 0,
+) -> Network:
     """All passes in order, after recurrent operators were unrolled, those found again that the file spells out, choices
-    became arithmetic, and what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only.
+    became arithmetic, and what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only;
+    with `norms_of_lines`, norms along lines stay one operator beside their scale and bias; attentions whose heads
+    have at most `attention_elements` elements of keys and values are one of heads side by side.
     """
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
     network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
-    network = decompose_attention(network, whole).pruned()
+    network = decompose_attention(network, whole, attention_elements=attention_elements).pruned()
     network = replace_masks(network) if halves else network
-    network = decompose(network, whole).pruned()
+    network = decompose(network, whole, norms_of_lines=norms_of_lines).pruned()
     for apply in PASSES:
         network = apply(network).pruned()
     return network

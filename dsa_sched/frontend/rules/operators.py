@@ -18,7 +18,18 @@ import onnx
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
-from dsa_sched.frontend.network.network import NEAREST, OURS, POWER, SCALE_SHIFT, Network, Node, Value
+from dsa_sched.frontend.integers.words import MOST_WORDS
+from dsa_sched.frontend.network.network import (
+    ATTEND,
+    NEAREST,
+    NORMALISE,
+    OURS,
+    POWER,
+    SCALE_SHIFT,
+    Network,
+    Node,
+    Value,
+)
 from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import known_values, shape_text
@@ -104,7 +115,8 @@ def operations_of(network: Network, wants: Wants) -> Operations:
 
 def _unwritten(op_type: str) -> str:
     """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
-    return LIMITS.get(op_type) or MASK_LIMITS.get(op_type) or ONLY_FOLDED.get(op_type) or "no rule for this operator"
+    limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
+    return limits.get(op_type) or "no rule for this operator"
 
 
 class RefusedNodes(Exception):
@@ -181,6 +193,11 @@ SIMPLIFIED_AWAY = (
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can be nothing but constants, and why one is not."""
+ONLY_LAST = dict.fromkeys(
+    ("ArgMax", "ArgMin"),
+    f"of computed numbers it is done behind the network: for outputs alone, of at most {MOST_WORDS:,} elements",
+)
+"""Operators that nothing in the network may read."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 
@@ -197,12 +214,15 @@ OPERATORS: dict[str, Rule] = {
     "MatMul": rules_product.matmul,
     **dict.fromkeys(rules_elementwise.UNARY_KINDS, rules_elementwise.unary),
     **dict.fromkeys(rules_elementwise.BINARY_KINDS, rules_elementwise.binary),
+    "Pow": rules_elementwise.power,
     "LeakyRelu": rules_elementwise.leaky_relu,
     "HardSigmoid": rules_elementwise.hard_sigmoid,
     "Clip": rules_elementwise.clip,
     SCALE_SHIFT: rules_elementwise.scale_shift,
     NEAREST: rules_axes.reduce_line,
     POWER: rules_axes.reduce_line,
+    NORMALISE: rules_axes.normalise,
+    ATTEND: rules_axes.attend,
     "BatchNormalization": rules_elementwise.batch_norm,
     **dict.fromkeys(("Dropout", "Cast"), rules_elementwise.left_over),
     "Softmax": rules_axes.softmax,

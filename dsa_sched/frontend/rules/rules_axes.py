@@ -18,9 +18,11 @@ from dsa_sched.frontend.rules.rules_window import whole_pool
 from partitioner.ir.graph import Attribute
 
 __all__ = [
+    "attend",
     "concat",
     "expand",
     "gather",
+    "normalise",
     "pad",
     "reduce",
     "reduce_line",
@@ -196,6 +198,18 @@ def reduce_line(writer: Writer, node: Node) -> None:
         writer.add(node, "reduce_nearest", {"axes": axes})
     else:
         writer.add(node, "reduce_power", {"axes": axes, "centred": node.integer("centred", 0)})
+
+
+def normalise(writer: Writer, node: Node) -> None:
+    """Our own as well, of norms along lines."""
+    axes, centred = node.integers("axes", ()), node.integer("centred", 0)
+    writer.add(node, "normalise", {"axes": axes, "centred": centred, "epsilon": node.number("epsilon", 0.0)})
+
+
+def attend(writer: Writer, node: Node) -> None:
+    """Our own as well, of attention with heads side by side."""
+    attributes = {"heads": node.integer("heads", 1), "groups": node.integer("groups", 1)}
+    writer.add(node, "attend", {**attributes, "scale": node.number("scale", 1.0)}, inputs=node.inputs)
 
 
 def gather(writer: Writer, node: Node) -> None:

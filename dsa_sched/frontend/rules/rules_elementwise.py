@@ -16,6 +16,7 @@ __all__ = [
     "leaky_relu",
     "left_over",
     "of_equal_rank",
+    "power",
     "scale_shift",
     "unary",
 ]
@@ -33,6 +34,21 @@ UNARY_KINDS = {
     "Erf": "erf",
     "Softplus": "softplus",
     "HardSwish": "hard_swish",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Sign": "sign",
 }
 BINARY_KINDS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min"}
 
@@ -54,6 +70,14 @@ def clip(writer: Writer, node: Node) -> None:
     low = writer.scalar(node, 1, "the lower bound", node.number("min", -largest))
     high = writer.scalar(node, 2, "the upper bound", node.number("max", largest))
     writer.add(node, "clip", {"min": max(low, -largest), "max": min(high, largest)})
+
+
+def power(writer: Writer, node: Node) -> None:
+    """Of the exponents that are no products, roots and reciprocals."""
+    exponent = writer.constants.get(node.input(1))
+    if exponent is None or exponent.size != 1 or writer.shape(node.inputs[0]) != writer.shape(node.outputs[0]):
+        raise Refusal("the exponent must be constant, one number for all elements")
+    writer.add(node, "power", {"exponent": float(exponent.reshape(-1)[0])})
 
 
 def binary(writer: Writer, node: Node) -> None:

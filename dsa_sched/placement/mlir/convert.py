@@ -56,6 +56,7 @@ __all__ = [
     "groups_of",
     "module_of",
     "parse_module",
+    "parse_text",
     "problem_of",
     "schedule_of",
     "task_graph_of",
@@ -77,14 +78,22 @@ def context() -> Context:
 
 def parse_module(text: str, name: str = "module") -> ModuleOp:
     """A verified module from its text, pretty or generic. Raises PlacementError with line and column."""
+    return parse_text(context(), text, name, needs="a module of the dsa dialect")
+
+
+def parse_text(known: Context, text: str, name: str, needs: str) -> ModuleOp:
+    """A verified module of the dialects that the context knows.
+
+    Raises PlacementError with line and column, and what the text should have been.
+    """
     if len(text) > LARGEST_TEXT_BYTES:
         raise PlacementError(name, needs=f"at most {size_text(LARGEST_TEXT_BYTES)}", has=size_text(len(text)))
     try:
-        module = Parser(context(), text, name).parse_module()
+        module = Parser(known, text, name).parse_module()
         module.verify()
     except (ParseError, VerifyException, RecursionError, ValueError) as error:
         said = " ".join(str(error).split())[:300]
-        raise PlacementError(name, needs="a module of the dsa dialect", has=said or type(error).__name__) from error
+        raise PlacementError(name, needs=needs, has=said or type(error).__name__) from error
     return module
 
 

@@ -1,6 +1,7 @@
-"""Passes on the `dsa` dialect: from a task graph to a schedule.
+"""Passes on the `dsa` dialect, from a task graph to a schedule, and one on functions of any dialect.
 
     dsa.graph --annotate-costs--> with devices and costs --prune--> dsa.group --place--> dsa.schedule
+    func.func of linalg, tosa, ... --place-function--> the same, each operation with its device and times
 
 Each is an xDSL pass with a name and arguments, so other compilers can put them into pipelines of their own.
 """
@@ -27,11 +28,12 @@ from dsa_sched.placement.mlir.convert import (
     task_graph_of,
 )
 from dsa_sched.placement.mlir.dialect import DeviceOp, LinkOp
+from dsa_sched.placement.mlir.tensor_functions import annotate_function, function_of, task_graph_of_function
 from dsa_sched.placement.model.pricing import priced
 from dsa_sched.placement.model.scenario import read_scenario
 from hw_models.errors import PlacementError
 
-__all__ = ["AnnotateCosts", "Place", "Prune"]
+__all__ = ["AnnotateCosts", "Place", "PlaceFunction", "Prune"]
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,27 @@ class Place(ModulePass):
             raise PlacementError(f"method {self.method}", needs="the tasks as they are", has="others: it merges some")
         whole = finished(self.method, problem, expanded(groups, outcome.placement))
         add_schedule(op, whole.schedule, self.method)
+
+
+@dataclass(frozen=True)
+class PlaceFunction(ModulePass):
+    """Place the operations of a function on tensors, of whatever dialects, on the devices of a scenario file by their
+    rooflines, and write on each where and when it runs. `function` may be left out where there is one.
+
+    Raises PlacementError.
+    """
+
+    name = "place-function"
+    scenario: str
+    method: str = "heft"
+    function: str = ""
+    seed: int = 0
+    evaluations: int | None = None
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:  # noqa: ARG002 - xDSL's signature
+        function = function_of(op, self.function)
+        problem = priced(task_graph_of_function(function), read_scenario(Path(self.scenario)))
+        outcome = find_method(self.method)(problem, Search(self.seed, self.evaluations))
+        if outcome.problem != problem:
+            raise PlacementError(f"method {self.method}", needs="the tasks as they are", has="others: it merges some")
+        annotate_function(function, outcome.schedule, self.method)

@@ -87,6 +87,9 @@ def _strided(name: str) -> set[str]:
         ("reduce_mean", {"input", "output"}),
         ("softmax", {"input", "output"}),
         ("softmax of axis 0", set()),
+        ("normalise", {"input", "output"}),
+        ("normalise of rows", {"input", "output"}),
+        ("attend, shared heads", {"queries", "keys", "values", "output"}),
     ],
 )
 def test_which_buffers_may_have_a_pitch(name: str, strided: set[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hw_models.errors import ModelError
 from tests.chip_runs import Compiled, compile_graph
 from tests.float_model import evaluate, relative_error
 from tests.small_graphs import GraphBuilder
@@ -27,6 +28,26 @@ def test_product_with_a_constant(shape: tuple[int, ...], columns: int) -> None:
     x = builder.input("x", *shape)
     y = builder.matmul(x, builder.normal(shape[-1], columns, scale=shape[-1] ** -0.5))
     judge(compile_graph(*builder.build(y)), 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns"),
+    [((1, 1, 16), 50_257), ((2, 3, 9), 33_000), ((1, 2, 40_000), 8)],
+    ids=["words", "wide", "long"],
+)
+def test_rows_beyond_what_a_stride_says(shape: tuple[int, ...], columns: int) -> None:
+    """Scores of every word of a vocabulary, behind leading axes."""
+    builder = GraphBuilder("scores")
+    x = builder.input("x", *shape)
+    y = builder.matmul(x, builder.normal(shape[-1], columns, scale=shape[-1] ** -0.5))
+    judge(compile_graph(*builder.build(y)), 1e-2)
+
+
+def test_several_matrices_of_such_rows_are_refused() -> None:
+    builder = GraphBuilder("products")
+    a, b = builder.input("a", 2, 1, 4), builder.input("b", 2, 4, 33_000)
+    with pytest.raises(ModelError, match="rows longer than 32,767 elements of several matrices"):
+        compile_graph(*builder.build(builder.matmul(a, b, bias=False)))
 
 
 @pytest.mark.parametrize("shape", [(17, 40), (2, 3, 17, 40), (8, 1, 5)])

@@ -141,6 +141,8 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             return [x.sum(axis=op.ints("axes"), keepdims=True)]
         case "attention":
             return [_attention(op, operands)]
+        case "attend":
+            return [_attend(op, operands)]
         case "rotary_embedding":
             return [_turned(op, operands)]
         case "reduce_nearest":
@@ -163,6 +165,10 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             power = np.square(centred).mean(axis=op.ints("axes"), keepdims=True)
             result = centred / np.sqrt(power + op.number("epsilon")) * operands[1]
             return [result + operands[2] if len(operands) > 2 else result]
+        case "normalise":
+            centred = x - x.mean(axis=op.ints("axes"), keepdims=True) if op.number("centred") else x
+            power = np.square(centred).mean(axis=op.ints("axes"), keepdims=True)
+            return [centred / np.sqrt(power + op.number("epsilon"))]
         case "gelu":
             inner = UNARY["erf"](x / np.sqrt(2)) if op.attribute("approximate") == "none" else _near_erf(x)
             return [x * (1 + inner) / 2]
@@ -172,6 +178,8 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             return [result * (op.number("gamma") if op.kind == "selu" else 1.0)]
         case "swish":
             return [x / (1 + np.exp(-op.number("alpha") * x))]
+        case "power":
+            return [np.power(x, op.number("exponent"))]
         case "softsign":
             return [x / (1 + np.abs(x))]
     raise NotImplementedError(op.kind)
@@ -199,6 +207,9 @@ UNARY: dict[str, Function] = {
     "erf": np.vectorize(erf, otypes=[np.float64]),
     "softplus": lambda x: np.log1p(np.exp(x)),
     "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    **{kind: getattr(np, kind) for kind in ("sin", "cos", "tan", "sinh", "cosh", "floor", "ceil", "sign")},
+    **{f"a{kind}": getattr(np, f"arc{kind}") for kind in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "round": np.rint,
     "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
 }
 BINARY: dict[str, Function] = {
@@ -243,6 +254,21 @@ def _attention(op: Op, operands: list[Doubles]) -> Doubles:
     powers = np.exp(scores - np.where(np.isinf(largest), 0.0, largest))
     total = powers.sum(-1, keepdims=True)
     return np.asarray(powers / np.where(total == 0, 1.0, total) @ v)
+
+
+def _attend(op: Op, operands: list[Doubles]) -> Doubles:
+    """Heads side by side: (item, row, column) each."""
+    heads, groups = int(op.number("heads")), int(op.number("groups"))
+    q, k, v = (
+        x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
+        for x, count in zip(operands, (heads, groups, groups), strict=False)
+    )
+    k, v = (np.repeat(x, heads // groups, 1) for x in (k, v))
+    scores = q @ k.swapaxes(2, 3) * op.number("scale")
+    scores = scores + operands[3] if len(operands) > 3 else scores
+    powers = np.exp(scores - scores.max(3, keepdims=True))
+    result = powers / powers.sum(3, keepdims=True) @ v
+    return np.asarray(result.swapaxes(1, 2).reshape(*q.shape[:1], q.shape[2], -1))
 
 
 def _turned(op: Op, operands: list[Doubles]) -> Doubles:

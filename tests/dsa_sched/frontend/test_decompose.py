@@ -45,9 +45,13 @@ def test_powers(exponent: float, expected: list[str], tmp_path: Path) -> None:
     assert kinds(tmp_path, "Pow", {"e": np.float32(exponent)}, SHAPE) == expected
 
 
-def test_other_powers_are_refused_by_their_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Pow the_node"):
-        kinds(tmp_path, "Pow", {"e": np.float32(1.7)}, SHAPE)
+def test_other_powers_by_one_number_stay_whole(tmp_path: Path) -> None:
+    assert kinds(tmp_path, "Pow", {"e": np.float32(1.7)}, SHAPE) == ["power"]
+
+
+def test_powers_by_several_numbers_are_refused_by_their_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"Pow the_node.*the exponent must be constant, one number for all elements"):
+        kinds(tmp_path, "Pow", {"e": np.full(SHAPE[-1], 1.7, np.float32)}, SHAPE)
 
 
 def test_gelu_by_the_error_function_and_by_its_approximation(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def positive(op_type: str) -> Build:
     return lambda b: b.node(op_type, b.node("Exp", b.input(2, 7)))
 
 
+def bounded(op_type: str) -> Build:
+    return lambda b: b.node(op_type, b.node("Tanh", b.input(2, 7)))
+
+
 def conv(shape: tuple[int, ...], weights: tuple[int, ...], **attributes: int | str | list[int]) -> Build:
     def build(b: ModelBuilder) -> str:
         return b.node("Conv", b.input(*shape), b.weights(*weights), b.weights(weights[0]), attributes=attributes)
@@ -73,6 +77,15 @@ def feature_map(b: ModelBuilder) -> str:
 CASES: dict[str, Build] = {
     **{name: unary(name) for name in ("Relu", "Sigmoid", "Tanh", "Exp", "Neg", "Abs", "Erf", "Softplus", "HardSwish")},
     **{name: positive(name) for name in ("Log", "Sqrt", "Reciprocal")},
+    **{name: unary(name) for name in ("Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Asinh")},
+    **{name: unary(name) for name in ("Floor", "Ceil", "Round", "Sign")},
+    **{name: bounded(name) for name in ("Asin", "Acos", "Atanh")},
+    "Acosh": lambda b: b.node("Acosh", b.node("Add", b.node("Exp", b.input(2, 3)), b.constant(1.0))),
+    "Pow": lambda b: b.node("Pow", b.node("Exp", b.input(2, 3)), b.constant(1.7)),
+    "LogSoftmax": lambda b: b.node("LogSoftmax", b.input(2, 3, 4), axis=1),
+    "ReduceLogSum": lambda b: b.node("ReduceLogSum", b.node("Exp", b.input(2, 3, 4)), b.integers(1), keepdims=0),
+    "ReduceLogSumExp": lambda b: b.node("ReduceLogSumExp", b.input(2, 3, 4), b.integers(0, -1)),
+    "ReduceLogSumExp of all": lambda b: b.node("ReduceLogSumExp", b.input(1, 3, 4), b.integers(1, 2), keepdims=0),
     "LeakyRelu": unary("LeakyRelu", alpha=0.1),
     "HardSigmoid": unary("HardSigmoid", alpha=0.3),
     "Clip": lambda b: b.node("Clip", b.input(2, 3), b.constant(-0.5), b.constant(0.25)),

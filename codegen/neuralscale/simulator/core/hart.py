@@ -46,6 +46,8 @@ class Hart:
         self.csr = np.zeros(4096, np.uint32)
         self.counts = np.zeros(rows + 1, np.int64)
         self.state = np.zeros(scalar.STATE_WORDS, np.int64)
+        self.cache = np.zeros(scalar.CACHE_WORDS, np.int64)
+        self.cache[scalar.LINE_BITS] = scalar.NO_CACHE
         self.retired = 0
         self.counter_offset = _BOOT_INSTRUCTIONS  # minstret minus what this simulator retired
         self.waiting: Waiting | None = None

@@ -36,6 +36,16 @@ TRACKED: Final = 3
 TOHOST: Final = 4
 STATE_WORDS: Final = 8
 
+# Indices into what is followed of an instruction cache, before the tags: for each set its ways, the last used first.
+LINE_BITS: Final = 0
+SETS: Final = 1
+WAYS: Final = 2
+MISSED: Final = 3
+LINE: Final = 4
+CACHE_WORDS: Final = 8
+NO_CACHE: Final = 63
+"""As LINE_BITS: all code is one line, which is there."""
+
 # Why the loop came back.
 SPENT: Final = 0
 NEEDS_CODE: Final = 1
@@ -72,8 +82,23 @@ _BOX = -1 << 32
 
 _SIGNATURE = (
     "int64(uint32[::1], uint32[::1], int64[::1], int32[::1], int64[::1], uint32[::1], int32[::1], "
-    "int64[::1], uint32[::1], uint8[::1], int64[::1], int64[::1])"
+    "int64[::1], uint32[::1], uint8[::1], int64[::1], int64[::1], int64[::1])"
 )
+
+
+@njit("int64(int64[::1], int64)", cache=True, nogil=True)
+def _missed(cache: NDArray[np.int64], line: int) -> int:
+    """1 where the line is not in the cache; it then is, as the last used of its set."""
+    ways = cache[WAYS]
+    first = CACHE_WORDS + (line & (cache[SETS] - 1)) * ways
+    held = line
+    for way in range(first, first + ways):
+        other = cache[way]
+        cache[way] = held
+        if other == line:
+            return 0
+        held = other
+    return 1
 
 
 @njit(_SIGNATURE, cache=True, nogil=True, error_model="numpy", boundscheck=False)
@@ -90,11 +115,13 @@ def run(
     plain_csr: NDArray[np.uint8],
     counts: NDArray[np.int64],
     state: NDArray[np.int64],
+    cache: NDArray[np.int64],
 ) -> int:
     """Executes up to `state[BUDGET]` instructions from `state[PC]`; returns why it stopped.
 
     `x` has 33 entries and `xs` is the same memory as signed; `f` holds FPRs boxed to 64 bits; `counts` is indexed by
-    table row. On return `state[PC]` is the next instruction and `state[EXECUTED]` how many were retired.
+    table row; `cache` is followed, see above. On return `state[PC]` is the next instruction and `state[EXECUTED]` how
+    many were retired.
     """
     pc = state[PC]
     budget = state[BUDGET]
@@ -104,6 +131,8 @@ def run(
     reason = SPENT
     page = -1
     first = np.int64(0)
+    line_bits = cache[LINE_BITS]
+    line = cache[LINE]
     while done < budget:
         if pc >> CODE_PAGE_BITS != page:
             page = pc >> CODE_PAGE_BITS
@@ -112,6 +141,9 @@ def run(
                 reason = NEEDS_CODE
                 break
             first = (slot - 1) * CODE_PAGE_HALVES
+        if pc >> line_bits != line:
+            line = pc >> line_bits
+            cache[MISSED] += _missed(cache, line)
         d = pool[first + ((pc >> 1) & (CODE_PAGE_HALVES - 1))]
         op = d & 0xFF
         rd = (d >> RD_SHIFT) & 0x3F
@@ -326,5 +358,6 @@ def run(
         pc = following & _MASK
         done += 1
     state[PC] = pc
+    cache[LINE] = line
     state[EXECUTED] = done
     return reason

@@ -1,0 +1,69 @@
+"""The cores' own code of a program with loops, one text for all of them.
+
+    Program --align--> SharedStep, ... --roll--> Node, ... --LoopedCode--> items
+
+Before the shared code each core sets two registers: a bit for its place, by which it goes around what others do, and
+its row of a table behind the code, of how its addresses differ from those of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from codegen.neuralscale.asm.assembler import Item, Label, Word, branch, far_jump, load_address, load_immediate
+from codegen.neuralscale.emit.expansion import A0, T0, ZERO
+from codegen.neuralscale.emit.rolling.alignment import align
+from codegen.neuralscale.emit.rolling.looped_code import LoopedCode, Piece
+from codegen.neuralscale.emit.rolling.registers import CORE_BIT, TABLE
+from codegen.neuralscale.emit.rolling.repeats import roll
+from codegen.neuralscale.isa.table import instruction
+from isched.program.program import Program
+
+__all__ = ["Rolled", "rolled"]
+
+SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """Items in order: how each core comes to the shared code, this in stretches of one operator, what ends it, and the
+    table that is behind it."""
+
+    entries: tuple[tuple[int, tuple[Item, ...]], ...]
+    pieces: tuple[Piece, ...]
+    end: tuple[Item, ...]
+    table: tuple[Item, ...]
+
+
+def rolled(program: Program) -> Rolled:
+    """Shared code of all cores of a program."""
+    steps, spreads = align(program)
+    code = LoopedCode(program.cluster, spreads, (1 << len(program.streams)) - 1)
+    code.write(roll(steps))
+    used = sorted(code.registers.used, key=code.registers.used.__getitem__)
+    table: list[Item] = []
+    entries = []
+    for number, stream in enumerate(program.streams):
+        entries.append((stream.core, tuple(_entry(stream.core, number))))
+        table.append(Label(f"table{stream.core}"))
+        table += [Word((spreads.rows[spread][number] or 0) & 0xFFFF_FFFF) for spread in used]
+    return Rolled(tuple(entries), tuple(code.pieces()), tuple(_end(program)), tuple(table))
+
+
+def _entry(core: int, number: int) -> Iterator[Item]:
+    yield Label(f"core{core}")
+    yield from load_immediate(CORE_BIT, 1 << number)
+    yield load_address(TABLE, f"table{core}")
+    yield far_jump(SHARED, T0)
+
+
+def _end(program: Program) -> Iterator[Item]:
+    """Core 0 reports success; the others sleep until it does."""
+    first = next(number for number, stream in enumerate(program.streams) if stream.core == 0)
+    yield instruction("andi", T0, CORE_BIT, 1 << first)
+    yield branch("bne", T0, ZERO, "ending")
+    yield far_jump("sleep", T0)
+    yield Label("ending")
+    yield instruction("addi", A0, ZERO, 0)
+    yield far_jump("exit", T0)

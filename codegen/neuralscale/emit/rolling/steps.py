@@ -1,0 +1,64 @@
+"""Instructions as rolling sees them: what must be equal where code is shared, and values that may differ.
+
+    Instr --step_of--> Step(opcode, source, settings, values)
+
+Settings (CSRs, scalars, engine and channel of a transfer) are part of what a step is; values (addresses, words of DMA
+descriptors) may differ by core and grow by a constant from one iteration of a loop to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.neuralscale.emit.expansion import CORE_MAP, OPERAND_REGISTERS, SCALAR_FIELDS, chain_words
+from codegen.neuralscale.emit.memory_map import HARTS_PER_CLUSTER, in_cluster
+from codegen.neuralscale.emit.word_loops import WORD_PREFIX
+from isched.program.program import Instr
+
+__all__ = ["SCALAR", "Kind", "Step", "step_of"]
+
+SCALAR = "fs"
+"""The setting that a floating-point register holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is equal wherever a step's code is shared: `places` name its values, `settings` are in the order of the
+    operands. `opaque` steps bring loops of their own, for which `instr` is kept; they are never rolled."""
+
+    opcode: str
+    source: str
+    settings: tuple[tuple[str, int], ...]
+    places: tuple[str, ...]
+    opaque: Instr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction of one core: its kind, and its values in the order of `Kind.places`."""
+
+    kind: Kind
+    values: tuple[int, ...]
+
+
+def step_of(instr: Instr, cluster: int) -> Step:
+    """The instruction with addresses and core maps as its cluster has them."""
+    if instr.opcode == "dma.gather" or instr.opcode.startswith(WORD_PREFIX):
+        return Step(Kind(instr.opcode, instr.source, instr.operands, (), instr), ())
+    operands = dict(instr.operands)
+    if instr.opcode == "dma.start":
+        words = tuple(chain_words(operands, cluster))
+        settings = (("engine", operands["engine"]), ("channel", operands["channel"]))
+        return Step(Kind(instr.opcode, instr.source, settings, ("word",) * len(words)), words)
+    settings_found: list[tuple[str, int]] = []
+    places: list[str] = []
+    values: list[int] = []
+    for name, value in instr.operands:
+        if name in OPERAND_REGISTERS:
+            places.append(name)
+            values.append(in_cluster(value, cluster))
+        elif name in SCALAR_FIELDS:
+            settings_found.append((SCALAR, value))
+        else:
+            settings_found.append((name, value << HARTS_PER_CLUSTER * cluster if name == CORE_MAP else value))
+    return Step(Kind(instr.opcode, instr.source, tuple(settings_found), tuple(places)), tuple(values))

@@ -1,0 +1,68 @@
+"""What the chip must have stored of attention with heads side by side, from its definition and the order below.
+
+    q, k, v, mask [..] + positions [S, 3] of the output  -->  values there [S]
+
+Shares nothing with the template: every row of every head by itself, in the slow arithmetic of `arithmetic.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.neuralscale.emulation import arithmetic as chip
+from codegen.neuralscale.emulation.arithmetic import Halves
+from partitioner.ir.graph import Op
+
+__all__ = ["attended"]
+
+Points = npt.NDArray[np.int64]
+RUN = 512
+SUMMED = 128
+
+
+def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
+    """k times the scale; scores are products of the matrix engine over the elements of a head, plus the mask; less
+    their largest (plus ln 2 for each doubling of the keys beyond 128), to the power of e. These times v, in equal runs
+    of at most 512 keys that are added in order, times the reciprocal of their sum in pieces."""
+    q, k, v, *masks = operands
+    heads, groups = int(op.number("heads")), int(op.number("groups"))
+    k = chip.mul(k, np.asarray(np.float16(op.number("scale")), np.float64))
+    size, width = q.shape[2] // heads, v.shape[2] // groups
+    head = points[:, 2] // width
+    rows, back = np.unique(np.stack([points[:, 0], points[:, 1], head], 1), axis=0, return_inverse=True)
+    powers = np.stack([_powers(q, k, masks, row, size, heads // groups) for row in rows])
+    inverse = chip.recip(chip.total(powers))
+    back = back.reshape(-1)
+    column = head // (heads // groups) * width + points[:, 2] % width
+    taken = _summed(powers[back], v[points[:, 0], :, column])
+    return chip.mul(taken, inverse[back])
+
+
+def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: int, shared: int) -> Halves:
+    """What a row of a head sees of all keys, before it is divided by its sum."""
+    item, place, head = row
+    query = q[item, place, head * size : (head + 1) * size]
+    own = head // shared
+    keys = k[item, :, own * size : (own + 1) * size]
+    scores = chip.dot(np.broadcast_to(query, keys.shape), keys)
+    for mask in masks:
+        at = (min(place, extent - 1) for place, extent in zip((item, head, place), mask.shape[:3], strict=True))
+        scores = chip.add(scores, mask[tuple(at)])
+    largest = chip.largest(scores[None], 1)
+    doublings = int(np.ceil(np.log2(len(scores) / SUMMED)))
+    if doublings > 0:
+        largest = chip.add(largest, np.asarray(np.float16(doublings * np.log(2)), np.float64))
+    return chip.exp(chip.sub(scores, largest))
+
+
+def _summed(powers: Halves, values: Halves) -> Halves:
+    count = -(-powers.shape[1] // RUN)
+    cuts = [powers.shape[1] * i // count for i in range(count + 1)]
+    total = chip.dot(powers[:, : cuts[1]], values[:, : cuts[1]])
+    for low, high in pairwise(cuts[1:]):
+        total = chip.add(total, chip.dot(powers[:, low:high], values[:, low:high]))
+    return total

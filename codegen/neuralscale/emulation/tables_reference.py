@@ -1,0 +1,97 @@
+"""Functions that the chip looks up, one number at a time by the C library, rounded once to nearest even.
+
+    looked_up(op, values)  -->  what the entries of a right table must be
+
+The other half of the bit-for-bit comparison: neither the table nor what made it is read here.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from codegen.neuralscale.emulation.arithmetic import Halves
+from partitioner.ir.graph import Op
+
+__all__ = ["looked_up"]
+
+
+def looked_up(op: Op, values: Halves) -> Halves:
+    """The function of a lookup at each of the values, halves in float64."""
+    function = FUNCTIONS[str(op.attribute("function"))]
+    found = [_half(_value(function, op, x)) for x in values.reshape(-1).tolist()]
+    return np.array(found, np.float64).reshape(values.shape)
+
+
+def _value(function: Callable[[Op, float], float], op: Op, x: float) -> float:
+    """NaN where the function is not defined."""
+    if math.isnan(x):
+        return math.nan
+    try:
+        return function(op, x)
+    except ValueError:
+        return math.nan
+
+
+def _half(x: float) -> float:
+    try:
+        return float(struct.unpack("<e", struct.pack("<e", x))[0])
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _log(_op: Op, x: float) -> float:
+    return -math.inf if x == 0 else math.log(x)
+
+
+def _hyperbolic(function: Callable[[float], float]) -> Callable[[Op, float], float]:
+    """sinh and cosh, which are beyond halves long before they are beyond doubles."""
+    return lambda _op, x: function(x) if abs(x) < 100 else function(math.copysign(100, x)) * math.inf
+
+
+def _atanh(_op: Op, x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) == 1 else math.atanh(x)
+
+
+def _whole(function: Callable[[float], int]) -> Callable[[Op, float], float]:
+    """A rounding that keeps the sign of zero."""
+    return lambda _op, x: math.copysign(function(x), x) if math.isfinite(x) else x
+
+
+def _sign(_op: Op, x: float) -> float:
+    return float((x > 0) - (x < 0))
+
+
+def _power(op: Op, x: float) -> float:
+    exponent = op.number("exponent")
+    if x == 0 and exponent < 0:
+        odd = exponent == math.floor(exponent) and exponent % 2 == 1
+        return math.copysign(math.inf, x) if odd else math.inf
+    try:
+        return math.pow(x, exponent)
+    except OverflowError:
+        return -math.inf if x < 0 and exponent % 2 == 1 else math.inf
+
+
+FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
+    "log": _log,
+    "sin": lambda _op, x: math.sin(x),
+    "cos": lambda _op, x: math.cos(x),
+    "tan": lambda _op, x: math.tan(x),
+    "asin": lambda _op, x: math.asin(x),
+    "acos": lambda _op, x: math.acos(x),
+    "atan": lambda _op, x: math.atan(x),
+    "sinh": _hyperbolic(math.sinh),
+    "cosh": _hyperbolic(math.cosh),
+    "asinh": lambda _op, x: math.asinh(x),
+    "acosh": lambda _op, x: math.acosh(x),
+    "atanh": _atanh,
+    "floor": _whole(math.floor),
+    "ceil": _whole(math.ceil),
+    "round": _whole(round),
+    "sign": _sign,
+    "power": _power,
+}

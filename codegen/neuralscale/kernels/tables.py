@@ -1,0 +1,89 @@
+"""Functions of one operand as tables: the value of each of the 65,536 halves, correctly rounded, for `velut.m`.
+
+    op log --table_of--> 65,536 halves, by the bits of x        chip --no_table--> None, or why it has no room for one
+
+Values are worked out in float64 and rounded once, to nearest even; no half of any function lies so near the middle of
+two results that the last bits of float64 decide (tests/codegen/neuralscale/test_tables.py). A NaN is the chip's own.
+A table lies in the part of L1 that weights have. Functions of which the vector engine has a formula keep it: behind
+products its passes are hidden, and a table costs room and its way there (docs/fidelity.md has what was measured). So
+the kind and the chip alone say what is looked up, never level, tiling or batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
+from codegen.neuralscale.templates.tile import WEIGHTS
+from hw_models.chip import Chip
+from hw_models.memory_parts import part_bytes, place_of
+from partitioner.ir.graph import Op
+
+__all__ = ["TABLED", "no_table", "table_of"]
+
+Doubles = npt.NDArray[np.float64]
+Halves = npt.NDArray[np.float16]
+Function = Callable[[Op, Doubles], Doubles]
+
+NAN_BITS = 0x7C01
+
+
+def _plain(function: Callable[[Doubles], Doubles]) -> Function:
+    return lambda _op, x: function(x)
+
+
+def _sign(x: Doubles) -> Doubles:
+    return np.where(np.isnan(x), np.nan, np.sign(x))
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "log": _plain(np.log),
+    "sin": _plain(np.sin),
+    "cos": _plain(np.cos),
+    "tan": _plain(np.tan),
+    "asin": _plain(np.arcsin),
+    "acos": _plain(np.arccos),
+    "atan": _plain(np.arctan),
+    "sinh": _plain(np.sinh),
+    "cosh": _plain(np.cosh),
+    "asinh": _plain(np.arcsinh),
+    "acosh": _plain(np.arccosh),
+    "atanh": _plain(np.arctanh),
+    "floor": _plain(np.floor),
+    "ceil": _plain(np.ceil),
+    "round": _plain(np.rint),
+    "sign": _plain(_sign),
+    "power": lambda op, x: np.power(x, op.number("exponent")),
+}
+"""By kind, in float64."""
+
+TABLED = tuple(FUNCTIONS)
+"""Kinds that are looked up."""
+
+
+def table_of(op: Op) -> Halves:
+    """The table of an operator's function, entries in the order of the bits of x."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    x = np.where((bits & 0x7FFF) > 0x7C00, np.nan, _values(bits))
+    with np.errstate(all="ignore"):
+        values = FUNCTIONS[op.kind](op, x)
+        rounded = values.astype(np.float16)
+    return np.where(np.isnan(values), np.uint16(NAN_BITS), rounded.view(np.uint16)).view(np.float16)
+
+
+def _values(bits: npt.NDArray[np.uint16]) -> Doubles:
+    with np.errstate(invalid="ignore"):  # NaNs whose highest bit is not set
+        return bits.view(np.float16).astype(np.float64)
+
+
+def no_table(chip: Chip) -> str | None:
+    """Why a chip has no room for tables; None where it has. Half of the part of L1 that weights have must be left for
+    them."""
+    memory, part = place_of(chip, "L1", WEIGHTS)
+    if (room := part_bytes(chip, memory, part)) < 2 * LOOKUP_BYTES:
+        named = f"the {part} part of {memory}" if part else memory
+        return f"a table of {LOOKUP_BYTES} bytes, for which {named} must have {2 * LOOKUP_BYTES} bytes and has {room}"
+    return None

@@ -1,0 +1,169 @@
+"""Norms of lines: x, less the line's mean where it is centred, over the root of the mean of its squares plus epsilon.
+
+    c  the value nearest to zero between the line's smallest and largest, 0 where it is not centred
+    s  8 / 2^k, 2^k being the power of two at or above the largest |x - c|
+    e = (x - c) * s      d = e - mean(e), e where it is not centred      w = mean(d * d) + epsilon * s * s
+    y = d * r            r = recip(sqrt(w)), mended by one step of Newton's, r * (3/2 - w * r * r / 2)
+
+c and s are exact (`scaling.py`), so that 2^n x has the same e, bit for bit; the sum of 64 squares of d, 16 at most, is
+in the range, and so no product has to be stored before it is added. Sums and means run in pieces (`lines.py`). The
+mended reciprocal is right to 0.1 %, where the chip's own of its own root is to 0.8 %. Eight passes over the elements,
+of which the centre takes three; all else is one value a line. Scale and bias are operators of the layer behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor, frexp, log2, sqrt
+
+from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.halves import vector_cycles
+from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
+from codegen.neuralscale.templates.scaling import LARGEST, power_above
+from codegen.neuralscale.templates.tile import (
+    DATA,
+    Tile,
+    box_bytes,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from hw_models.chip import Chip
+from isched.program.program import Instr
+from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.target import Buffer, Load, Pass, Work
+
+__all__ = ["NormaliseTemplate"]
+
+SMALLEST = 2.0**-11
+"""Lines below it are scaled as one of this magnitude is: beyond, 8 / 2^k and its reciprocal leave the normal halves."""
+
+LARGEST_FACTOR = 2.0**14
+SMALLEST_ROOT = 2.0**-24
+"""The root of an epsilon that is not zero, at least: a smaller one would vanish, and lines of zeros become NaN."""
+
+LINE_PASSES = 27
+"""At most so many instructions over one value a line."""
+
+LINE_BUFFERS = ("low", "high", "spare", "factor")
+
+
+class NormaliseTemplate:
+    """normalise(axes, centred, epsilon): neighbouring axes, which are never cut, so that a tile holds whole lines."""
+
+    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
+        del chip
+        axes = op.ints("axes")
+        if axes != tuple(range(axes[0], axes[0] + len(axes))):
+            return f"a norm over device axes {list(axes)}, which are no neighbours"
+        return line_problem(_lines(op, graph.by_name[op.outputs[0]].shape))
+
+    def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        del graph
+        return op.ints("axes")
+
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        whole = self.whole_axes(graph, op)
+        return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+        op = layer.anchor(graph)
+        lines = _lines(op, box_shape(box))
+        strided = lines.strided(box_shape(box)[-1])
+        buffers = (
+            Buffer("input", "L1", DATA, box_bytes(box), strided=strided),
+            *(Buffer(name, "L1", DATA, 2 * lines.count) for name in LINE_BUFFERS),
+            Buffer("partial", "L1", DATA, 2 * lines.partial_elements),
+            *finish_buffers(graph, layer, box, strided),
+        )
+        loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
+        centred = bool(op.number("centred"))
+        reductions = (4 if centred else 3) * lines.instructions + (2 if centred else 1) * lines.sum_instructions
+        cycles = reductions * vector_cycles(chip, 1) + LINE_PASSES * vector_cycles(chip, lines.count)
+        after = finish_cycles(graph, layer, box, chip, 8 if centred else 5)
+        return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
+
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+        op = tile.layer.anchor(tile.graph)
+        lines = _lines(op, box_shape(tile.box))
+        instrs = [*_normalised(tile, lines, float(op.number("epsilon")), centred=bool(op.number("centred")))]
+        instrs += finish(tile, tile.output)
+        return (tuple(instrs),)
+
+
+def _lines(op: Op, shape: tuple[int, ...]) -> Lines:
+    axes = op.ints("axes")
+    return lines_along(shape, axes[0], axes[-1])
+
+
+def _normalised(tile: Tile, lines: Lines, epsilon: float, *, centred: bool) -> Iterator[Instr]:
+    issue, output = tile.issue, tile.output
+    data, partial = (tile.matrix(name, output.rows, output.columns) for name in ("input", "partial"))
+    low, high, spare, factor = (tile.matrix(name, 1, lines.count) for name in LINE_BUFFERS)
+    yield from reduce(issue, "vemin", lines, data, (0, lines.length), low)
+    yield from reduce(issue, "vemax", lines, data, (0, lines.length), high)
+    if centred:
+        yield from _centre(issue, low, high, spare, factor)
+        yield from apply(issue, "vesub", lines, output, data, spare)
+        data = output
+    else:
+        yield from issue.scalar("veemul", low, low, -1.0)
+        yield from issue.binary("vemax", high, high, low)
+    yield from _factor(issue, high, spare, factor, epsilon)
+    yield from apply(issue, "veemul", lines, output, data, factor)
+    if centred:
+        yield from total(issue, lines, output, partial, low, mean=True, divided=False)
+        yield from apply(issue, "vesub", lines, output, output, low)
+    yield from total(issue, lines, output, partial, low, mean=True, divided=False, op="veemacc")
+    if epsilon > 0:
+        yield from _plus_epsilon(issue, low, factor, epsilon)
+    yield from _inverse_root(issue, low, high, spare)
+    yield from apply(issue, "veemul", lines, output, output, high)
+
+
+def _centre(issue: Issue, low: Matrix, high: Matrix, centre: Matrix, spare: Matrix) -> Iterator[Instr]:
+    """`centre` = max(low, 0) + min(high, 0), one of which is zero; `high` = the largest distance from it, the larger of
+    high - max(low, 0) and min(high, 0) - low."""
+    yield from issue.scalar("vemax", centre, low, 0.0)
+    yield from issue.binary("vesub", spare, high, centre)
+    yield from issue.scalar("vemin", high, high, 0.0)
+    yield from issue.binary("vesub", low, high, low)
+    yield from issue.binary("veadd", centre, centre, high)
+    yield from issue.binary("vemax", high, spare, low)
+
+
+def _factor(issue: Issue, largest: Matrix, spare: Matrix, factor: Matrix, epsilon: float) -> Iterator[Instr]:
+    """8 over the power of two at or above each value; epsilon times its square stays in the range."""
+    yield from issue.scalar("vemax", largest, largest, SMALLEST)
+    yield from issue.scalar("vemin", largest, largest, LARGEST)
+    yield from power_above(issue, largest, spare)
+    yield from issue.scalar("veemul", largest, largest, 2.0**8)  # 2^k / 8, a normal half as is its reciprocal
+    yield from issue.unary("verecip.m", largest, largest)
+    yield from power_above(issue, largest, spare)
+    yield from issue.scalar("veemul", factor, largest, 2.0**11)
+    highest = 2.0 ** floor(log2(2**7 / sqrt(epsilon))) if epsilon > 0 else LARGEST_FACTOR
+    if highest < LARGEST_FACTOR:
+        yield from issue.scalar("vemin", factor, factor, highest)
+
+
+def _plus_epsilon(issue: Issue, power: Matrix, factor: Matrix, epsilon: float) -> Iterator[Instr]:
+    """power + (factor * root of epsilon)^2; the root's fraction and power of two apart: it may be no normal half."""
+    fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
+    yield from issue.scalar("veemul", factor, factor, fraction)
+    yield from issue.scalar("veemul", factor, factor, 2.0**exponent)
+    yield from issue.binary("veemul", factor, factor, factor)
+    yield from issue.binary("veadd", power, power, factor)
+
+
+def _inverse_root(issue: Issue, power: Matrix, result: Matrix, spare: Matrix) -> Iterator[Instr]:
+    """r = recip(sqrt(power)), then r * (3/2 - power * r * r / 2)."""
+    yield from issue.unary("vesqrt.m", result, power)
+    yield from issue.unary("verecip.m", result, result)
+    yield from issue.binary("veemul", spare, power, result)
+    yield from issue.binary("veemul", spare, spare, result)
+    yield from issue.scalar("veemul", spare, spare, -0.5)
+    yield from issue.scalar("veadd", spare, spare, 1.5)
+    yield from issue.binary("veemul", result, result, spare)

@@ -1,0 +1,153 @@
+"""Attention as one operator over heads side by side, for a target that has a kernel for it.
+
+    Transpose(Reshape(x)) -> Attention -> Transpose -> Reshape  -->  Attend(x, k, v, mask)    all of (item, row, column)
+
+A head is a range of columns, so that neither splitting nor joining heads moves anything. Several heads of q may share
+one of k and v. The mask is numbers that are added to the scores; what else an attention may have (a cap, a fill, rows
+that are zeros where they see nothing, if that depends on the head) is left to `attention.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, sqrt
+
+from dsa_sched.frontend.decomposition.attention import ATTENTION, FILL
+from dsa_sched.frontend.decomposition.attention_bias import bias_of
+from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.network import ATTEND, Network, Node
+
+__all__ = ["attending", "joined_heads"]
+
+BY_ROW = (0, 2, 1, 3)
+"""The permutation between (item, head, row, element) and (item, row, head, element)."""
+
+
+def attending(most_elements: int) -> Rule:
+    """The rule for an attention with at most so many elements of keys and values in a head; others, and those that it
+    cannot say, are taken apart."""
+
+    def rule(chain: Chain, node: Node) -> bool:
+        if _attend(chain, node, most_elements):
+            return True
+        for written in (chain.nodes, chain.values, chain.constants, chain.terms):
+            written.clear()
+        return ATTENTION["Attention"](chain, node)
+
+    return rule
+
+
+def _attend(chain: Chain, node: Node, most_elements: int) -> bool:
+    if any([*node.inputs[4:], *node.outputs[1:]]) or node.number("softcap", 0.0) or node.number(FILL, -inf) != -inf:
+        return False
+    counts = [node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads")]
+    sizes = [_by_head(chain.shape(name), heads) for name, heads in zip(node.inputs, (*counts, counts[1]), strict=False)]
+    q, k, v = (size or (0, 0, 0, 0) for size in sizes[:3])
+    fits = q[0] == k[0] > 0 and k[:3] == v[:3] and q[3] == k[3] and q[1] % k[1] == 0
+    if not fits or k[2] * (k[3] + v[3]) > most_elements:
+        return False
+    bias = bias_of(chain, node, (*q[:3], k[2]))
+    if bias is None or bias.held:
+        return False
+    mask = _spread(chain, bias.added, k[2])
+    seen = _spread(chain, bias.seen, 1)
+    if (bias.added and not mask) or (seen and chain.shape(seen)[1] > 1):
+        return False
+    flat = [_side_by_side(chain, name, size) for name, size in zip(node.inputs, (q, k, v), strict=False)]
+    settings = (("heads", q[1]), ("groups", k[1]), ("scale", node.number("scale", 1 / sqrt(q[3]))))
+    shape = (q[0], q[2], q[1] * v[3])
+    result = chain.add(ATTEND, *flat, *filter(None, (mask,)), shape=shape, settings=settings)
+    if seen:
+        items, _, rows, _ = chain.shape(seen)
+        result = chain.add("Mul", result, chain.add("Reshape", seen, shape=(items, rows, 1)))
+    if len(chain.shape(node.outputs[0])) == 4:
+        split = chain.add("Reshape", result, shape=(q[0], q[2], q[1], v[3]))
+        chain.add("Transpose", split, shape=(*q[:3], v[3]), settings=(("perm", BY_ROW),))
+    return True
+
+
+def _by_head(shape: Shape, heads: int) -> Shape | None:
+    """(item, head, row, element) of an operand."""
+    if len(shape) == 4:
+        return shape
+    if len(shape) != 3 or heads < 1 or shape[2] % heads:
+        return None
+    return shape[0], heads, shape[1], shape[2] // heads
+
+
+def _spread(chain: Chain, name: str, columns: int) -> str:
+    """The mask with four axes, the last of `columns`; empty for none, or one that has not so many."""
+    shape = chain.shape(name) if name else ()
+    if not shape or shape[-1] != columns or len(shape) > 4:
+        return ""
+    wide = (1,) * (4 - len(shape)) + shape
+    if shape == wide:
+        return name
+    constant = chain.constants.get(name, chain.network.constants.get(name))
+    if constant is not None:
+        term = chain.terms.get(name, chain.network.term(name))
+        return chain.array(constant.reshape(wide), term.reshape(*wide))
+    return chain.add("Reshape", name, shape=wide)
+
+
+def _side_by_side(chain: Chain, name: str, by_head: Shape) -> str:
+    """The operand as (item, row, column): what its heads were split from, or by moving them there."""
+    if len(chain.shape(name)) == 3:
+        return name
+    items, heads, rows, element = by_head
+    flat = (items, rows, heads * element)
+    made = _producer(chain, name)
+    if made is None or made.op_type != "Transpose" or made.integers("perm", ()) != BY_ROW:
+        perm = (("perm", BY_ROW),)
+        split = chain.add("Transpose", name, shape=(items, rows, heads, element), settings=perm)
+        return chain.add("Reshape", split, shape=flat)
+    before = _producer(chain, made.inputs[0])
+    if before is not None and before.op_type == "Reshape" and chain.shape(before.inputs[0]) == flat:
+        return before.inputs[0]
+    return chain.add("Reshape", made.inputs[0], shape=flat)
+
+
+def _producer(chain: Chain, name: str) -> Node | None:
+    return chain.network.producer.get(name) or next((node for node in chain.nodes if name in node.outputs), None)
+
+
+def joined_heads(network: Network) -> Network:
+    """Attention's results where the file joins the heads again: the operator itself gives what the file has there.
+
+    Attend -> Reshape -> Transpose -> Transpose -> Reshape  -->  Attend, under the name of the last
+    """
+    names: dict[str, str] = {}
+    gone: set[str] = set()
+    for node in network.nodes:
+        if node.op_type == ATTEND:
+            for last in _joins(network, node.outputs[0]):
+                names.setdefault(node.outputs[0], last.outputs[0])
+                names[last.outputs[0]] = names[node.outputs[0]]
+                gone.add(last.name)
+    nodes = (node for node in network.nodes if node.name not in gone)
+    return replace(network, nodes=tuple(_renamed(node, names) for node in nodes))
+
+
+def _joins(network: Network, flat: str) -> list[Node]:
+    """The last nodes of all such rows of nodes, those whose result is an output of the network first; at most one of
+    them is."""
+    ends = [(flat, network.shape(flat))]
+    for op_type in ("Reshape", "Transpose", "Transpose", "Reshape"):
+        ends = [
+            (reader.outputs[0], network.shape(reader.outputs[0]))
+            for name, _ in ends
+            for reader in network.readers.get(name, ())
+            if reader.op_type == op_type and (op_type == "Reshape" or reader.integers("perm", ()) == BY_ROW)
+        ]
+    found = [network.producer[name] for name, shape in ends if shape == network.shape(flat)]
+    outputs = [node for node in found if node.outputs[0] in network.outputs]
+    others = [node for node in found if node.outputs[0] not in network.outputs]
+    return [*outputs[:1], *others]
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    return replace(node, inputs=tuple(map(new, node.inputs)), outputs=tuple(map(new, node.outputs)))

@@ -1,0 +1,99 @@
+"""Candidates of level auto for a batch: groups as O3 has them for another batch, in instances of images of this one.
+
+    share --batches beside it, planned by O3--> groups --the share divided among instances--> candidates
+
+O3 is brittle in the batch: its rules ask for instances of equal size. The groups that it finds for 8 or 16 images are
+good for 12, 20 and 24 too (`partitioner/planners/image_groups.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from codegen.target import TileTarget
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.auto_ways import Candidate, Progress, Way, costed, one_line
+from dsa_sched.pipeline.compilation import CompileOptions
+from hw_models.chip import Chip
+from hw_models.errors import PlanError, UserError
+from partitioner.context.plan_context import Context
+from partitioner.ir.batch_independence import batch_problem
+from partitioner.ir.decisions import Decision
+from partitioner.memory.no_plan import NoPlan, reason_of
+from partitioner.planners.image_groups import plan_like
+from partitioner.planners.levels import EFFORTS, IMAGES, NORMAL_EFFORT, O3
+from partitioner.planners.registry import make_plan
+from partitioner.verification.verify_plan import verify_plan
+
+__all__ = ["ImageGroups", "batches_beside"]
+
+SUBJECT = "batch"
+
+
+def batches_beside(share: int, cores: int, effort: str) -> tuple[int, ...]:
+    """Batches of whose groups the share may be made: the power of two below it, an image a core, and the power of two
+    above it where the share is none itself; with less effort than normal none. One image is no sum."""
+    if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
+        return ()
+    below, above = 1 << (share - 1).bit_length() - 1, 1 << (share - 1).bit_length()
+    beside = (below, *((cores,) if cores < share else ()), *((above,) if above != share else ()))
+    return tuple(dict.fromkeys(beside))
+
+
+@dataclass
+class ImageGroups:
+    """What batches beside the share give. `options` are settled; `load` makes the model for another batch. Called with
+    the cycles that the cost model expects of the best level, it returns the candidates that may be better; then
+    `decisions` says why there are not more, and `expected_cycles` what is expected of O3's own plan by batch."""
+
+    model: Model
+    chip: Chip
+    target: TileTarget
+    options: CompileOptions
+    share: int
+    load: Callable[[int], Model]
+    progress: Progress
+    decisions: list[Decision] = field(default_factory=list)
+    expected_cycles: dict[int, float] = field(default_factory=dict)
+    found: dict[Way, Candidate] | None = None
+
+    def __call__(self, promising_cycles: float) -> tuple[Candidate, ...]:
+        """A candidate for each of `batches_beside`, the same plan once; found when it is asked first."""
+        if self.found is None:
+            self.found = {}
+            if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
+                return ()
+            ctx = Context(self.model.graph, self.model.constants, self.chip, self.target)
+            for batch in batches_beside(self.share, self.chip.cores_per_cluster, self.options.effort):
+                self.progress(f"level auto: groups of {batch} a pass for {self.share}")
+                candidate = self._of(ctx, batch, promising_cycles)
+                if isinstance(candidate, str):
+                    self.decisions.append(Decision(SUBJECT, f"not in groups as for {batch}", candidate))
+                else:
+                    self.found.setdefault(candidate.way, candidate)
+        return tuple(self.found.values())
+
+    def _of(self, ctx: Context[TileTarget], batch: int, promising_cycles: float) -> Candidate | str:
+        """The share in groups as for another batch, or why not: nothing is expected to take less for an item than it
+        does there."""
+        try:
+            there = self.load(batch)
+            beside = Context(there.graph, there.constants, self.chip, self.target)
+            plan = make_plan(beside, O3.name)
+            cycles = costed(beside, Way(O3.name), plan, self.options).expected_cycles
+            self.expected_cycles[batch] = cycles
+            if cycles * self.share / batch >= promising_cycles:
+                return f"the cost model expects {cycles:,.0f} cycles for these, as many an item as for {self.share}"
+            found = plan_like(ctx, plan)
+            if found is None:
+                return "not all of them can be cut into items"
+            groups, made = found
+            if isinstance(made, NoPlan):
+                return f"no plan: {reason_of(made)}"
+            verify_plan(made, ctx)
+            return costed(ctx, Way(IMAGES, image_groups=groups), made, self.options)
+        except PlanError as error:
+            return f"no plan: {one_line(error)}"
+        except UserError:
+            return "for this batch there is no model"
