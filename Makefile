@@ -35,8 +35,9 @@ lint: setup
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
+# Bytecode is kept, whatever the environment says: dozens of tests start a Python of their own.
 test: lint
-	$(RUN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not full'
+	PYTHONDONTWRITEBYTECODE= $(RUN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not full'
 
 gpu-pack: setup
 	$(RUN)/python benchmarks/gpu/pack.py -o $(GPU_PACK)

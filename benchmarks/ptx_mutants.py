@@ -17,7 +17,7 @@ from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, conv2d_laun
 from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error, gemm90_launches
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error, worst
 from benchmarks.ptx_changes import COPIES, FRAGMENTS, GROUPS, MOVED, PHASES, Case, Error, alone, studied
-from codegen.cutlass.emission.nvcc import find_nvcc
+from codegen.cutlass.emission.nvcc import Compiler, find_nvcc
 from codegen.cutlass.ptx import Limits, Module, Statistics
 
 __all__ = ["EQUIVALENT", "KERNELS", "LEAST", "cases", "main"]
@@ -64,30 +64,50 @@ def _conv_error(conv: Conv2d, shapes: tuple[Shape, ...]) -> Error:
     return error
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """All kernels, compiled with results kept in `folder`."""
+def cases(folder: Path, kernel: str | None = None) -> Iterator[Case]:
+    """All kernels or the one of that name, compiled with results kept in `folder`; what nobody asks for is not."""
     compiler = find_nvcc(folder)
+    for names, made in (
+        (("softmax", "pipeline", "pool"), _simple_cases),
+        (("gemm_kk", "gemm_mm", "gemm_rm"), _product_cases),
+        (("gemm_sm90",), _gemm90_case),
+        (("conv2d",), _conv_case),
+    ):
+        if kernel is None or kernel in names:
+            yield from (case for case in made(compiler) if kernel in (None, case.name))
 
-    def source(name: str) -> str:
-        return (KERNELS / name).read_text(encoding="utf-8")
 
-    simple = compiler.ptx(source("simple.cu"), "80", name="simple.cu")
+def _source(name: str) -> str:
+    return (KERNELS / name).read_text(encoding="utf-8")
+
+
+def _simple_cases(compiler: Compiler) -> Iterator[Case]:
+    simple = compiler.ptx(_source("simple.cu"), "80", name="simple.cu")
     some = frozenset({"barrier dropped", MOVED, "bound moved", "bound dropped", "shuffle changed"})
     yield Case(
         "softmax", "softmax", alone(simple, "softmax"), lambda m: softmax_error(m, 12, 129, 96, limits=STEPS), some
     )
     yield Case("pipeline", "pipeline", alone(simple, "pipeline"), lambda m: pipeline_error(m, 2, 7, limits=STEPS), some)
     yield Case("pool", "pool", alone(simple, "pool"), lambda m: pool_error(m, 1, 5, 7, 16, limits=STEPS), some)
-    product = compiler.ptx(source("gemm_wgmma.cu"), "90a", name="gemm_wgmma.cu")
+
+
+def _product_cases(compiler: Compiler) -> Iterator[Case]:
+    product = compiler.ptx(_source("gemm_wgmma.cu"), "90a", name="gemm_wgmma.cu")
     whole = COPIES | GROUPS | {"swizzle dropped", "copy unbounded", "bound dropped"}
     for kernel, kinds in (("gemm_kk", whole), ("gemm_mm", GROUPS), ("gemm_rm", COPIES | GROUPS | FRAGMENTS)):
         yield Case(kernel, kernel, alone(product, kernel), _gemm_error(kernel), kinds)
-    gemm90 = gemm90_launches(compiler, source("gemm_sm90.cu"))
+
+
+def _gemm90_case(compiler: Compiler) -> Iterator[Case]:
+    gemm90 = gemm90_launches(compiler, _source("gemm_sm90.cu"))
     yield Case(
         "gemm_sm90", "gemm_sm90", gemm90.text, _gemm90_error(gemm90),
         PHASES | {"barrier dropped", "copy dropped"} | GROUPS - {"proxy fence dropped"},
     )  # fmt: skip
-    conv = conv2d_launches(compiler, source("conv2d.cu"))
+
+
+def _conv_case(compiler: Compiler) -> Iterator[Case]:
+    conv = conv2d_launches(compiler, _source("conv2d.cu"))
     yield Case(
         "conv2d", "conv2d", conv.text, _conv_error(conv, (SHAPES[1], SHAPES[4])),
         COPIES | FRAGMENTS | {"copy unbounded", "store moved"},
@@ -123,7 +143,7 @@ def main() -> int:
     add_outputs(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        chosen = (case for case in cases(options.cache or Path(folder)) if options.kernel in (None, case.name))
+        chosen = cases(options.cache or Path(folder), options.kernel)
         found = studied(chosen, EQUIVALENT, lambda said: print(said, flush=True))
     keep(options, found.figures)
     return found.failed(0 if options.kernel else LEAST)

@@ -6,6 +6,8 @@ tests that run (tests/golden) in the place of comparing them.
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import settings
 
@@ -16,6 +18,12 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the goldens of the tests that run")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all modules stay to the end: the collector need not walk them after every network."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

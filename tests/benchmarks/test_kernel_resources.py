@@ -57,7 +57,7 @@ def test_blocks_that_a_core_of_the_h200_holds(threads: int, registers: int, shar
     assert blocks_of_a_core(load_chip("h200"), threads, registers, shared_bytes) == blocks
 
 
-@pytest.mark.parametrize("chip", ["a100", "h200"])
+@pytest.mark.parametrize("chip", ["h200", pytest.param("a100", marks=pytest.mark.slow)])
 def test_fused_kernels_take_what_their_family_predicts(request: pytest.FixtureRequest, chip: str) -> None:
     """The first offer of each template; the script has all of them."""
     assert request.config.cache is not None

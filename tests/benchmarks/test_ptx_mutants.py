@@ -43,11 +43,11 @@ def test_every_change_is_noticed_or_listed(
 def test_lists_that_are_wrong_fail(
     monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (case,) = (case for case in ptx_mutants.cases(cache) if case.name == "softmax")
-    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((case,)))
+    (case,) = ptx_mutants.cases(cache, "softmax")
+    monkeypatch.setattr(ptx_mutants, "cases", lambda *_: iter((case,)))
     name = "softmax: barrier dropped 1"
     fewer = replace(case, mutations=frozenset({"barrier dropped"}))
-    monkeypatch.setattr(ptx_mutants, "cases", lambda _: iter((fewer,)))
+    monkeypatch.setattr(ptx_mutants, "cases", lambda *_: iter((fewer,)))
     monkeypatch.setitem(ptx_mutants.EQUIVALENT, name, "it is not")
     assert run(monkeypatch, cache, "softmax", tmp_path) == 1
     assert f"{name} is listed as equivalent and ends with: race" in capsys.readouterr().out
@@ -60,7 +60,7 @@ def test_lists_that_are_wrong_fail(
 
 
 def test_changes_are_spread_over_a_kernel(cache: Path) -> None:
-    (case,) = (case for case in ptx_mutants.cases(cache) if case.name == "softmax")
+    (case,) = ptx_mutants.cases(cache, "softmax")
     _, done = case.error(parse(case.text))
     every = list(ptx_changes.mutants(case, done.lines))
     some = list(ptx_changes.mutants(replace(case, most=2), done.lines))

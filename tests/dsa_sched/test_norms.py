@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def vector(seed: int, length: int) -> npt.NDArray[np.float32]:
     return values.astype(np.float16).astype(np.float32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Norm:
     """A model of nodes that read x and constants and write y, and what it computes."""
 
@@ -75,17 +76,23 @@ class Norm:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
 
     def compiled(self, epsilon: float, level: str = "O0") -> Compiled:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            onnx.save(self.model(epsilon), path)
-            loaded = load_model(path)
-        if level == "O0":
-            return compile_graph(loaded.graph, loaded.constants)
-        chip = stcp920()
-        plan = make_plan(PlanContext(loaded.graph, loaded.constants, chip, TARGET), level)
-        program = lower_plan(plan, Context(loaded.graph, loaded.constants, chip, TARGET), TARGET.data_base_bytes)
-        verify_program(program, chip)
-        return Compiled(loaded.graph, loaded.constants, chip, plan, program)
+        return _compiled(self, epsilon, level)
+
+
+@cache
+def _compiled(norm: Norm, epsilon: float, level: str) -> Compiled:
+    """Each once: nearly every test below runs the same few."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save(norm.model(epsilon), path)
+        loaded = load_model(path)
+    if level == "O0":
+        return compile_graph(loaded.graph, loaded.constants)
+    chip = stcp920()
+    plan = make_plan(PlanContext(loaded.graph, loaded.constants, chip, TARGET), level)
+    program = lower_plan(plan, Context(loaded.graph, loaded.constants, chip, TARGET), TARGET.data_base_bytes)
+    verify_program(program, chip)
+    return Compiled(loaded.graph, loaded.constants, chip, plan, program)
 
 
 node = helper.make_node

@@ -37,8 +37,21 @@ print(hashlib.sha256(built_model("squeezenet").SerializeToString(deterministic=T
 """
 
 
+@pytest.fixture(scope="module")
+def new_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def calibrated_here(monkeypatch: pytest.MonkeyPatch, new_cache: Path) -> None:
+    """Networks are calibrated by this code, not read from the user's cache; each once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(new_cache))
+
+
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, calibrated_here: None) -> None:
+    """An empty cache for one test."""
+    del calibrated_here
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -248,6 +261,7 @@ def test_equal_bytes_under_other_hash_seeds_and_thread_counts() -> None:
     assert said[0] == said[1] == digest(zoo_model("squeezenet"))
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_the_cached_model_is_the_built_one_and_a_damaged_file_is_replaced() -> None:
     built = digest(zoo_model("squeezenet"))
     file = cached_file("squeezenet")
@@ -263,12 +277,14 @@ def test_the_cached_model_is_the_built_one_and_a_damaged_file_is_replaced() -> N
         assert file.read_bytes() == whole
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_cached_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     zoo_model("squeezenet")
     monkeypatch.setattr("dsa_sched.zoo.cache.built_model", lambda _name: pytest.fail("calibrated again"))
     zoo_model("squeezenet")
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_older_recipes_leave_the_cache_and_nothing_else_does(tmp_path: Path) -> None:
     folder = tmp_path / "dsa-sched"
     folder.mkdir()
@@ -280,6 +296,7 @@ def test_older_recipes_leave_the_cache_and_nothing_else_does(tmp_path: Path) -> 
     assert sorted(item.name for item in folder.iterdir()) == ["mine.onnx", file.name, "zoo-vgg19-0123.onnx"]
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_network_and_its_mini_do_not_drive_each_other_from_the_cache() -> None:
     zoo_model("mobilenet_v2-mini")
     zoo_model("mobilenet_v2")

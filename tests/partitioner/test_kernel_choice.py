@@ -88,7 +88,14 @@ def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str
     assert all(float(found[1]) > float(found[2]) and found[1] == found[3] for found in slower if found)
 
 
-@pytest.mark.parametrize("network", ["squeezenet", "resnet18_tailor", "inception_v1", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        "squeezenet",
+        "mobilenet_v2",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18_tailor", "inception_v1")),
+    ],
+)
 def test_networks_are_never_slower_than_at_o0(network: str) -> None:
     ctx = context(network, 8)
     plans = {level: make_kernel_plan(ctx, level) for level in ("O0", "O3", "auto")}

@@ -17,33 +17,34 @@ class Cursor:
     """Reads tokens from the first to the last. Raises PtxError, with the line, for what is not there."""
 
     def __init__(self, found: Sequence[Token]) -> None:
-        self._tokens = found
+        self._tokens = (*found, Token("", "", found[-1].line if found else 0))  # the end, which nothing takes
         self._at = 0
 
     @property
     def done(self) -> bool:
         """Whether all are taken."""
-        return self._at >= len(self._tokens)
+        return self._at == len(self._tokens) - 1
 
     @property
     def line(self) -> int:
         """The line of the next token, or of the last one."""
-        return self._tokens[min(self._at, len(self._tokens) - 1)].line if self._tokens else 0
+        return self._tokens[self._at].line
 
     def peek(self) -> str:
         """The text of the next token, empty at the end."""
-        return "" if self.done else self._tokens[self._at].text
+        return self._tokens[self._at].text
 
     def kind(self) -> str:
         """The kind of the next token, empty at the end."""
-        return "" if self.done else self._tokens[self._at].kind
+        return self._tokens[self._at].kind
 
     def next(self) -> Token:
         """Takes a token."""
-        if self.done:
-            raise PtxError("the text ends in the middle", line=self.line)
+        token = self._tokens[self._at]
+        if not token.kind:
+            raise PtxError("the text ends in the middle", line=token.line)
         self._at += 1
-        return self._tokens[self._at - 1]
+        return token
 
     def back(self) -> None:
         """Gives the last token back."""
@@ -58,7 +59,7 @@ class Cursor:
 
     def take(self, text: str) -> bool:
         """Takes this token if it is the next one."""
-        if self.peek() != text:
+        if self._tokens[self._at].text != text:
             return False
         self._at += 1
         return True

@@ -6,7 +6,8 @@ one is refused when it is launched. Nothing of the text is evaluated but numbers
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from codegen.cutlass.ptx.cursor import Cursor, number
@@ -36,11 +37,18 @@ TUNING: Final = frozenset({
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".explicitcluster",
     ".maxclusterrank", ".reqnctapercluster", ".blocksareclusters", ".pragma",
 })  # fmt: skip
+KEPT_MODULES: Final = 32
+"""Modules kept for those who read the same text again: a network is compiled, then executed; a second per MB."""
 
 
 def parse(text: str, limits: Limits | None = None) -> Module:
-    """The module that `text` describes. Raises PtxError with the line of what it cannot read."""
-    limits = limits or Limits()
+    """The module that `text` describes: one of its own, with variables of its own, also where the same text was read
+    before. Raises PtxError with the line of what it cannot read."""
+    return replace(_parsed(text, limits or Limits()))
+
+
+@lru_cache(KEPT_MODULES)
+def _parsed(text: str, limits: Limits) -> Module:
     if len(text) > limits.max_text_bytes:
         raise PtxError(f"the text has {len(text)} characters, at most {limits.max_text_bytes} are read")
     return _Parser(list(tokens(text)), limits).module()

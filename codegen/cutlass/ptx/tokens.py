@@ -11,18 +11,20 @@ from codegen.cutlass.ptx.errors import PtxError
 __all__ = ["Token", "tokens"]
 
 PATTERN: Final = re.compile(
-    r"""(?P<space>[ \t\r\f\v]+)
+    r"""[ \t\r\f\v]*(?:
+    (?P<word>[.]?[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
+    |(?P<mark>[@!{}()\[\],;:|+\-<>=])
     |(?P<newline>\n)
-    |(?P<comment>//[^\n]*|/\*.*?\*/)
-    |(?P<string>"[^"\n]*")
     |(?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})
     |(?P<decimal>\d+\.\d+(?:[eE][+-]?\d+)?)
     |(?P<number>0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)
-    |(?P<word>[.]?[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
-    |(?P<mark>[@!{}()\[\],;:|+\-<>=])
-    """,
+    |(?P<comment>//[^\n]*|/\*.*?\*/)
+    |(?P<string>"[^"\n]*")
+    |(?P<end>\Z)
+    )""",
     re.VERBOSE | re.DOTALL,
 )
+"""White space, then one token. The frequent ones come first; the order of the numbers' three forms matters."""
 
 
 class Token(NamedTuple):
@@ -39,10 +41,13 @@ def tokens(text: str) -> Iterator[Token]:
     while position < len(text):
         found = PATTERN.match(text, position)
         if found is None:
+            position += len(text[position:]) - len(text[position:].lstrip(" \t\r\f\v"))
             raise PtxError(f"{text[position]!r} begins nothing that PTX has", line=line)
         position = found.end()
         kind = found.lastgroup or ""
-        if kind not in ("space", "newline", "comment"):
-            yield Token(kind, found.group(), line)
-        if kind in ("newline", "comment"):
-            line += found.group().count("\n")
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += found[kind].count("\n")
+        elif kind != "end":
+            yield Token(kind, found[kind], line)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from inspect import cleandoc
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +89,16 @@ def template_of(graph: Graph, op: Op) -> Template:
     return DEPTHWISE if is_depthwise(graph, op) else TEMPLATES[op.kind]
 
 
+def _wants_whole_lines(template: Template) -> TypeGuard[WholeLines]:
+    return _has_whole_lines(type(template))
+
+
+@cache
+def _has_whole_lines(kind: type) -> bool:
+    """Kept, since planning asks for every box and Python looks through all names of the protocol each time."""
+    return issubclass(kind, WholeLines)
+
+
 @dataclass(frozen=True, slots=True)
 class NeuralScaleKernels:
     """Planning and lowering for the NeuralScale NPU v1; the protocols are partitioner's and isched's."""
@@ -139,7 +151,7 @@ class NeuralScaleKernels:
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
         template = template_of(graph, anchor)
-        return template.whole_axes(graph, anchor) if isinstance(template, WholeLines) else ()
+        return template.whole_axes(graph, anchor) if _wants_whole_lines(template) else ()
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         template = template_of(graph, layer.anchor(graph))

@@ -108,10 +108,11 @@ def depthwise() -> tuple[Graph, Constants]:
     )
 
 
-GRAPHS = [convolutions, wide, residual, pools, long_reductions, rows_and_pieces]
+GRAPHS = [convolutions, residual, pools, rows_and_pieces]
+LARGE_GRAPHS = [pytest.param(make, marks=pytest.mark.slow) for make in (wide, long_reductions)]
 
 
-@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: str(make.__name__))
+@pytest.mark.parametrize("make", [*GRAPHS, *LARGE_GRAPHS], ids=lambda make: str(make.__name__))
 def test_the_same_bits_on_every_chip(make: Make) -> None:
     graph, constants = make()
     big = compile_graph(graph, constants).check()

@@ -11,7 +11,10 @@ from dsa_sched.frontend.load import load_network
 from partitioner.ir.layers import group_layers
 
 
-@pytest.mark.parametrize(("name", "count"), [("resnet50", 57), ("squeezenet", 39), ("shufflenet", 75)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("squeezenet", 39), ("shufflenet", 75), pytest.param("resnet50", 57, marks=pytest.mark.slow)],
+)
 def test_as_many_layers_as_tvm_fuses_kernels(name: str, count: int) -> None:
     network = load_network(name)
     graph = build_graph(network, NEUTRAL).graph

@@ -2,6 +2,8 @@
 
     page of memory --table of (match, mask)--> one int64 for each halfword (instructions may start at any of them)
 
+A word is compared only with the rows of its major opcode: most of a page is data or padding that no row matches.
+
 Bit patterns come from the instruction table of `codegen.neuralscale.isa.table`; the layout of the packed word is
 documented in `scalar`. Whatever the loop does not run itself is packed with operation 0 and left to Python.
 """
@@ -39,6 +41,8 @@ class DecodeTable:
     to_fpr: NDArray[np.uint8]
     kind: NDArray[np.uint8]  # immediate layout, indexed by major opcode
     compressed: NDArray[np.uint32]  # 32-bit equivalent of each halfword, 0 where there is none
+    candidates: NDArray[np.uint16]  # row numbers, those of major opcode 0 first, ascending within each
+    first: NDArray[np.int64]  # where a major opcode's candidates begin; its entry 128 is where the last ones end
 
 
 def make_table(rows: tuple[Row, ...]) -> DecodeTable:
@@ -46,6 +50,7 @@ def make_table(rows: tuple[Row, ...]) -> DecodeTable:
     kind = np.zeros(128, np.uint8)
     for opcode, layout in _KIND_OF_OPCODE.items():
         kind[opcode] = layout
+    of_opcode = [[n for n, row in enumerate(rows) if opcode & row.mask == row.match & 0x7F] for opcode in range(128)]
     return DecodeTable(
         rows=rows,
         number={row.mnemonic: number for number, row in enumerate(rows)},
@@ -55,15 +60,23 @@ def make_table(rows: tuple[Row, ...]) -> DecodeTable:
         to_fpr=np.array([row.mnemonic in _FPR_DESTINATION for row in rows], np.uint8),
         kind=kind,
         compressed=np.array([(expand(half) or 0) if half & 3 != 3 else 0 for half in range(1 << 16)], np.uint32),
+        candidates=np.array([number for numbers in of_opcode for number in numbers], np.uint16),
+        first=np.cumsum([0, *map(len, of_opcode)], dtype=np.int64),
     )
 
 
 def decode_page(table: DecodeTable, halves: NDArray[np.uint16], packed: NDArray[np.int64]) -> None:
     """Decodes a page: `halves` has one halfword more than `packed` (the next page's first)."""
-    _decode(halves, table.compressed, table.match, table.mask, table.operation, table.to_fpr, table.kind, packed)
+    _decode(
+        halves, table.compressed, table.match, table.mask, table.operation, table.to_fpr, table.kind,
+        table.candidates, table.first, packed,
+    )  # fmt: skip
 
 
-_SIGNATURE = "void(uint16[::1], uint32[::1], uint32[::1], uint32[::1], uint8[::1], uint8[::1], uint8[::1], int64[::1])"
+_SIGNATURE = (
+    "void(uint16[::1], uint32[::1], uint32[::1], uint32[::1], uint8[::1], uint8[::1], uint8[::1], uint16[::1], "
+    "int64[::1], int64[::1])"
+)
 
 
 @njit(_SIGNATURE, cache=True, nogil=True)
@@ -75,6 +88,8 @@ def _decode(
     operation: NDArray[np.uint8],
     to_fpr: NDArray[np.uint8],
     kind: NDArray[np.uint8],
+    candidates: NDArray[np.uint16],
+    first: NDArray[np.int64],
     packed: NDArray[np.int64],
 ) -> None:
     unknown = np.int64(len(match)) << 25
@@ -83,7 +98,8 @@ def _decode(
         short = half & 3 != 3
         word = np.int64(compressed[half]) if short else half | np.int64(halves[place + 1]) << 16
         packed[place] = unknown | (np.int64(256) if short else np.int64(0))
-        for row in range(len(match)):
+        for at in range(first[word & 0x7F], first[(word & 0x7F) + 1]):
+            row = candidates[at]
             if word & np.int64(mask[row]) == np.int64(match[row]):
                 signed = np.int64(np.int32(word))
                 immediate = np.int64(0)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator.memory import shadow
@@ -46,6 +47,11 @@ def _copy(piece: Piece) -> None:
     if piece.rows == 1 or stride == length:
         first, total = piece.source_start, piece.size_bytes
         target[piece.destination_start : piece.destination_start + total] = source[first : first + total]
+        return
+    span = source[piece.source_start : piece.source_start + piece.source_span]
+    packed = target[piece.destination_start : piece.destination_start + piece.size_bytes]
+    if stride > 0 and span.size == piece.source_span and not np.may_share_memory(span, packed):
+        packed.reshape(piece.rows, length)[:] = as_strided(span, (piece.rows, length), (stride, 1), writeable=False)
         return
     for row in range(piece.rows):
         first, to = piece.source_start + row * stride, piece.destination_start + row * length
