@@ -253,7 +253,7 @@ def test_what_has_a_formula_keeps_it(kind: str) -> None:
 
 
 def test_the_least_memories_for_a_table_do() -> None:
-    """Tiles of every layer find room beside it: long products, two functions behind one, wide windows, depthwise too."""
+    """Tiles of every layer find room beside it: long products, two functions behind one, wide and depthwise windows."""
     builder = GraphBuilder("least", 5)
     builder.constant("k", builder.rng.normal(0, 1, (64, 48)))
     image = builder.input("image", 1, 9, 8, 40)
