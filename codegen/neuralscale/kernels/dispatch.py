@@ -137,9 +137,11 @@ class NeuralScaleKernels:
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         """Epilogues run in place on the tile, so `operand` must be the one of full shape. Beside a table there is half
-        the room for weights, which two blocks of a depthwise convolution may need."""
+        the room for weights, which two blocks of a depthwise convolution may need; two tables leave none."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
+        if op.kind == "lookup" and any(other.kind == "lookup" for other in layer):
+            return f"{layer[0].name} has a table already, and a second one leaves no room for weights"
         if op.kind == "lookup" and is_depthwise(graph, layer[0]):
             return f"a table beside the weights of {layer[0].name} leaves them too little room"
         return None

@@ -253,13 +253,15 @@ def test_what_has_a_formula_keeps_it(kind: str) -> None:
 
 
 def test_the_least_memories_for_a_table_do() -> None:
-    """Tiles of every layer find room beside it: long products, a wide window, a depthwise one."""
+    """Tiles of every layer find room beside it: long products, two functions behind one, wide and depthwise windows."""
     builder = GraphBuilder("least", 5)
+    builder.constant("k", builder.rng.normal(0, 1, (64, 48)))
     image = builder.input("image", 1, 9, 8, 40)
     outputs = [
         builder.elementwise("sin", builder.matmul(builder.input("x", 5, 5000), builder.normal(5000, 40, scale=0.01))),
         builder.elementwise("cos", builder.conv(image, 70, (5, 5), pads=(2, 2, 2, 2))),
         builder.elementwise("atan", builder.conv(image, 40, (7, 7), pads=(3, 3, 3, 3), groups=40)),
+        builder.elementwise("sin", builder.elementwise("round", builder.matmul(builder.input("y", 7, 64), "k"))),
         builder.elementwise("floor", builder.pool("average_pool", image, (9, 8))),
         builder.elementwise("sinh", builder.softmax(image)),
     ]

@@ -82,6 +82,8 @@ CASES = {
     "RMSNormalization": "rms_normalization",
     "ReduceL1": "reduce_l1",
     "ReduceL2": "reduce_l2",
+    "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp",
     "ReduceMin": "reduce_min",
     "ReduceSumSquare": "reduce_sum_square",
     "RotaryEmbedding": "rotary_embedding",
