@@ -55,7 +55,7 @@ class MovementBuilder(GraphBuilder):
         shape = (*self.shape(q)[:2], heads * width)
         domain = self._axes(shape)
         head, shared = Grouped("i2", width, 1), heads // groups * width
-        met = (axis("i0"), head, axis("i1"), Full())
+        met: tuple[Index, ...] = (axis("i0"), head, axis("i1"), Full())
         reads = [
             Access(q, (axis("i0"), axis("i1"), Grouped("i2", width, size, "k"))),
             Access(k, (axis("i0"), Full(), Grouped("i2", shared, size, "k"))),

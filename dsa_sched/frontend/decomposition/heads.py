@@ -60,7 +60,7 @@ def _attend(chain: Chain, node: Node, most_elements: int) -> bool:
     result = chain.add(ATTEND, *flat, *filter(None, (mask,)), shape=shape, settings=settings)
     if seen:
         items, _, rows, _ = chain.shape(seen)
-        result = chain.add("Mul", result, chain.add("Reshape", seen, shape=(items, rows, 1)))
+        result = chain.add("Mul", result, _reshaped(chain, seen, (items, rows, 1)))
     if len(chain.shape(node.outputs[0])) == 4:
         split = chain.add("Reshape", result, shape=(q[0], q[2], q[1], v[3]))
         chain.add("Transpose", split, shape=(*q[:3], v[3]), settings=(("perm", BY_ROW),))
@@ -81,14 +81,19 @@ def _spread(chain: Chain, name: str, columns: int) -> str:
     shape = chain.shape(name) if name else ()
     if not shape or shape[-1] != columns or len(shape) > 4:
         return ""
-    wide = (1,) * (4 - len(shape)) + shape
-    if shape == wide:
+    return _reshaped(chain, name, (1,) * (4 - len(shape)) + shape)
+
+
+def _reshaped(chain: Chain, name: str, shape: Shape) -> str:
+    """A constant by itself, a computed value by a node."""
+    if chain.shape(name) == shape:
         return name
-    constant = chain.constants.get(name, chain.network.constants.get(name))
-    if constant is not None:
-        term = chain.terms.get(name, chain.network.term(name))
-        return chain.array(constant.reshape(wide), term.reshape(*wide))
-    return chain.add("Reshape", name, shape=wide)
+    if name in chain.constants:
+        term = chain.terms.get(name)
+        return chain.array(chain.constants[name].reshape(shape), term.reshape(*shape) if term is not None else None)
+    if name in chain.network.constants:
+        return chain.array(chain.network.constants[name].reshape(shape), chain.network.term(name).reshape(*shape))
+    return chain.add("Reshape", name, shape=shape)
 
 
 def _side_by_side(chain: Chain, name: str, by_head: Shape) -> str:

@@ -77,6 +77,15 @@ def test_attention_of_a_file_is_one_operator(build: Build, tmp_path: Path) -> No
     assert kinds(build, tmp_path)["attend"] == 1
 
 
+def test_rows_that_a_constant_hides_are_zeros(tmp_path: Path) -> None:
+    def build(b: ModelBuilder) -> str:
+        truth = np.array([[True, False, True], [False, False, False]])
+        operands = (b.input(1, 2, 2, 4), b.input(1, 2, 3, 4), b.input(1, 2, 3, 4), b.constant(truth, dtype=np.bool_))
+        return b.node("Attention", *operands)
+
+    assert kinds(build, tmp_path)["attend"] == 1
+
+
 def test_a_mask_that_is_computed_is_an_operand_and_rows_that_see_nothing_are_zeros(tmp_path: Path) -> None:
     halves = replace(KERNELS, stored=floats_as("float16"))
     model, inputs = load(attention((2, 2, 6, 4), (2, 2, 6, 4), "computed"), tmp_path, 24, halves)
