@@ -13,6 +13,7 @@ from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_ways import WAYS
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.pipeline.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
 from hw_models.chip import Chip
@@ -23,10 +24,10 @@ from tests.chip_runs import small_chip, stcp920
 NAME = "bert_base-mini"
 
 
-def encoder(layers: int, items: int, folder: Path) -> Model:
+def encoder(layers: int, items: int, chip: Chip, folder: Path) -> Model:
     file = folder / f"{layers}.onnx"
     onnx.save(drawn_model(NAME, bert_base_mini_topology(layers)), file)
-    return load_model(file, {}, items)
+    return load_model(file, {}, items, judge_of(chip, TARGET))
 
 
 def cycles_of(found: Compilation) -> float:
@@ -51,7 +52,7 @@ def spent_by_level(model: Model, chip: Chip) -> dict[str, float]:
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_auto_is_never_slower_than_a_level(layers: int, scarce: bool, tmp_path: Path) -> None:
     chip = small_chip(4, data_bytes=48 << 10, weights_bytes=16 << 10, llb_bytes=256 << 10) if scarce else stcp920()
-    model = encoder(layers, 8, tmp_path)
+    model = encoder(layers, 8, chip, tmp_path)
     auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions("auto")))
     spent = spent_by_level(model, chip)
     assert len(spent) >= len(WAYS)
