@@ -21,8 +21,9 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Plan, Split
 from partitioner.ir.regions import Box
-from partitioner.ir.steps import MoveStep, RunStep, Step
+from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.structural_key import likeness
+from partitioner.ir.value_lifetimes import own_names
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, fit_layout
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
 from partitioner.tiling.core_partition import cut_axis
@@ -105,7 +106,19 @@ def _attempts(ctx: PlanContext, plan: Plan, pairs: list[_Pair]) -> Iterator[Plan
                 attempt = plan
                 for each in pairs:
                     attempt = _merged(ctx, _from_staging(ctx, attempt, each, brought), each, axis, spans, scope)
-                yield attempt
+                yield _with_views(ctx, attempt)
+
+
+def _with_views(ctx: PlanContext, plan: Plan) -> Plan:
+    """The plan whose views lie where the values lie that they name."""
+    own = own_names(ctx.graph, ctx.layers)
+    scopes = {plan.group_by_name[s.group].output: s.scope for s in plan.steps if isinstance(s, RunStep)}
+    steps: list[Step] = []
+    for step in plan.steps:
+        output = plan.group_by_name[step.group].output
+        viewed = own.get(output, output) if isinstance(step, ViewStep) else ""
+        steps.append(replace(step, scope=scopes[viewed]) if viewed in scopes else step)
+    return replace(plan, steps=tuple(steps))
 
 
 def _from_staging(ctx: PlanContext, plan: Plan, pair: _Pair, brought: tuple[str, ...]) -> Plan:

@@ -1,0 +1,62 @@
+"""Transformers of one, two and four layers: `auto` is slower than no level, with or without a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from codegen.neuralscale.target import TARGET
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.pipeline.auto_ways import WAYS
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.zoo.drawn import drawn_model
+from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
+from hw_models.chip import Chip
+from hw_models.errors import UserError
+from isched.timing.cycle_model import time_program
+from tests.chip_runs import small_chip, stcp920
+
+NAME = "bert_base-mini"
+
+
+def encoder(layers: int, items: int, chip: Chip, folder: Path) -> Model:
+    file = folder / f"{layers}.onnx"
+    onnx.save(drawn_model(NAME, bert_base_mini_topology(layers)), file)
+    return load_model(file, {}, items, judge_of(chip, TARGET))
+
+
+def cycles_of(found: Compilation) -> float:
+    return time_program(found.program, found.chip, TARGET).cycles
+
+
+def spent_by_level(model: Model, chip: Chip) -> dict[str, float]:
+    """Cycles of every way, scheduled and not; of those that have a program."""
+    spent: dict[str, float] = {}
+    for way in WAYS:
+        for schedule in (True,) if way.ahead else (True, False):
+            try:
+                found = compile_graph(model, chip, TARGET, replace(way.of(CompileOptions()), schedule=schedule))
+            except UserError:
+                continue
+            spent[f"{way}, {'scheduled' if schedule else 'as it is'}"] = cycles_of(found)
+    return spent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_auto_is_never_slower_than_a_level(layers: int, scarce: bool, tmp_path: Path) -> None:
+    chip = small_chip(4, data_bytes=48 << 10, weights_bytes=16 << 10, llb_bytes=256 << 10) if scarce else stcp920()
+    model = encoder(layers, 8, chip, tmp_path)
+    auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions("auto")))
+    spent = spent_by_level(model, chip)
+    assert len(spent) >= len(WAYS)
+    assert {way: cycles for way, cycles in spent.items() if cycles < auto} == {}
+    for way, cycles in spent.items():
+        if way.endswith("scheduled"):
+            assert cycles <= spent.get(way.replace("scheduled", "as it is"), cycles)
