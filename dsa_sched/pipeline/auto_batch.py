@@ -90,11 +90,11 @@ def compile_fastest_batch(
             if floor_cycles >= best.cycles:
                 decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
                 continue
+            progress(f"level auto: {batch} a pass")
             without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
             if not frozenset(WAYS) - without:
                 decisions.append(Decision(SUBJECT, name, "the cost model expects no less of it than of the best"))
                 continue
-            progress(f"level auto: {batch} a pass")
             found = _tried(partial(load, batch), chip, target, options, _with(progress, best), best, passes, without)
             if isinstance(found, str):
                 decisions.append(Decision(SUBJECT, name, found))
