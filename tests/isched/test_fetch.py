@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hw_models.chip import Chip
 from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
@@ -33,23 +34,19 @@ def test_a_line_takes_its_miss_behind_the_instructions_that_it_holds() -> None:
     issued = [span.issued - run.launch_cycles for span in run.spans]
     assert issued == [148, 148 + 16 + 280]
     assert after_launch(run) == 148 + 296 + 148
-    assert run.scalar_cycles == (32,)
-    assert run.fetched_lines == (4,)
-    assert run.fetch_cycles == (560,)
+    assert [*run.scalar_cycles, *run.fetched_lines, *run.fetch_cycles] == [32, 4, 560]
 
 
 def test_cold_straight_code_takes_what_the_published_profile_shows() -> None:
     run = time_streams((TimedStream(0, (work(4000, 500),), 0),), COLD)
-    assert 18 <= run.spans[0].issued - run.launch_cycles <= 19 * 4000
     assert (run.spans[0].issued - run.launch_cycles) / 4000 == 18.5
 
 
 @pytest.mark.parametrize("chip", [CHIP, uncached(CHIP)], ids=["misses cost nothing", "no cache"])
-def test_nothing_is_waited_for_where_the_chip_file_says_so(chip: object) -> None:
-    run = time_streams((TimedStream(0, (work(8, 1),), 8, 1),), chip if isinstance(chip, type(CHIP)) else CHIP)
+def test_nothing_is_waited_for_where_the_chip_file_says_so(chip: Chip) -> None:
+    run = time_streams((TimedStream(0, (work(8, 1),), 8, 1),), chip)
     assert after_launch(run) == 16
-    assert run.fetch_cycles == (0.0,)
-    assert run.fetched_lines == (2,)
+    assert [*run.fetched_lines, *run.fetch_cycles] == [2, 0]
 
 
 def test_what_is_fetched_loads_the_memory() -> None:
@@ -60,7 +57,7 @@ def test_what_is_fetched_loads_the_memory() -> None:
     both = time_streams((TimedStream(0, (load(27_000), work(1, 100)), 0),), chip)
     dma = next(span for span in both.spans if span.engine == "dma")
     assert dma.end - both.launch_cycles == pytest.approx(1 + 66 + 27_000 / 26, abs=1.5)
-    assert both.fetch_cycles == (3200.0,)
+    assert both.fetch_cycles[0] == 3200
 
 
 def test_a_memory_that_is_slower_than_the_misses_decides() -> None:
