@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["DOUBTED", "EXPORTERS", "EXPORTS", "NAMES", "REFUSED", "Which"]
+__all__ = ["EXPORTERS", "EXPORTS", "NAMES", "REFUSED", "Which"]
 
 NAMES = (
     "bert",
@@ -44,8 +44,3 @@ EXPORTS: tuple[Which, ...] = tuple((name, exporter) for name in NAMES for export
 
 REFUSED: Mapping[Which, str] = {}
 """Those that do not compile, with a part of what the compiler says."""
-
-DOUBTED: Mapping[Which, str] = {("t5_encoder", "script"): "relative error 0.0191 of channel 39 by itself"}
-"""Those of which `verify` says that rounding alone does not explain the error of a channel, with a part of the only
-sentence. The channel's sixteen elements are at the end of the network, where errors have few sources; `verify` takes
-them for independent. Layers and outputs are within the bounds of the test all the same."""

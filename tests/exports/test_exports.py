@@ -21,7 +21,7 @@ import dsa_sched
 from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import UserError
-from tests.exports.table import DOUBTED, EXPORTERS, EXPORTS, NAMES, REFUSED, Which
+from tests.exports.table import EXPORTERS, EXPORTS, NAMES, REFUSED, Which
 
 if TYPE_CHECKING:
     from tests.exports.exporting import Export
@@ -80,11 +80,7 @@ def test_an_export_compiles_and_agrees_with_onnxruntime(which: Which, write: Cal
     export = write(which)
     options = VerifyOptions(samples=SAMPLES, feeds=export.inputs)
     report = verify_model(export.model, CHIP, CompileOptions(PLAIN), options)
-    if which in DOUBTED:
-        (doubt,) = report.failures
-        assert DOUBTED[which] in doubt
-    else:
-        assert report.failures == ()
+    assert report.failures == ()
     errors = {layer.name: layer.isolated_error for layer in report.layers if layer.isolated_error is not None}
     assert errors
     assert {layer: error for layer, error in errors.items() if not error <= LAYER_BOUND} == {}
