@@ -44,7 +44,7 @@ from hw_models.loading import load_chip
 from isched.program.timed_ops import Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 
-NETWORKS = ("resnet50:16", "densenet121:8", "unet:4", "vit_b16:4")
+NETWORKS = ("squeezenet:4", "bert_base-mini:4", "unet:1", "resnet50:16", "densenet121:8")
 MISS_CYCLES = 140.0
 """Eight instructions a line: (8 + 140) / 8 = 18.5 cycles each, between the 18 and 19 of the vendor's profile."""
 

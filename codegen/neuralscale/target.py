@@ -22,6 +22,7 @@ from codegen.neuralscale.emulation.layer_reference import Bits, Points, emulate
 from codegen.neuralscale.emulation.words_reference import emulate_prepared
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from codegen.neuralscale.kernels.issue_costs import issue_costs
+from codegen.neuralscale.rolling.rolled import shared
 from codegen.neuralscale.simulator.options import SourceRange as Named
 from codegen.target import ClusterFiles, Execution, MadeFor, SimulatorRun
 from hw_models.chip import Chip
@@ -62,7 +63,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
     def emit_rolled(
         self, program: Program, graph: Graph, constants: Constants, chip: Chip | None = None
     ) -> ClusterFiles:
-        return _files(program, emit_image(program, graph, constants, roll=True), chip)
+        return _files(program, emit_image(program, graph, constants, shared), chip)
 
     def made_for(self, executable: bytes) -> MadeFor | None:
         """Raises TargetError for bytes that are no ELF file of this instruction set."""

@@ -7,7 +7,7 @@ Every core has straight-line code of its own (`expansion`), which the entry send
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,20 +18,22 @@ from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, Sy
 from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
-from codegen.neuralscale.emit.rolling.rolled import SHARED, rolled
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
 from isched.program.program import Instr, Program
 from partitioner.ir.graph import Constants, Graph
 
-__all__ = ["Image", "SourceRange", "emit_image"]
+__all__ = ["EVERY_CORE", "Image", "SourceRange", "Written", "comment", "emit_image", "straight"]
 
 CONTROL_BYTES = 128
 EVERY_CORE = -1
 
 Piece: TypeAlias = tuple[str, int, str, int]
 """Consecutive code: symbol, core, operator, bytes."""
+
+Written: TypeAlias = tuple[str, int, str, list[Item]]
+"""The same with its items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +57,33 @@ class Image:
     source_map: tuple[SourceRange, ...]
 
 
-def emit_image(program: Program, graph: Graph, constants: Constants, roll: bool = False) -> Image:
-    """Machine code and data of one cluster, with loops and one text for all cores where `roll` says so. Raises
-    DoesNotFit when the code overflows its space."""
+def straight(program: Program) -> Iterator[Written]:
+    """Each core's own code, one instruction after the other: symbol, core, operator, items."""
+    for stream in program.streams:
+        body = Body(program.cluster)
+        for number, (source, instrs) in enumerate(_runs(stream.instrs)):
+            name = f"core{stream.core}.{number:04d}.{symbol_of(source)}"
+            label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
+            code = [item for instr in instrs for item in body.expand(instr)]
+            yield name, stream.core, source, [*label, comment(source or "no operator"), *code]
+        last = ending(stream.core, f"core{stream.core}" if not stream.instrs else "")
+        yield f"core{stream.core}.end", stream.core, "", last
+
+
+def emit_image(
+    program: Program, graph: Graph, constants: Constants, code: Callable[[Program], Iterator[Written]] = straight
+) -> Image:
+    """Machine code and data of one cluster; `code` writes that of the cores. Raises DoesNotFit when the code overflows
+    its space."""
     items: list[Item] = [
-        _comment(f"{program.name} on {program.chip}, cluster {program.cluster}"),
+        comment(f"{program.name} on {program.chip}, cluster {program.cluster}"),
         Label("_start"),
     ]
     items += start_up(program.cluster, len(program.streams))
     pieces: list[Piece] = [("_start", -1, "", code_bytes(items))]
-    for name, core, source, code in _shared(program) if roll else _straight(program):
-        items += code
-        pieces.append((name, core, source, code_bytes(code)))
+    for name, core, source, written in code(program):
+        items += written
+        pieces.append((name, core, source, code_bytes(written)))
     text = assemble(items, CODE_BASE)
     if CODE_BASE + len(text) > DATA_BASE:
         bound = DATA_BASE - CODE_BASE
@@ -78,39 +95,7 @@ def emit_image(program: Program, graph: Graph, constants: Constants, roll: bool 
     return Image(tuple(items), CODE_BASE, (control, text_segment, *_data(program, graph, constants)), symbols, ranges)
 
 
-def _straight(program: Program) -> Iterator[tuple[str, int, str, list[Item]]]:
-    """Each core's own code, one instruction after the other: symbol, core, operator, items."""
-    for stream in program.streams:
-        body = Body(program.cluster)
-        for number, (source, instrs) in enumerate(_runs(stream.instrs)):
-            name = f"core{stream.core}.{number:04d}.{symbol_of(source)}"
-            label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
-            code = [item for instr in instrs for item in body.expand(instr)]
-            yield name, stream.core, source, [*label, _comment(source or "no operator"), *code]
-        last = ending(stream.core, f"core{stream.core}" if not stream.instrs else "")
-        yield f"core{stream.core}.end", stream.core, "", last
-
-
-def _shared(program: Program) -> Iterator[tuple[str, int, str, list[Item]]]:
-    """One code for all cores, with loops."""
-    made = rolled(program)
-    for core, entry in made.entries:
-        yield f"core{core}.entry", core, "", [*entry]
-    begun: list[Item] = [Label(SHARED)]
-    for number, piece in enumerate(made.pieces):
-        name = f"cores.{number:04d}.{symbol_of(piece.source)}"
-        yield (
-            name,
-            EVERY_CORE,
-            piece.source,
-            [*begun, Label(name), _comment(piece.source or "no operator"), *piece.items],
-        )
-        begun = []
-    yield "cores.end", EVERY_CORE, "", [*begun, *made.end]
-    yield "cores.table", EVERY_CORE, "", [*made.table]
-
-
-def _comment(text: str) -> Comment:
+def comment(text: str) -> Comment:
     """Names of a model may hold any character; those that are not printed are escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return Comment(shown.strip())

@@ -12,10 +12,10 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.asm.elf import read_elf
-from codegen.neuralscale.emit.rolling.alignment import align
-from codegen.neuralscale.emit.rolling.repeats import Leaf, Loop, Node, roll
 from codegen.neuralscale.instructions.builder import Issue as Maker
 from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.rolling.alignment import align
+from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node, roll
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
 from codegen.target import ClusterFiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from codegen.neuralscale.emit.rolling.repeats import Leaf, Loop, Node
+from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node
 
 __all__ = ["ENGINE_BASES", "Settings", "leaves_of", "names_in", "steady_settings"]
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from codegen.neuralscale.asm.assembler import Item, Label, branch, item_bytes
 from codegen.neuralscale.emit.expansion import FT0, S10, S11, T0, ZERO, Body, descriptor_store, register_fields
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES
-from codegen.neuralscale.emit.rolling.alignment import SharedStep, Spreads
-from codegen.neuralscale.emit.rolling.pins import pins_of, shifted, uses_of
-from codegen.neuralscale.emit.rolling.registers import (
+from codegen.neuralscale.isa.csr import csr
+from codegen.neuralscale.isa.table import instruction
+from codegen.neuralscale.rolling.alignment import SharedStep, Spreads
+from codegen.neuralscale.rolling.pins import pins_of, shifted, uses_of
+from codegen.neuralscale.rolling.registers import (
     CORE_BIT,
     NEAR,
     NoRegister,
@@ -25,11 +27,9 @@ from codegen.neuralscale.emit.rolling.registers import (
     nearby,
     set_register,
 )
-from codegen.neuralscale.emit.rolling.repeats import Leaf, Loop, Node, flattened
-from codegen.neuralscale.emit.rolling.settings import ENGINE_BASES, Settings, leaves_of, names_in, steady_settings
-from codegen.neuralscale.emit.rolling.steps import SCALAR
-from codegen.neuralscale.isa.csr import csr
-from codegen.neuralscale.isa.table import instruction
+from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node, flattened
+from codegen.neuralscale.rolling.settings import ENGINE_BASES, Settings, leaves_of, names_in, steady_settings
+from codegen.neuralscale.rolling.steps import SCALAR
 
 __all__ = ["LoopedCode", "Piece"]
 

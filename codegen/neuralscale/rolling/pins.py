@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from codegen.neuralscale.emit.rolling.registers import NEAR, Value
-from codegen.neuralscale.emit.rolling.repeats import Leaf, Loop
+from codegen.neuralscale.rolling.registers import NEAR, Value
+from codegen.neuralscale.rolling.repeats import Leaf, Loop
 
 __all__ = ["Pin", "Use", "pins_of", "shifted", "uses_of"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from codegen.neuralscale.emit.rolling.steps import Kind, Step, step_of
+from codegen.neuralscale.rolling.steps import Kind, Step, step_of
 from isched.program.program import Instr, Program
 
 __all__ = ["SharedStep", "Spreads", "align"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.emit.rolling.alignment import SharedStep
+from codegen.neuralscale.rolling.alignment import SharedStep
 
 __all__ = ["Leaf", "Loop", "Node", "flattened", "roll"]
 

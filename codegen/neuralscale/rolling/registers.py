@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from codegen.neuralscale.asm.assembler import Item, load_immediate
 from codegen.neuralscale.emit.expansion import T0, ZERO
-from codegen.neuralscale.emit.rolling.alignment import Spreads
 from codegen.neuralscale.isa.table import instruction
+from codegen.neuralscale.rolling.alignment import Spreads
 
 __all__ = ["CORE_BIT", "NEAR", "NoRegister", "Registers", "TABLE", "Value", "nearby", "set_register"]
 

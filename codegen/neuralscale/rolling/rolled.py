@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codegen.neuralscale.asm.assembler import Item, Label, Word, branch, far_jump, load_address, load_immediate
+from codegen.neuralscale.emit.emit import EVERY_CORE, Written, comment
 from codegen.neuralscale.emit.expansion import A0, T0, ZERO
-from codegen.neuralscale.emit.rolling.alignment import align
-from codegen.neuralscale.emit.rolling.looped_code import LoopedCode, Piece
-from codegen.neuralscale.emit.rolling.registers import CORE_BIT, TABLE
-from codegen.neuralscale.emit.rolling.repeats import roll
 from codegen.neuralscale.isa.table import instruction
+from codegen.neuralscale.rolling.alignment import align
+from codegen.neuralscale.rolling.looped_code import LoopedCode, Piece
+from codegen.neuralscale.rolling.registers import CORE_BIT, TABLE
+from codegen.neuralscale.rolling.repeats import roll
+from codegen.target import symbol_of
 from isched.program.program import Program
 
-__all__ = ["Rolled", "rolled"]
+__all__ = ["Rolled", "rolled", "shared"]
 
 SHARED = "shared"
 
@@ -49,6 +51,21 @@ def rolled(program: Program) -> Rolled:
         table.append(Label(f"table{stream.core}"))
         table += [Word((spreads.rows[spread][number] or 0) & 0xFFFF_FFFF) for spread in used]
     return Rolled(tuple(entries), tuple(code.pieces()), tuple(_end(program)), tuple(table))
+
+
+def shared(program: Program) -> Iterator[Written]:
+    """One code for all cores, with loops: symbol, core, operator, items."""
+    made = rolled(program)
+    for core, entry in made.entries:
+        yield f"core{core}.entry", core, "", [*entry]
+    begun: list[Item] = [Label(SHARED)]
+    for number, piece in enumerate(made.pieces):
+        name = f"cores.{number:04d}.{symbol_of(piece.source)}"
+        begun += [Label(name), comment(piece.source or "no operator")]
+        yield name, EVERY_CORE, piece.source, [*begun, *piece.items]
+        begun = []
+    yield "cores.end", EVERY_CORE, "", [*begun, *made.end]
+    yield "cores.table", EVERY_CORE, "", [*made.table]
 
 
 def _entry(core: int, number: int) -> Iterator[Item]:
