@@ -116,7 +116,9 @@ def test_constants_are_hidden_behind_products_but_do_not_come_faster_than_the_ma
     wide = next(layer for layer in ctx.layers if layer.anchor(ctx.graph).kind == "matmul")
     box = full_box(ctx.graph.by_name[wide.output].shape)
     name = next(name for name in wide.inputs(ctx.graph) if name in weights(ctx.graph))
-    from_main = ctx.graph.by_name[name].size_bytes / ctx.chip.memory("DDR").bandwidth_bytes_per_cycle
+    rate = ctx.chip.memory("DDR").bandwidth_bytes_per_cycle
+    assert rate is not None
+    from_main = ctx.graph.by_name[name].size_bytes / rate
     (low, _), *rest = box
     few = streamed_cycles(ctx, wide, ((low, low + 1), (0, 1), *rest[1:]))
     assert from_main <= few < 1.1 * from_main, "one row: the constants alone take time"
