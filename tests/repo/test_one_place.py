@@ -295,16 +295,11 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def network(*types: str, bias: float = 0.0) -> onnx.ModelProto:
     """x -> operators one after the other -> y, and x added at the end. `bias` is that of all Shrink."""
     names = ["x", *(f"v{k}" for k in range(len(types)))]
-    nodes = [
-        helper.make_node(
-            op_type,
-            [names[k]],
-            [names[k + 1]],
-            name=f"{op_type.lower()}{k}",
-            **({"bias": bias} if op_type == "Shrink" else {}),
-        )
-        for k, op_type in enumerate(types)
-    ]
+    nodes = []
+    for k, op_type in enumerate(types):
+        nodes.append(helper.make_node(op_type, [names[k]], [names[k + 1]], name=f"{op_type.lower()}{k}"))
+        if op_type == "Shrink":
+            nodes[-1].attribute.append(helper.make_attribute("bias", bias))
     nodes.append(helper.make_node("Add", [names[-1], "x"], ["y"], name="sum"))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 20, 20]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "toys", ends[:1], ends[1:])
