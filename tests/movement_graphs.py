@@ -44,6 +44,14 @@ class MovementBuilder(GraphBuilder):
         reduced = tuple(Axis(f"k{i}", extents[i], True) for i in axes)
         return self._moved(kind, x, shape, read, (("axes", axes), *attributes), reduced)
 
+    def lookup(self, x: str, table: np.ndarray[tuple[int], np.dtype[np.float16]]) -> str:
+        """The entry of a table of 65,536 halves by the bits of each element."""
+        name = self.constant(f"table{len(self.ops)}", table)
+        shape = self.shape(x)
+        domain = self._axes(shape)
+        reads = [Access(x, tuple(axis(a.name) for a in domain)), Access(name, (Full(),))]
+        return self._op(f"lookup{len(self.ops)}", "lookup", [x, name], domain, domain, reads)
+
     def normalise(self, x: str, *axes: int, attributes: tuple[tuple[str, Attribute], ...]) -> str:
         shape = self.shape(x)
         read = tuple(Full() if i in axes else axis(f"i{i}") for i in range(len(shape)))

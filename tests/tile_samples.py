@@ -126,6 +126,12 @@ def _reduce(kind: str, *axes: int, attributes: Attributes = ()) -> Sample:
     return lambda b: b.elementwise("relu", b.reduce(kind, b.input("x", *IMAGE), *axes, attributes=attributes))
 
 
+def _lookup(b: MovementBuilder) -> str:
+    """Halves whose table turns their sign."""
+    table = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    return b.elementwise("relu", b.lookup(b.input("x", 3, 4, 6), -table))
+
+
 def _normalise(*axes: int, attributes: Attributes) -> Sample:
     return lambda b: b.elementwise("relu", b.normalise(b.input("x", *IMAGE), *axes, attributes=attributes))
 
@@ -197,6 +203,7 @@ SAMPLES: Mapping[str, Sample] = {
     "softmax": _softmax(-1),
     "softmax of axis 1": _softmax(1),
     "softmax of axis 0": _softmax(0),
+    "lookup": _lookup,
     "normalise": _normalise(3, attributes=(("centred", 1), ("epsilon", 1e-5))),
     "normalise of rows": _normalise(1, 2, attributes=(("centred", 1), ("epsilon", 0.0))),
     "normalise, not centred": _normalise(2, 3, attributes=(("centred", 0), ("epsilon", 1.0))),

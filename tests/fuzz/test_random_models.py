@@ -22,7 +22,7 @@ from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.fuzz.levels_agree import load
 from tests.fuzz.random_models import MAKERS, NOT_DRAWN, OPSETS, available, featured_by, model_of
 
-ORDINARY, SOME, MANY = 70, 180, 2_500
+ORDINARY, SOME, MANY = 70, 340, 2_500
 READ = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS}
 """What the frontend reads."""
 

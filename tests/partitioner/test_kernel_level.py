@@ -212,7 +212,7 @@ def test_a_layer_without_a_kernel_is_named() -> None:
     ("level", "spill", "said"),
     [
         ("O1", "none", "--level: needs O0 or O3 or auto for offers, whose kernels are whole groups of layers; has O1"),
-        ("O9", "none", "--level: needs one of O0, O1, O2, O3, astitch, auto; has O9"),
+        ("O9", "none", "--level: needs one of O0, O1, O2, O3, streamed, astitch, auto; has O9"),
         ("O3", "auto", "--spill: needs none for offers, whose kernels are whole groups of layers; has auto"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_border_within_a_group_is_refused() -> None:
 
 
 def test_segments_by_name_alone_are_refused() -> None:
-    with pytest.raises(ModelError, match="--level: needs a planner: O0, O1, O2, O3, astitch; has segments"):
+    with pytest.raises(ModelError, match="--level: needs a planner: O0, O1, O2, O3, streamed, astitch; has segments"):
         make_plan(context(), SEGMENTS)
 
 

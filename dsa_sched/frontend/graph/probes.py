@@ -39,7 +39,14 @@ class Truth:
     shape: Shape
 
 
-Operand = Shape | Whole | Truth | Array | None
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A Softmax of computed numbers, whatever these are."""
+
+    shape: Shape
+
+
+Operand = Shape | Whole | Truth | Shares | Array | None
 TRUTHS = frozenset(["And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"])
 """Operators whose result is a truth value."""
 
@@ -68,6 +75,9 @@ class Probe:
             elif isinstance(operand, Truth):
                 inputs.append(helper.make_tensor_value_info(f"number{number}", TensorProto.FLOAT, operand.shape))
                 before.append(helper.make_node("Greater", [f"number{number}", "zero"], [names[-1]]))
+            elif isinstance(operand, Shares):
+                inputs.append(helper.make_tensor_value_info(f"number{number}", TensorProto.FLOAT, operand.shape))
+                before.append(helper.make_node("Softmax", [f"number{number}"], [names[-1]]))
             elif isinstance(operand, Whole):
                 dtype = helper.np_dtype_to_tensor_dtype(np.dtype(operand.dtype))
                 inputs.append(helper.make_tensor_value_info(names[-1], dtype, operand.shape))
@@ -76,7 +86,7 @@ class Probe:
         results = [f"out{number}" for number in range(self.outputs)]
         node = helper.make_node(self.op_type, names, results, name=self.op_type)
         node.attribute.extend(helper.make_attribute(*setting) for setting in (self.settings or {}).items())
-        if before:
+        if any(isinstance(operand, Truth) for operand in self.operands):
             constants.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
         if self.op_type in TRUTHS:
             behind.append(helper.make_node("Cast", results, ["as_number"], to=TensorProto.FLOAT))
@@ -303,6 +313,7 @@ def _choices() -> tuple[Probe, ...]:
         Probe("IsNaN", "by itself", (IMAGE,)),
         Probe("Where", "computed condition", (Truth(IMAGE), IMAGE, IMAGE)),
         Probe("Where", "constant condition", (mask, IMAGE, scalar)),
+        Probe("Where", "from a Softmax whose rows may be masked as a whole", (Truth(IMAGE), Shares(IMAGE), scalar)),
         Probe("Where", "whole numbers", (Truth(IMAGE), Whole(IMAGE), Whole(IMAGE))),
         Probe("Trilu", "constant diagonal", (IMAGE, np.array(1, np.int64))),
         Probe("Trilu", "computed diagonal", (IMAGE, Whole(()))),
