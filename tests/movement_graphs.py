@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled
 from partitioner.ir.graph import Attribute, Axis
@@ -44,7 +45,7 @@ class MovementBuilder(GraphBuilder):
         reduced = tuple(Axis(f"k{i}", extents[i], True) for i in axes)
         return self._moved(kind, x, shape, read, (("axes", axes), *attributes), reduced)
 
-    def lookup(self, x: str, table: np.ndarray[tuple[int], np.dtype[np.float16]]) -> str:
+    def lookup(self, x: str, table: npt.NDArray[np.float64]) -> str:
         """The entry of a table of 65,536 halves by the bits of each element."""
         name = self.constant(f"table{len(self.ops)}", table)
         shape = self.shape(x)
