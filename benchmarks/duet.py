@@ -1,9 +1,11 @@
 """Networks with independent parts on two devices: `python benchmarks/duet.py [--json FILE] [--markdown FILE]`.
 
 Each network of benchmarks/branching_networks.py is placed by DUET with the devices' own compilers in the loop, and then
-really run: by the run-time on both devices, and as a whole on each device alone. All of that happens in turns, round by
-round, so that other work on the machine meets all alike; times are the shortest of all rounds, and the ratio of medians
-stands beside them. An ordinary network of the zoo, without parts worth a second device, shows that nothing is lost.
+really run: by the run-time on both devices, by one onnxruntime that has the same two cores, and as a whole on each
+device alone. The one runtime comes first, since it needs no placement: with two threads that share each operator, and
+in its parallel mode, where each of two threads takes an operator. All of that happens in turns, round by round, so that
+other work on the machine meets all alike; times are the shortest of all rounds, and the ratio of medians stands beside
+them. An ordinary network of the zoo, without parts worth a second device, shows what is lost.
 
 Every scenario is two devices on one host: two cores through onnxruntime, one core through onnxruntime beside one
 through TVM, and an optimising beside a plain onnxruntime. Keys of the JSON object: `host_cpu`, `python`, `cpus`,
@@ -17,12 +19,14 @@ through TVM, and an optimising beside a plain onnxruntime. Keys of the JSON obje
       measured_ms           shortest makespan that was run; with median_ms
       undisturbed_ms        shortest makespan if each task had taken only the processor's time that it really took: what
                             is left of measured_ms when other work on the machine is taken out
+      one_runtime_ms        way -> shortest run by one onnxruntime on the same cores; with one_runtime_median_ms
+      over_one_runtime      the better way of one runtime over measured, by the shortest: below 1, DUET loses; with
+                            median_over_one_runtime
       alone_ms              device -> shortest run of the whole network; with alone_median_ms
       error                 measured over predicted, less 1; with undisturbed_error
       speedup               the better device alone over measured, by the shortest; with median_speedup, and
                             undisturbed_speedup by the processor's time of both
       speedups              device -> the same over each device alone
-      all_cores_ms          shortest run by one onnxruntime with a thread for each core, for comparison
       largest_difference    of outputs against the first device alone, over the largest value
 """
 
@@ -33,7 +37,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,6 +45,7 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 import onnx
+import onnxruntime
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
@@ -48,7 +53,6 @@ from benchmarks.branching_networks import NETWORKS
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from dsa_sched.devices.device import Array, Device, Refused, drawn_feeds
 from dsa_sched.devices.measuring import Laboratory
-from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.frontend.load import load_source
 from dsa_sched.placement.methods.registry import Search
@@ -77,6 +81,9 @@ SCENARIOS = {
     "optimised + plain": (ONNXRUNTIME, "ort", PLAIN, "plain"),
 }
 
+TWO_THREADS, PARALLEL = "two threads", "parallel mode"
+"""The ways of one onnxruntime on two cores: both threads share each operator, or each takes one that is ready."""
+
 LONG_ENOUGH_MS = 5000
 """A device that has run that long alone is not run again."""
 
@@ -102,13 +109,12 @@ def measure(network: str, scenario: str, rounds: int) -> Row:
     feeds = drawn_feeds(tasks.whole)
     runners = {device.name: runner(device, tasks.whole, feeds) for device in devices if device is not None}
     alone = {name: run for name, run in runners.items() if run is not None}
-    every_core = runner(OnnxruntimeCpu("all", os.cpu_count() or 1), tasks.whole, feeds)
-    assert every_core is not None
+    one_runtime = {way: one_runner(tasks.whole, feeds, way) for way in (TWO_THREADS, PARALLEL)}
     together: list[float] = []
     undisturbed: list[float] = []
     apart: dict[str, list[float]] = {name: [] for name in alone}
     apart_worked: dict[str, list[float]] = {name: [] for name in alone}
-    all_cores: list[float] = []
+    one: dict[str, list[float]] = {way: [] for way in one_runtime}
     with laboratory.executor(outcome.problem, outcome.placement) as workers:
         for _ in range(rounds):
             execution = workers.run(feeds)
@@ -119,7 +125,8 @@ def measure(network: str, scenario: str, rounds: int) -> Row:
                     worked = time.thread_time()
                     apart[name].append(timed_ms(run))
                     apart_worked[name].append(1e3 * (time.thread_time() - worked))
-            all_cores.append(timed_ms(every_core))
+            for way, whole_run in one_runtime.items():
+                one[way].append(timed_ms(whole_run))
     predicted = outcome.makespan_ns / 1e6
     best, best_median = min(map(min, apart.values())), min(map(median, apart.values()))
     work = [task.name for task in outcome.problem.graph.tasks if not task.is_end]
@@ -135,6 +142,10 @@ def measure(network: str, scenario: str, rounds: int) -> Row:
         "measured_ms": min(together),
         "median_ms": median(together),
         "undisturbed_ms": min(undisturbed),
+        "one_runtime_ms": {way: min(times) for way, times in one.items()},
+        "one_runtime_median_ms": {way: median(times) for way, times in one.items()},
+        "over_one_runtime": min(map(min, one.values())) / min(together),
+        "median_over_one_runtime": min(map(median, one.values())) / median(together),
         "alone_ms": {name: min(times) for name, times in apart.items()},
         "alone_median_ms": {name: median(times) for name, times in apart.items()},
         "error": min(together) / predicted - 1,
@@ -143,7 +154,6 @@ def measure(network: str, scenario: str, rounds: int) -> Row:
         "undisturbed_speedup": min(map(min, apart_worked.values())) / min(undisturbed),
         "median_speedup": best_median / median(together),
         "speedups": {name: min(times) / min(together) for name, times in apart.items()},
-        "all_cores_ms": min(all_cores),
         "largest_difference": _difference(execution.outputs, alone[first_name]()),
     }
 
@@ -163,6 +173,21 @@ def runner(device: Device, whole: Part, feeds: dict[str, Array]) -> Callable[[],
     return lambda: run(compiled, feeds)
 
 
+def one_runner(whole: Part, feeds: dict[str, Array], way: str) -> Callable[[], object]:
+    """The whole network by one onnxruntime on two cores. Its threads wait busily, which is its default, but not after a
+    run, when they would disturb the next one."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.intra_op_num_threads, options.inter_op_num_threads = (2, 1) if way == TWO_THREADS else (1, 2)
+    modes = onnxruntime.ExecutionMode
+    options.execution_mode = modes.ORT_SEQUENTIAL if way == TWO_THREADS else modes.ORT_PARALLEL
+    session = onnxruntime.InferenceSession(whole.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted, given = list(whole.outputs), {name: feeds[name] for name in whole.inputs}
+    session.run(wanted, given)
+    return lambda: session.run(wanted, given)
+
+
 def timed_ms(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
@@ -174,34 +199,60 @@ def _difference(found: Any, expected: dict[str, Array]) -> float:
     return float(max(apart))
 
 
+HEADINGS = (
+    "network", "devices", "sub-graphs", "predicted", "measured", "error", "median", "error", "undisturbed",
+    "two threads", "parallel mode", "over one runtime", "by medians",
+    "alone", "over alone", "by medians", "undisturbed", "difference",
+)  # fmt: skip
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One row of the table."""
+    parts = " + ".join(str(count) for count in row["devices"].values())
+    times = [f"{row['predicted_ms']:.2f}"]
+    for kind in ("measured_ms", "median_ms"):
+        times += [f"{row[kind]:.2f}", f"{100 * (row[kind] / row['predicted_ms'] - 1):+.0f} %"]
+    undisturbed = f"{row['undisturbed_ms']:.2f} ({100 * row['undisturbed_error']:+.0f} %)"
+    one = (f"{row['one_runtime_ms'][way]:.2f}" for way in (TWO_THREADS, PARALLEL))
+    over_one = (f"{row[key]:.2f}" for key in ("over_one_runtime", "median_over_one_runtime"))
+    alone = ", ".join(f"{name} {ms:.2f}" for name, ms in row["alone_ms"].items())
+    over_alone = (f"{row[key]:.2f}" for key in ("speedup", "median_speedup", "undisturbed_speedup"))
+    last = f"{row['largest_difference']:.0e}"
+    return row["network"], row["scenario"], parts, *times, undisturbed, *one, *over_one, alone, *over_alone, last
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Where two devices win and lose against one runtime on the same cores, by the shortest runs."""
+    ratios = {f"{row['network']} on {row['scenario']} {row['over_one_runtime']:.2f}": row for row in rows}
+    lost = [said for said, row in ratios.items() if row["over_one_runtime"] < 1]
+    won = [said for said, row in ratios.items() if row["over_one_runtime"] >= 1]
+    return (
+        f"Against the better way of one onnxruntime on the same two cores, DUET loses in {len(lost)} of {len(rows)}"
+        f" rows ({', '.join(lost) or 'none'}) and is at least as fast in {len(won)} ({', '.join(won) or 'none'})."
+    )
+
+
 def markdown(figures: Row) -> str:
-    headings = ("network", "devices", "sub-graphs", "predicted", "measured", "error", "median", "error",
-                "undisturbed", "alone", "faster", "by medians", "undisturbed", "all cores", "difference")  # fmt: skip
-    lines = []
-    for row in figures["rows"]:
-        parts = " + ".join(str(count) for count in row["devices"].values())
-        alone = ", ".join(f"{name} {ms:.2f}" for name, ms in row["alone_ms"].items())
-        undisturbed = f"{row['undisturbed_ms']:.2f} ({100 * row['undisturbed_error']:+.0f} %)"
-        times = [f"{row['predicted_ms']:.2f}"]
-        for kind in ("measured_ms", "median_ms"):
-            times += [f"{row[kind]:.2f}", f"{100 * (row[kind] / row['predicted_ms'] - 1):+.0f} %"]
-        ratios = (f"{row[key]:.2f}" for key in ("speedup", "median_speedup", "undisturbed_speedup"))
-        last = f"{row['all_cores_ms']:.2f}", f"{row['largest_difference']:.0e}"
-        cells = (row["network"], row["scenario"], parts, *times, undisturbed, alone, *ratios, *last)
-        lines.append(cells)
+    """What the columns are, where DUET loses, and the table."""
+    rows = figures["rows"]
+    loads = [row["load_average"] for row in rows]
     return "\n".join(
         (
             "# DUET on two devices",
             "",
             f"`python benchmarks/duet.py`, {figures['host_cpu']}, {figures['cpus']} CPUs, Python {figures['python']}, "
-            f"load {figures['load_average']:.1f} at the start, {figures['rounds']} rounds. Times in ms, the shortest "
-            "of all rounds, and the median where it says so; `undisturbed` is the makespan with the time alone that a "
-            "task took of the processor; `sub-graphs` are those on the first and on the second device; `alone` is the "
-            "whole network compiled for "
-            "one device, `faster` the better of these over what both took, then the same by medians and undisturbed. "
-            "`all cores` is one onnxruntime with a thread for each core, which is no device of the scenario.",
+            f"load {figures['load_average']:.1f} at the start and {min(loads):.1f} to {max(loads):.1f} before the "
+            f"rows, {figures['rounds']} rounds. Times in ms, the shortest of all rounds, and the median where it says "
+            "so. "
+            "`two threads` and `parallel mode` are one onnxruntime on the same two cores, whole and without placement: "
+            "`over one runtime` is the faster of them over what DUET took, below 1 where DUET loses. `alone` is the "
+            "whole network compiled for one device of one core, `over alone` the better of these over what DUET took. "
+            "`undisturbed` is the makespan with the time alone that each task took of the processor; `sub-graphs` are "
+            "those on the first and on the second device.",
             "",
-            table(headings, lines),
+            summary(rows),
+            "",
+            table(HEADINGS, map(cells, rows)),
             "",
         )
     )

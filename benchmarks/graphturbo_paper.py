@@ -1,303 +1,171 @@
-"""The published evaluation, predicted: `python benchmarks/graphturbo_paper.py [--json FILE] [--markdown FILE]
-[--network NAME]...`.
+"""The published evaluation, predicted: `python benchmarks/graphturbo_paper.py [--network NAME]... [--goals]`.
 
-    published configurations --compile, clock--> rows with documented numbers --fit--> rows with fitted ones --> tables
+    published configurations --compile, clock--> rows, kept by key --fit--> range of the fit --> tables
+
+    --network NAME        only these networks; likewise --variant and --batch (a cluster)
+    --few                 networks of equal layers from one and two of them, and say so in their rows
+    --results FILE        rows are kept in it and added to it; a run that was stopped goes on where it was
+    --markdown FILE       write the tables to FILE, not the screen
+    --renew               takes rows of older sources again
+    --kept                measures nothing
+    --goals               exits with 1 where level auto misses a goal, or too few rows of the TVM plan are within 35 %
+                          of what was published, and prints what each row is beside its goal and bound
 
 Every published variant of a network (`benchmarks.graphturbo.measure`) is compiled at its published batch and timed by
-the clock, once with the documented numbers of the chip and once with the unpublished ones fitted
-(`benchmarks.graphturbo.settings`, `.fit`) to the vendor's profiler example and three rows of ResNet-50. All else is
-predicted. docs/fidelity.md says how to read it. Without ResNet-50 among the networks nothing is fitted.
+the clock: with the most favourable numbers that documents allow, with each unpublished number in the middle of its
+limits, and over the range of a fit to three rows of ResNet-50 (`benchmarks.graphturbo.settings`, `.fit`). All else is
+predicted. docs/fidelity.md says how to read it. A row with `--few` gives way to one of the whole network.
 
-Keys of the JSON object: `chip`, `fit` (the chosen setting, its error, the range of every number), `example`, and lists.
+Keys of the JSON object: `chip`, and `rows`, each of them (`benchmarks.graphturbo.rows`)
 
-    rows                    one a configuration, variant and set of parameters
-      configuration, column, variant, parameters (documented or fitted), batch_per_cluster
-      predicted_per_second, published_per_second (null where there is none), predicted_seconds (of one batch)
-      range_per_second      fewest and most over the range of the fit; of `full`, under the settings at which `ordering`
-                            is slowest and fastest
-      lower_bound_seconds   that no order of the instructions can go below, launches included
-      (`isched.bounds.lower_bounds`) engine_bound_seconds  of the busiest engine, link or memory alone compile_seconds
-      to machine code, where the paper has the figure, else null; published_compile_seconds launches, instructions,
-      fitted_to (whether the fit saw it), not_explained
-    gains                   serial over full, and program order with the hardware's asynchrony over full
-    stages                  percent of the time at which matrix engines work, beside figure 17
-    tensors                 in DDR, LLB and L1, beside table 3
-    batches                 the TVM plan at the small and at the large batch
-    sensitivity             TVM rows for other launch costs; rows with the DDR at the rate of its pins
-    checks                  of the sums that the fit uses against the clock
+    configuration, column, variant, batch    the network, its column in the published tables; items a cluster
+    compiled_layers       from how many layers the row follows; null where the whole network was compiled
+    sources               the hash of the compiler's sources that it was made with: rows of older ones stay
+    refusal               why there is no program, else empty; then nothing follows
+    level, passes         of the program, and how often it runs
+    launches, instructions, seconds (of the processor, from the model file to the program)
+    tensors               in DDR, LLB and L1
+    floor_cycles          below which no plan is, by bytes a cycle of the DDR, launches not counted
+    sums                  what the run takes under every setting of the grid, each step awaited
+    runs                  column of numbers -> `cycles` of all passes, launches included; `busy_core_cycles`;
+                          `matrix_percent` by stage; `bound_cycles`, `engine_cycles`: of any order of the instructions,
+                          of the busiest engine, link or memory; `asynchronous_cycles`: in program order, not awaited
+    fit                   which fit gave the columns of the fit, null where there was none yet
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
 from benchmarks.graphturbo.figures import CONFIGURATIONS, Configuration
-from benchmarks.graphturbo.fit import Fit, Row, SerialSum, fit, serial_sum
-from benchmarks.graphturbo.measure import VARIANTS, Compiled, Run, compiled, matrix_by_stage, on_chip, run
-from benchmarks.graphturbo.settings import (
-    EXAMPLE,
-    LAUNCHES,
-    LIMITS,
-    PIN_DDR_BYTES,
-    Setting,
-    chip_of,
-    documented,
-    example_of,
-)
+from benchmarks.graphturbo.fit import Fit
+from benchmarks.graphturbo.goals import complaints, goal_lines
+from benchmarks.graphturbo.measure import VARIANTS
+from benchmarks.graphturbo.rows import FITTED_TO, Json, Wanted, fit_of, key_of, measure, wanted
 from benchmarks.graphturbo.tables import markdown
-from benchmarks.output import add_outputs, finish
+from benchmarks.output import at_least_one, output_file
+from dsa_sched.devices.chip_device import COMPILER, source_hash
+from dsa_sched.io.atomic_write import write_whole
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 
-Json = dict[str, Any]
-
-FITTED_TO = ("tvm", "l1", "ordering")
-"""Variants of the first configuration that the fit sees."""
+RESULTS = Path(__file__).parent / "results" / "graphturbo_paper.json"
 
 
-@dataclass
-class Measured:
-    """What is known of one variant: its program, and its chain where every step is awaited."""
+def to_measure(
+    rows: Sequence[Json],
+    asked: Sequence[Wanted],
+    few: bool,
+    known: Fit | None,
+    sources: str | None,
+    first: Configuration = CONFIGURATIONS[0],
+) -> list[Wanted]:
+    """What has no row yet, or one that lacks something: what the fit sees first, so that others have its columns. Where
+    `sources` are given, rows of others too."""
+    there = {key_of(row): row for row in rows}
 
-    made: Compiled
-    sum: SerialSum | None = None
-
-
-@dataclass
-class Benchmark:
-    """Collects rows; `progress` prints a line for each."""
-
-    base: Chip
-    configurations: Sequence[Configuration]
-    figures: Json = field(default_factory=dict)
-    measured: list[Measured] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.documented = documented(self.base)
-        lists = ("rows", "gains", "stages", "tensors", "batches", "sensitivity", "checks")
-        self.figures = {"chip": self.base.name, "fit": None, "example": []} | {name: [] for name in lists}
-        self.example("documented", self.documented)
-
-    def example(self, parameters: str, setting: Setting) -> None:
-        found = example_of(chip_of(setting, self.base))
-        for name, published in EXAMPLE.items():
-            row = {"parameters": parameters, "what": name, "cycles": found[name], "published_cycles": published}
-            self.figures["example"].append(row)
-
-    def compile_all(self) -> None:
-        """Every variant with the documented numbers."""
-        chip = chip_of(self.documented, self.base)
-        for configuration in self.configurations:
-            batches = {variant: configuration.batch_of(variant) for variant in VARIANTS}
-            for made in compiled(configuration, chip, batches):
-                self.take(made, chip)
-            if configuration.batch != configuration.tvm_batch:
-                for made in compiled(configuration, chip, {"tvm": configuration.batch}):
-                    self.batch_effect(made, run(made, made.program, chip), chip)
-
-    def take(self, made: Compiled, chip: Chip) -> None:
-        """The rows of a variant with documented numbers."""
-        first = run(made, made.program, chip)
-        measured = Measured(made)
-        if made.awaited:
-            timeline, setting = first.timeline, self.documented
-            measured.sum = serial_sum(timeline, made.program, setting, chip, made.batch, made.launches)
-        self.measured.append(measured)
-        self.row(measured, first, chip, "documented")
-        published = made.configuration.tensors
-        if made.variant in ("tvm", "full") and published:
-            self.figures["tensors"].append(
-                {
-                    "configuration": made.configuration.network,
-                    "variant": made.variant,
-                    "tensors": made.tensors,
-                    "published": published["TVM" if made.variant == "tvm" else "GraphTurbo"],
-                }
-            )
-        self.beside(measured, first, chip, "documented")
-        self.sensitivity(measured)
-
-    def row(
-        self, measured: Measured, found: Run, chip: Chip, parameters: str, within: tuple[float, float] | None = None
-    ) -> None:
-        made, configuration = measured.made, measured.made.configuration
-        emitted = configuration.compile_seconds.get(made.variant)
-        row = {
-            "configuration": configuration.network,
-            "column": configuration.name,
-            "variant": made.variant,
-            "parameters": parameters,
-            "batch_per_cluster": made.batch,
-            "predicted_per_second": found.per_second(chip),
-            "published_per_second": configuration.per_second(made.variant),
-            "predicted_seconds": found.cycles / chip.clock_hz,
-            "range_per_second": within,
-            "lower_bound_seconds": found.bound_cycles / chip.clock_hz,
-            "engine_bound_seconds": found.engine_cycles / chip.clock_hz,
-            "compile_seconds": made.seconds if emitted is not None else None,
-            "published_compile_seconds": emitted,
-            "launches": made.launches,
-            "instructions": sum(len(stream.instrs) for stream in found.program.streams),
-            "fitted_to": parameters == "fitted"
-            and configuration is self.configurations[0]
-            and made.variant in FITTED_TO,
-            "not_explained": configuration.not_explained.get(made.variant, ""),
-        }
-        self.figures["rows"].append(row)
-        say = (configuration.network, made.variant, parameters, f"{row['predicted_per_second']:,.0f} a second")
-        print(*say, f"(published {row['published_per_second'] or 0:,.0f})", file=sys.stderr, flush=True)
-
-    def beside(self, measured: Measured, found: Run, chip: Chip, parameters: str) -> None:
-        """What is printed beside the rows of the method itself: gains and stages."""
-        made = measured.made
-        name = made.configuration.network
-        if made.variant == "ordering":
-            own = run(made, found.program, chip, awaited=False)
-            gain = {"configuration": name, "parameters": parameters, "serial_seconds": found.timeline.seconds}
-            self.figures["gains"].append({**gain, "asynchronous_seconds": own.timeline.seconds})
-        if made.variant == "full":
-            (gain,) = (
-                gain
-                for gain in self.figures["gains"]
-                if (gain["configuration"], gain["parameters"]) == (name, parameters)
-            )
-            seconds = found.timeline.seconds
-            gain |= {"full_seconds": seconds, "gain": gain["serial_seconds"] / seconds}
-            gain["gain_over_asynchronous"] = gain["asynchronous_seconds"] / seconds
-            speedups = made.configuration.speedups
-            gain["published_gain"] = speedups["full"] / speedups["ordering"] if "ordering" in speedups else None
-            for stage, percent in matrix_by_stage(made, found.timeline).items():
-                published = made.configuration.matrix_percent.get(stage)
-                if published is not None:
-                    stage_row = {"configuration": name, "parameters": parameters, "stage": stage, "percent": percent}
-                    self.figures["stages"].append({**stage_row, "published_percent": published})
-
-    def batch_effect(self, made: Compiled, found: Run, chip: Chip) -> None:
-        small = next(
-            row
-            for row in self.figures["rows"]
-            if (row["configuration"], row["variant"]) == (made.configuration.network, "tvm")
-        )
-        rate = found.per_second(chip)
-        self.figures["batches"].append(
-            {
-                "configuration": made.configuration.network,
-                "batches": (small["batch_per_cluster"], made.batch),
-                "per_second": (small["predicted_per_second"], rate),
-                "gain": rate / small["predicted_per_second"],
-            }
+    def lacking(one: Wanted) -> bool:
+        row = there.get(one.key)
+        if row is None or sources not in (None, row["sources"]):
+            return True
+        return not row["refusal"] and (
+            (known is not None and row["fit"] is None and late(one)) or (not few and row["compiled_layers"] is not None)
         )
 
-    def sensitivity(self, measured: Measured) -> None:
-        """Rows under other launch costs and with the chip's fastest DDR, by the sums."""
-        if measured.sum is None:
-            return
-        changes = {f"DDR {rate} bytes a cycle": replace(self.documented, ddr_bytes=rate) for rate in PIN_DDR_BYTES}
-        if measured.made.variant == "tvm":
-            for launch in LAUNCHES:
-                changes[f"launch {launch / 1000:g} us"] = replace(self.documented, launch_cycles=launch)
-        for change, setting in changes.items():
-            seconds = measured.sum.cycles(setting, self.base) / self.base.clock_hz
-            self.figures["sensitivity"].append(
-                {
-                    "configuration": measured.made.configuration.network,
-                    "variant": measured.made.variant,
-                    "change": change,
-                    "per_second": measured.sum.items * self.base.clusters / seconds,
-                    "published_per_second": measured.made.configuration.per_second(measured.made.variant),
-                }
-            )
+    def late(one: Wanted) -> bool:
+        """Whether the fit does not see it."""
+        return (
+            one.configuration is not first
+            or one.variant not in FITTED_TO
+            or one.batch != one.configuration.batch_of(one.variant)
+        )
 
-    def fit(self) -> None:
-        """Choose the setting by three rows of the first configuration; then every row again."""
-        first = self.configurations[0]
-        seen = []
-        for measured in self.measured:
-            published = first.per_second(measured.made.variant)
-            if measured.made.configuration is first and measured.made.variant in FITTED_TO and published is not None:
-                assert measured.sum is not None  # the fit sees awaited variants only
-                seen.append(Row(measured.sum, published))
-        found = fit(seen, self.base, self.documented)
-        self.figures["fit"] = self.fit_figures(found)
-        self.example("fitted", found.chosen)
-        chip = chip_of(found.chosen, self.base)
-        for measured in self.measured:
-            self.refit(measured, found, chip)
-
-    def fit_figures(self, found: Fit) -> Json:
-        """The chosen setting, and how far the numbers may be from it."""
-        return {
-            "error": found.chosen_error,
-            "best_error": found.best_error,
-            "settings": int(found.errors.size),
-            "within": int(found.within.sum()),
-            "numbers": [
-                {
-                    "name": name,
-                    "what": limit.what,
-                    "documented": getattr(self.documented, name),
-                    "fitted": getattr(found.chosen, name),
-                    "range": found.values_within(name),
-                    "limits": (min(limit.values), max(limit.values)),
-                    "reason": limit.reason,
-                }
-                for name, limit in LIMITS.items()
-            ],
-        }
-
-    def refit(self, measured: Measured, found: Fit, chip: Chip) -> None:
-        """A variant with the fitted numbers, and its range."""
-        made = measured.made
-        program = on_chip(made, chip, reorder=True)
-        now = run(made, program, chip)
-        if measured.sum is not None:
-            within = found.interval(measured.sum)
-            self.check(made, "fitted", measured.sum.cycles(found.chosen, self.base), now.cycles)
-        else:
-            ordering = next(
-                other.sum
-                for other in self.measured
-                if other.made.configuration is made.configuration and other.made.variant == "ordering" and other.sum
-            )
-            rates = []
-            for setting in found.ends(ordering):
-                there = chip_of(setting, self.base)
-                rates.append(run(made, on_chip(made, there, reorder=False), there).per_second(there))
-            within = (min(*rates, now.per_second(chip)), max(*rates, now.per_second(chip)))
-        self.row(measured, now, chip, "fitted", within)
-        self.beside(measured, now, chip, "fitted")
-
-    def check(self, made: Compiled, parameters: str, by_sum: float, by_clock: float) -> None:
-        row = {"configuration": made.configuration.network, "variant": made.variant, "parameters": parameters}
-        self.figures["checks"].append({**row, "sum_cycles": by_sum, "clock_cycles": by_clock})
+    return sorted(filter(lacking, asked), key=late)
 
 
-def measure(configurations: Sequence[Configuration], chip: Chip, fitted: bool = True) -> Json:
-    """All figures of the configurations, of which the first is the one that the fit sees."""
-    benchmark = Benchmark(chip, configurations)
-    benchmark.compile_all()
-    if fitted:
-        benchmark.fit()
-    return benchmark.figures
+def measure_all(
+    asked: Sequence[Wanted],
+    rows: list[Json],
+    chip: Chip,
+    few: bool,
+    results: Path,
+    renew: bool = False,
+    first: Configuration = CONFIGURATIONS[0],
+) -> None:
+    """Make what lacks, a row at a time; each is in the results before the next is begun."""
+    sources = source_hash(COMPILER)
+    with TemporaryDirectory() as folder:
+        for again in (False, True):  # the first rows that the fit sees are made before there is one
+            known = fit_of(rows, chip, first)
+            for one in to_measure(rows, asked, few, known, sources if renew and not again else None, first):
+                row = measure(one, chip, known, few, sources, Path(folder))
+                rows[:] = [other for other in rows if key_of(other) != one.key] + [row]
+                known = known or fit_of(rows, chip, first)
+                say = row["refusal"] or f"{row['runs']['favourable']['cycles']:,.0f} cycles, {row['seconds']} s"
+                print(*one.key, say, file=sys.stderr, flush=True)
+                write(results, json.dumps({"chip": chip.name, "rows": ordered(rows)}, indent=1) + "\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The published evaluation, predicted.")
-    add_outputs(parser)
-    names = [configuration.network for configuration in CONFIGURATIONS]
-    parser.add_argument("--network", action="append", choices=names, help="only this one; may be repeated")
+def ordered(rows: Sequence[Json]) -> list[Json]:
+    """As the tables have them, whatever the order in which they were made."""
+    place = {one.key: number for number, one in enumerate(wanted())}
+    return sorted(rows, key=lambda row: (place.get(key_of(row), len(place)), key_of(row)))
+
+
+def read(path: Path) -> list[Json]:
+    """Rows of earlier runs."""
+    if not path.is_file():
+        return []
+    found: list[Json] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return [row for row in found if "sources" in row]
+
+
+def write(path: Path, text: str) -> None:
+    write_whole(path, lambda stream: stream.write(text.encode()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = list(dict.fromkeys(configuration.network for configuration in CONFIGURATIONS))
+    parser.add_argument("--network", action="append", choices=names)
+    parser.add_argument("--variant", action="append", choices=list(VARIANTS))
+    parser.add_argument("--batch", action="append", type=at_least_one, metavar="N")
+    parser.add_argument("--results", type=output_file, default=RESULTS, metavar="FILE")
+    parser.add_argument("--markdown", type=output_file, metavar="FILE")
+    for flag in ("--few", "--renew", "--kept", "--goals"):
+        parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
-    chosen = [c for c in CONFIGURATIONS if not options.network or c.network in options.network]
-    figures = measure(chosen, load_chip("stcp920"), fitted=CONFIGURATIONS[0] in chosen)
-    finish(options, figures, markdown(figures))
+    asked = [
+        one
+        for one in wanted()
+        if one.configuration.network in (options.network or (one.configuration.network,))
+        and one.variant in (options.variant or (one.variant,))
+        and one.batch in (options.batch or (one.batch,))
+    ]
+    chip, rows = load_chip("stcp920"), read(options.results)
+    if not options.kept:
+        measure_all(asked, rows, chip, options.few, options.results, options.renew)
+    text = markdown(ordered(rows), chip, source_hash(COMPILER))
+    if options.markdown:
+        write(options.markdown, text)
+    if options.goals:
+        networks = {one.configuration.network for one in asked}
+        configurations = [one for one in CONFIGURATIONS if one.network in networks]
+        print("\n".join(goal_lines(rows, configurations, chip)))
+        wrong = list(complaints(rows, configurations, chip))
+        print("\n".join(wrong) or "every goal is reached", file=sys.stderr)
+        return 1 if wrong else 0
+    if not options.markdown:
+        print(text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

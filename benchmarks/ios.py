@@ -24,7 +24,9 @@ Keys of the JSON object: `host_cpu`, `python`, `costs` (where latencies come fro
       speed_up            of ios-both over sequential and greedy; published, difference (modelled less published)
     pruning             one a network, r and s
       milliseconds, over_best, published_over_best, seconds, published_seconds
-    specialised         Inception V3: the schedule for one batch at another, over the batch's own; published
+    specialised         one a network, precision, batch that stages are found for (made_for) and batch that runs (at)
+      milliseconds        of these stages; over_own: over those of the stages found for the batch that runs;
+                          published_over_own: Inception V3 in single precision, else null
     measured            with `--measure`, one a network, precision and batch
       network, device, streams, precision, batch, stages (that were timed), seconds
       milliseconds      by method: sums over stages timed alone; speed_up as above
@@ -212,22 +214,26 @@ def pruned(name: str, network: Network) -> Iterator[Row]:
         }
 
 
-def specialised(network: Network) -> Iterator[Row]:
+def specialised(name: str, network: Network, precision: str) -> Iterator[Row]:
     """Stages found for one batch, at another."""
-    stages = {batch: search(network, batch, V100, Limits(*PAPER))[0].stages for batch in MEASURED_SPECIALISED}
+    gpu = PRECISIONS[precision]
+    stages = {batch: search(network, batch, gpu, Limits(*PAPER))[0].stages for batch in MEASURED_SPECIALISED}
     times = {}
     for made_for, at in product(stages, stages):
-        problem = gpu_problem(network, at)
+        problem = gpu_problem(network, at, gpu)
         made, placement = placed(problem, 0, stages[made_for])
         times[made_for, at] = finished("ios-both", made, placement).makespan_ns / 1e6
+    is_published = (name, precision) == ("inception_v3", "FP32")
     for made_for, at in product(stages, stages):
+        published = MEASURED_SPECIALISED[made_for][at] / MEASURED_SPECIALISED[at][at]
         yield {
-            "network": "inception_v3",
+            "network": name,
+            "precision": precision,
             "made_for": made_for,
             "at": at,
             "milliseconds": times[made_for, at],
             "over_own": times[made_for, at] / times[at, at],
-            "published_over_own": MEASURED_SPECIALISED[made_for][at] / MEASURED_SPECIALISED[at][at],
+            "published_over_own": published if is_published else None,
         }
 
 
@@ -296,8 +302,12 @@ def measure(networks: dict[str, Network], device: str | None, *, quick: bool) ->
     ]
     studied = [] if quick else [name for name in networks if name in MEASURED_PRUNING]
     figures["pruning"] = [row for name in studied for row in pruned(name, networks[name])]
-    own = networks.get("inception_v3")
-    figures["specialised"] = list(specialised(own)) if own is not None and not quick else []
+    figures["specialised"] = [
+        row
+        for name, network in networks.items()
+        for precision in (() if quick else PRECISIONS)
+        for row in specialised(name, network, precision)
+    ]
     figures["measured"] = list(timed_rows(networks, device, quick=quick)) if device is not None else []
     return figures
 
@@ -305,6 +315,12 @@ def measure(networks: dict[str, Network], device: str | None, *, quick: bool) ->
 MODEL_LINE = """**These latencies are modelled, not measured**: {}. It has public numbers of a V100 and two round ones
 (4 us a launch, 4 us a barrier of streams), fitted to nothing. The published ones were measured on a V100 with cuDNN
 7.6. Speed-ups are of IOS with both kinds of stages, r = 3, s = 8; the difference is modelled less published."""
+
+
+SPECIALISED_LINE = """What it costs to run stages that were found for another batch: modelled latency at a batch
+(column) of the stages found for one (row), over that of the stages found for the batch itself. The diagonal is 1.
+Published are times of Inception V3 on a V100 in FP32, up to 1.134; there the model gives at most a tenth of that
+penalty: work fills its GPU from 16 images on, and the launches and barriers that it counts weigh little beside it."""
 
 
 def markdown(figures: Row) -> str:
@@ -342,8 +358,7 @@ def markdown(figures: Row) -> str:
         parts += ["## Pruning", "Batch 1, over the least of the network's rows; seconds of the search, which published"
                   " ones spend on measuring.", _pruning_table(figures["pruning"])]  # fmt: skip
     if figures["specialised"]:
-        parts += ["## Schedules for other batches", "Inception V3: the stages found for one batch, at another, over the"
-                  " stages found for that.", _specialised_table(figures["specialised"])]  # fmt: skip
+        parts += ["## Schedules for other batches", SPECIALISED_LINE, _specialised_table(figures["specialised"])]
     if figures["measured"]:
         parts += ["## Measured", "Sums of milliseconds of stages, each timed alone.", _timed_table(figures["measured"])]
     return "\n\n".join(parts) + "\n"
@@ -422,18 +437,18 @@ def _pruning_table(rows: Sequence[Row]) -> str:
 
 
 def _specialised_table(rows: Sequence[Row]) -> str:
-    cells = [
-        (
-            str(row["made_for"]),
-            str(row["at"]),
-            f"{row['milliseconds']:.3f}",
-            f"{row['over_own']:.3f}",
-            f"{row['published_over_own']:.3f}",
-            f"{row['over_own'] - row['published_over_own']:+.3f}",
-        )
-        for row in rows
-    ]
-    return table(("made for", "at batch", "modelled ms", "over own", "published", "difference"), cells)
+    """A row a batch that stages are found for, a column a batch at which they run; published ones below modelled."""
+    batches = tuple(dict.fromkeys(row["at"] for row in rows))
+    cells = []
+    for name, precision in dict.fromkeys((row["network"], row["precision"]) for row in rows):
+        own = [row for row in rows if (row["network"], row["precision"]) == (name, precision)]
+        for key, kind in (("over_own", "modelled"), ("published_over_own", "published")):
+            if own[0][key] is None:
+                continue
+            for made_for in batches:
+                ratios = [f"{row[key]:.3f}" for row in own if row["made_for"] == made_for]
+                cells.append((name, precision, kind, str(made_for), *ratios))
+    return table(("network", "precision", "", "made for", *(f"at {batch}" for batch in batches)), cells)
 
 
 def _timed_table(rows: Sequence[Row]) -> str:

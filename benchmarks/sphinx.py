@@ -1,40 +1,46 @@
-"""SPHINX against the plain genetic algorithm, list scheduling and the exact method.
+"""SPHINX against the plain genetic algorithm from equal starts, list scheduling and the exact method.
 
     python benchmarks/sphinx.py [--json FILE] [--markdown FILE] [--seeds N] [--cluster tcp://HOST:PORT] [--tune]
 
 Six networks on four scenarios (samples/scenarios), priced by rooflines. CPGA, the search of SPHINX, and the plain
-genetic algorithm have the same operators, decoder and budget; the plain one's population and rates are the best for it
-on `TUNED_ON`, another network, and so are CPGA's (`--tune` finds them). The target of each seed is the plain one's
-final makespan. Where streams contend (the GPU of cpu_gpu), both search by the decoder's estimate, and so are the
-targets; the makespans of the table are simulated.
+genetic algorithm have the same decoder and budget, and of a seed the same first individuals: random ones, or the same
+list schedules and shaken ones behind them (HEFT with other ranks; CPGA takes the first few of these where the plain one
+takes all). The plain one's population and rates are the best for it on `TUNED_ON`, a network that is not among the six;
+CPGA's were chosen on that one and on two of the IOS paper, inception_v3 and randwire_large. An evaluation is a makespan
+of the whole network, however it came to be asked for. Where streams contend (the GPU of cpu_gpu), searches go by the
+decoder's estimate; makespans are simulated where a search ends, and estimates where a budget is within one.
 
-Keys of the JSON object: `host_cpu`, `python`, `evaluations`, `seeds`, and a list.
+Keys of the JSON object: `host_cpu`, `python`, `budgets`, `seeds`, `load_average` and a list.
 
     rows                    one a network and scenario
-      network, scenario, tasks, heft_ns, cpop_ns, peft_ns
-      plain_ns, cpga_ns     medians of the final makespans; *_spread_ns between the quartiles, *_worst_ns the worst
-      fewer                 evaluations until the plain one's last improvement over CPGA's until the same makespan or
-                            less: median over seeds; fewer_low, fewer_high its 95 % confidence interval (bootstrap)
-      faster                the same in seconds of the processor, with all that comes before the first evaluation
-      reached               seeds whose target CPGA reached
-      random_start          `fewer` of a CPGA that starts from random genes
-      unbiased, unpruned    `fewer` of one that changes any task, and of one that searches the whole space
-      plain_listed          `fewer` against a plain one that starts, as CPGA does, from list schedules
-      annealing_ns, random_ns     medians
-      gain                  HEFT's makespan over CPGA's median
+      network, scenario, tasks, seeds, heft_ns, cpop_ns, peft_ns
+      start_ns              the best of the list schedules that searches start from
       bound_ns, proven_ns   what nothing can be below, and the optimum where one is proven (else null)
-      over_proven           CPGA's worst seed over the proven optimum
+      open                  whether the list schedules are not proven to hold the optimum
+      starts                "random" and "listed": "plain" and "cpga" by budget, in its order, and how they compare
+        plain, cpga         a row a budget: makespan_ns (median over seeds), spread_ns (between the quartiles),
+                            worst_ns, gain (HEFT's makespan over the median), over_bound (the median over the bound)
+        fewer               a row a budget: evaluations of the plain one until its last improvement over CPGA's until
+                            the same makespan or less, `median` over seeds, `low` and `high` of its 95 % confidence
+                            interval (bootstrap), and `reached`, the seeds whose target CPGA reached (0 where not)
+        faster              the same at the largest budget in seconds of the processor, with all that comes before
+      seeding               what list schedules alone are worth: "plain" and "cpga", evaluations from random starts
+                            until the last improvement over those from list schedules until the same makespan
+      without               `fewer` at the largest budget from list schedules of a CPGA without a part
+      annealing_ns, random_ns     medians
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,9 +51,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
 from benchmarks.output import add_outputs, at_least_one, finish, table
+from dsa_sched.placement.methods.list_starts import list_starts
 from dsa_sched.placement.methods.parallel import dask_executor, processes
 from dsa_sched.placement.methods.registry import Outcome, Search, find_method
-from dsa_sched.placement.methods.search_space import Rates
+from dsa_sched.placement.methods.search_space import Rates, Space
 from dsa_sched.placement.methods.searches import PLAIN
 from dsa_sched.placement.methods.sphinx import CRITICAL
 from dsa_sched.placement.model.from_onnx import task_graph_of
@@ -68,7 +75,10 @@ SEEDS = 30
 FEW_SEEDS = 5
 """Of searches that are there for comparison."""
 
-EVALUATIONS = 5000
+BUDGETS = (500, 1500, 5000)
+EVALUATIONS = BUDGETS[-1]
+STARTS = {"random": 0, "listed": 1}
+LISTS = ("heft", "cpop", "peft")
 MOST_EXACT = 200
 """Tasks that the exact method is asked about."""
 
@@ -81,8 +91,8 @@ VALUES = {
 }
 """What is tried in tuning; CPGA's bias is tried too."""
 
-WITHOUT = ("random_start", "unbiased", "unpruned")
-"""CPGA without a part of it."""
+WITHOUT = {"segments": {"parts": 0}, "bias": {"bias": 0}, "pruning": {"prune": 0}}
+"""CPGA without a part of it, as options."""
 
 LOOKS = (100, 300, 1000, 2000, EVALUATIONS)
 """CPGA is tuned for the mean of what it has after so many evaluations, the plain one for what it has at the end."""
@@ -109,14 +119,13 @@ class Result:
     history: tuple[tuple[int, float], ...]
     seconds: float
 
-    @property
-    def found(self) -> tuple[int, float]:
-        """When the last improvement came, and to what."""
-        return self.history[-1]
+    def found(self, budget: int) -> tuple[int, float]:
+        """When, in so many evaluations, the last improvement came, and to what."""
+        return max((count, makespan) for count, makespan in self.history if count <= budget)
 
-    def best(self, evaluations: int) -> float:
+    def best(self, budget: int) -> float:
         """The makespan after so many evaluations."""
-        return min(makespan for count, makespan in self.history if count <= evaluations)
+        return self.makespan_ns if self.evaluations <= budget else self.found(budget)[1]
 
     def reached(self, target_ns: float) -> float:
         """Evaluations until so little, or infinite."""
@@ -149,9 +158,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def fewer(plain: Sequence[Result], critical: Sequence[Result]) -> list[float]:
+def fewer(plain: Sequence[Result], other: Sequence[Result], budget: int) -> list[float]:
     """By seed, the ratio of evaluations; 0 where the target was not reached."""
-    return [p.found[0] / c.reached(p.found[1]) for p, c in zip(plain, critical, strict=False)]
+    ratios = []
+    for before, after in zip(plain, other, strict=False):
+        count, target_ns = before.found(budget)
+        ratios.append(count / after.reached(target_ns))
+    return ratios
 
 
 def searched(method: str, evaluations: int, seeds: int, **options: float) -> list[tuple[str, Search]]:
@@ -159,59 +172,84 @@ def searched(method: str, evaluations: int, seeds: int, **options: float) -> lis
 
 
 def plan(seeds: int) -> dict[str, list[tuple[str, Search]]]:
-    """What is run on each problem, by the part that it plays."""
+    """What is run on each problem, by the part that it plays. The plain one does the same whatever its budget is; CPGA
+    does not where it searches groups first, so each budget is a search of its own."""
     few = min(seeds, FEW_SEEDS)
-    return {
-        "list": [(name, Search()) for name in ("heft", "cpop", "peft")],
-        "plain": searched("ga", EVALUATIONS, seeds),
-        "cpga": searched("sphinx", EVALUATIONS, seeds),
-        "random_start": searched("sphinx", EVALUATIONS, few, listed=0),
-        "unbiased": searched("sphinx", EVALUATIONS, few, bias=0),
-        "unpruned": searched("sphinx", EVALUATIONS, few, prune=0),
-        "plain_listed": searched("ga", EVALUATIONS, few, listed=1),
-        "annealing": searched("annealing", EVALUATIONS, few),
-        "random": searched("random", EVALUATIONS, few),
-    }
+    found = {"list": [(name, Search()) for name in LISTS]}
+    for start, listed in STARTS.items():
+        found[f"plain {start}"] = searched("ga", EVALUATIONS, seeds, listed=listed)
+        for budget in BUDGETS:
+            found[f"cpga {start} {budget}"] = searched("sphinx", budget, seeds, listed=listed)
+    for part, options in WITHOUT.items():
+        found[f"without {part}"] = searched("sphinx", EVALUATIONS, few, **options)
+    return found | {name: searched(name, EVALUATIONS, few) for name in ("annealing", "random")}
 
 
-def row_of(network: str, scenario: str, problem: Problem, found: dict[str, list[Result]], again: list[Result]) -> Row:
-    """`again` are searches of CPGA that ended at the target of their seed."""
-    plain, cpga = found["plain"], found["cpga"]
-    ratios = fewer(plain, cpga)
+def compared(plain: Sequence[Result], cpga: Sequence[Result], budget: int) -> Row:
+    ratios = fewer(plain, cpga, budget)
     low, high = interval(ratios)
-    # Until its last improvement, in proportion: the plain one prepares nothing.
-    plain_seconds = [result.seconds * result.found[0] / result.evaluations for result in plain]
-    speed = [
-        before / after.seconds if math.isfinite(reached.reached(target.found[1])) else 0.0
-        for before, after, reached, target in zip(plain_seconds, again, cpga, plain, strict=True)
-    ]
-    row: Row = {"network": network, "scenario": scenario, "tasks": len(problem.graph.tasks)}
-    lists = zip(("heft", "cpop", "peft"), found["list"], strict=True)
-    row |= {f"{name}_ns": result.makespan_ns for name, result in lists}
-    for name in ("plain", "cpga"):
-        finals = [result.makespan_ns for result in found[name]]
-        row |= {
-            f"{name}_ns": statistics.median(finals),
-            f"{name}_spread_ns": spread(finals),
-            f"{name}_worst_ns": max(finals),
-        }
-    row |= {
-        "fewer": statistics.median(ratios),
-        "fewer_low": low,
-        "fewer_high": high,
-        "faster": statistics.median(speed),
+    return {"median": statistics.median(ratios), "low": low, "high": high, "reached": sum(r > 0 for r in ratios)}
+
+
+def faster(plain: Sequence[Result], again: Sequence[Result]) -> float:
+    """Processor seconds until the plain one's last improvement, in proportion as it prepares next to nothing, over
+    those of a CPGA that ended there (`again`), with all that it prepares."""
+    ratios = []
+    for before, after in zip(plain, again, strict=True):
+        count, target_ns = before.found(EVALUATIONS)
+        seconds = before.seconds * count / before.evaluations
+        ratios.append(seconds / after.seconds if math.isfinite(after.reached(target_ns)) else 0.0)
+    return statistics.median(ratios)
+
+
+def reached_by(results: Sequence[Result], budget: int, heft_ns: float, bound_ns: float) -> Row:
+    """What one algorithm has after a budget."""
+    finals = [result.best(budget) for result in results]
+    middle = statistics.median(finals)
+    return {
+        "makespan_ns": middle,
+        "spread_ns": spread(finals),
+        "worst_ns": max(finals),
+        "gain": heft_ns / middle,
+        "over_bound": middle / bound_ns,
     }
-    row["reached"] = sum(ratio > 0 for ratio in ratios)
-    for name in WITHOUT:
-        row[name] = statistics.median(fewer(plain, found[name]))
-    row["plain_listed"] = statistics.median(fewer(found["plain_listed"], cpga))
-    row |= {f"{name}_ns": statistics.median(r.makespan_ns for r in found[name]) for name in ("annealing", "random")}
-    row["gain"] = row["heft_ns"] / row["cpga_ns"]
-    exact = found.get("exact", [])
-    row["bound_ns"] = max(lower_bound_ns(problem), *(result.bound_ns for result in (*cpga, *exact)))
-    best = min(result.makespan_ns for result in (*cpga, *exact))
+
+
+def row_of(case: tuple[str, str], problem: Problem, found: dict[str, list[Result]], bound_ns: float) -> Row:
+    """`again` are searches of CPGA from list schedules that ended at the target of their seed. No schedule takes less
+    than `bound_ns`."""
+    network, scenario = case
+    row: Row = {"network": network, "scenario": scenario, "tasks": len(problem.graph.tasks)}
+    row["seeds"] = len(found["plain listed"])
+    lists = zip(LISTS, found["list"], strict=True)
+    row |= {f"{name}_ns": result.makespan_ns for name, result in lists}
+    everything = [result for results in found.values() for result in results]
+    row["bound_ns"] = max(bound_ns, lower_bound_ns(problem), *(result.bound_ns for result in everything))
+    best = min(result.makespan_ns for result in everything)
     row["proven_ns"] = best if best <= row["bound_ns"] else None
-    row["over_proven"] = row["cpga_worst_ns"] / best if row["proven_ns"] is not None else None
+    space = Space.of(problem)
+    row["start_ns"] = int(space.decoder.evaluate(*list_starts(space))[0].min())
+    row["open"] = row["proven_ns"] is None or row["start_ns"] > row["proven_ns"]
+    row["starts"] = {}
+    for start in STARTS:
+        plain = found[f"plain {start}"]
+        cpga = {budget: found[f"cpga {start} {budget}"] for budget in BUDGETS}
+        row["starts"][start] = {
+            "plain": [reached_by(plain, budget, row["heft_ns"], row["bound_ns"]) for budget in BUDGETS],
+            "cpga": [reached_by(own, budget, row["heft_ns"], row["bound_ns"]) for budget, own in cpga.items()],
+            "fewer": [compared(plain, own, budget) for budget, own in cpga.items()],
+        }
+    row["starts"]["listed"]["faster"] = faster(found["plain listed"], found["again"])
+    row["seeding"] = {
+        "plain": statistics.median(fewer(found["plain random"], found["plain listed"], EVALUATIONS)),
+        "cpga": statistics.median(
+            fewer(found[f"cpga random {EVALUATIONS}"], found[f"cpga listed {EVALUATIONS}"], EVALUATIONS)
+        ),
+    }
+    row["without"] = {
+        part: statistics.median(fewer(found["plain listed"], found[f"without {part}"], EVALUATIONS)) for part in WITHOUT
+    }
+    row |= {f"{name}_ns": statistics.median(r.makespan_ns for r in found[name]) for name in ("annealing", "random")}
     return row
 
 
@@ -225,29 +263,55 @@ def gathered(executor: Any, runs: dict[Any, list[Run]]) -> dict[Any, list[Result
     return found
 
 
-def rows(executor: Any, seeds: int, effort: float) -> list[Row]:
-    """One a problem."""
-    cases = problems(NETWORKS)
+def proven_before(path: Path | None) -> Callable[[tuple[str, str], dict[str, float]], float]:
+    """Of a case, the bound that an earlier run of this benchmark proved; 0 where that has none, or where a list
+    schedule of it differs: then it was of another problem."""
+    known = [] if path is None else json.loads(path.read_text())["rows"]
+
+    def bound_ns(case: tuple[str, str], own: dict[str, float]) -> float:
+        equal = [row for row in known if (row["network"], row["scenario"]) == case and own.items() <= row.items()]
+        return max((float(row["bound_ns"]) for row in equal), default=0.0)
+
+    return bound_ns
+
+
+def rows(
+    executor: Any,
+    networks: Sequence[str],
+    seeds: int,
+    effort: float,
+    proven: Callable[[tuple[str, str], dict[str, float]], float],
+) -> list[Row]:
+    """One a problem. The exact method is asked where no bound is reached, and none is known from before."""
+    cases = problems(networks)
     parts = plan(seeds)
     runs = {
         (case, part): [Run(*case, problem, method, search) for method, search in searches]
         for case, problem in cases.items()
         for part, searches in parts.items()
     }
-    small = [case for case, problem in cases.items() if len(problem.graph.tasks) <= MOST_EXACT]
-    last = Search(options={"effort": effort})
-    runs |= {(case, "exact"): [Run(*case, cases[case], "exact", last)] for case in small}
     found = gathered(executor, runs)
-    targets = {
-        case: [
-            Run(*case, problem, "sphinx", replace(search, options={"enough_ns": result.found[1]}))
-            for (_, search), result in zip(parts["cpga"], found[case, "plain"], strict=True)
+    later = {
+        (case, "again"): [
+            Run(*case, problem, "sphinx", replace(search, options={"enough_ns": result.found(EVALUATIONS)[1]}))
+            for (_, search), result in zip(
+                parts[f"cpga listed {EVALUATIONS}"], found[case, "plain listed"], strict=True
+            )
         ]
         for case, problem in cases.items()
     }
-    again = gathered(executor, targets)
+    last = Search(options={"effort": effort})
+    bounds = {
+        case: proven(case, {f"{result_of}_ns": found[case, "list"][n].makespan_ns for n, result_of in enumerate(LISTS)})
+        for case in cases
+    }
+    for case, problem in cases.items():
+        best = min(result.makespan_ns for (other, _), own in found.items() if other == case for result in own)
+        if len(problem.graph.tasks) <= MOST_EXACT and not bounds[case] and best > lower_bound_ns(problem):
+            later[case, "exact"] = [Run(*case, problem, "exact", last)]
+    found |= gathered(executor, later)
     return [
-        row_of(*case, problem, {part: own for (other, part), own in found.items() if other == case}, again[case])
+        row_of(case, problem, {part: own for (other, part), own in found.items() if other == case}, bounds[case])
         for case, problem in cases.items()
     ]
 
@@ -265,7 +329,7 @@ def tuned(executor: Any, method: str, first: Rates, seeds: int = 5) -> Rates:
             for seed in range(seeds)
         ]
         found = [future.result() for future in [executor.submit(measured, run) for run in runs]]
-        return float(np.mean([math.log(result.best(look)) for result in found for look in looks]))
+        return float(np.mean([math.log(result.found(look)[1]) for result in found for look in looks]))
 
     best, least = first, score(first)
     for name in values:
@@ -277,100 +341,124 @@ def tuned(executor: Any, method: str, first: Rates, seeds: int = 5) -> Rates:
     return best
 
 
-COLUMNS = (
-    "network", "scenario", "tasks", "HEFT ms", "plain ms", "CPGA ms", "gain", "fewer", "interval", "faster", "reached",
-    "spread plain", "spread CPGA", "random start", "unbiased", "unpruned", "plain listed", "over bound",
-    "worst over proven",
-)  # fmt: skip
+def percent(over: float) -> str:
+    return f"{100 * (over - 1):.2f} %"
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    def spread_of(name: str) -> str:
-        return f"{100 * row[f'{name}_spread_ns'] / row[f'{name}_ns']:.2f} %"
+def compared_table(found: Sequence[Row], start: str) -> str:
+    """`fewer` by budget, and what both have at the largest one."""
+    lines = []
+    for row in found:
+        own = row["starts"][start]
+        said = [
+            f"{one['median']:.1f} ({one['low']:.1f} to {one['high']:.1f}), {one['reached']}" for one in own["fewer"]
+        ]
+        last = own["plain"][-1], own["cpga"][-1]
+        names = (row["network"], row["scenario"], str(row["tasks"]), str(row["seeds"]), "yes" if row["open"] else "no")
+        lines.append((*names, *said, *(f"{one['gain']:.3f}" for one in last)))
+    budgets = (f"fewer at {budget:,}" for budget in BUDGETS)
+    return table(("network", "scenario", "tasks", "seeds", "open", *budgets, "gain plain", "gain CPGA"), lines)
 
-    over = row["over_proven"]
-    return (
-        row["network"],
-        row["scenario"],
-        str(row["tasks"]),
-        *(f"{row[key] / 1e6:.3f}" for key in ("heft_ns", "plain_ns", "cpga_ns")),
-        f"{row['gain']:.3f}",
-        f"{row['fewer']:.1f}",
-        f"{row['fewer_low']:.1f} to {row['fewer_high']:.1f}",
-        f"{row['faster']:.1f}",
-        str(row["reached"]),
-        spread_of("plain"),
-        spread_of("cpga"),
-        *(f"{row[name]:.1f}" for name in WITHOUT),
-        f"{row['plain_listed']:.1f}" if row["plain_listed"] else "not reached",
-        f"{row['cpga_ns'] / row['bound_ns']:.3f}",
-        "" if over is None else f"{over:.4f}",
-    )
+
+def distance_table(found: Sequence[Row], start: str) -> str:
+    """How far both are from the optimum, or from the bound, at each budget."""
+    lines = []
+    for row in found:
+        own = row["starts"][start]
+        said = [percent(own[name][place]["over_bound"]) for place in range(len(BUDGETS)) for name in ("plain", "cpga")]
+        worst = percent(own["cpga"][-1]["worst_ns"] / row["bound_ns"])
+        kind = "optimum" if row["proven_ns"] is not None else "bound"
+        lines.append((row["network"], row["scenario"], kind, percent(row["start_ns"] / row["bound_ns"]), *said, worst))
+    budgets = (f"{name} {budget:,}" for budget in BUDGETS for name in ("plain", "CPGA"))
+    return table(("network", "scenario", "above the", "at the start", *budgets, "worst seed of CPGA"), lines)
+
+
+def headline(found: Sequence[Row]) -> str:
+    """Medians over cases, a row a start and what it is counted over."""
+    lines = []
+    for start in STARTS:
+        for name, own in (("open", [row for row in found if row["open"]]), ("all", found)):
+            if own:
+                middle = [
+                    statistics.median(row["starts"][start]["fewer"][place]["median"] for row in own)
+                    for place in range(len(BUDGETS))
+                ]
+                last = [row["starts"][start]["fewer"][-1]["median"] for row in own]
+                named = f"both from {'list schedules' if STARTS[start] else 'random genes'}, {name} cases ({len(own)})"
+                ends = f"{min(last):.1f}", f"{max(last):.1f}", str(sum(ratio >= 23.6 for ratio in last))
+                lines.append((named, *(f"{ratio:.1f}" for ratio in middle), *ends))
+    seeding = [[row["seeding"][name] for row in found] for name in ("plain", "cpga")]
+    for name, ratios in zip(("plain", "CPGA"), seeding, strict=True):
+        ends = f"{min(ratios):.1f}", f"{max(ratios):.1f}", ""
+        said = f"seeding alone: {name} from list schedules against {name} from random genes, all cases"
+        lines.append((said, "", "", f"{statistics.median(ratios):.1f}", *ends))
+    budgets = (f"fewer at {budget:,}" for budget in BUDGETS)
+    return table(("median over cases", *budgets, "least", "most", "cases from 23.6 on"), lines)
 
 
 def summary(found: Sequence[Row]) -> str:
-    """What the table comes to, in sentences."""
-    open_rows = [row for row in found if row["proven_ns"] is None or row["plain_ns"] > row["proven_ns"]]
+    """What else the tables come to, in sentences."""
+    own = [row for row in found if row["open"]] or found
     proven = [row for row in found if row["proven_ns"] is not None]
-    ratios = [row["fewer"] for row in found]
-    calm = [row["cpga_spread_ns"] <= row["plain_spread_ns"] for row in found]
-    calmer = [row["cpga_spread_ns"] < row["plain_spread_ns"] for row in found]
-    best = sorted(found, key=lambda row: -row["gain"])[:5]
-
-    def middle(name: str) -> str:
-        return f"{statistics.median(row[name] for row in found):.1f}"
-
-    without = ", ".join(f"{name.replace('_', ' ')} {middle(name)} times fewer" for name in WITHOUT)
-    named = ", ".join(f"{row['network']} on {row['scenario']} {row['gain']:.2f}" for row in best)
+    without = ", ".join(f"{part} {statistics.median(row['without'][part] for row in own):.1f}" for part in WITHOUT)
+    gains = sorted(found, key=lambda row: -row["starts"]["listed"]["cpga"][-1]["gain"])[:5]
+    named = ", ".join(
+        f"{row['network']} on {row['scenario']} {row['starts']['listed']['cpga'][-1]['gain']:.2f}" for row in gains
+    )
+    speed = [row["starts"]["listed"]["faster"] for row in own]
+    worst = max((row["starts"]["listed"]["cpga"][-1]["worst_ns"] / row["proven_ns"] for row in proven), default=1.0)
+    calm = [row["starts"]["listed"]["cpga"][-1]["worst_ns"] <= row["heft_ns"] for row in found]
     return (
-        f"Median over {len(found)} cases of the median over seeds: {statistics.median(ratios):.1f} times fewer"
-        f" evaluations, {statistics.median(row['faster'] for row in found):.1f} times faster;"
-        f" least {min(ratios):.1f}.\n"
-        f"{without}; against a plain one from list schedules {middle('plain_listed')}.\n"
-        f"At least 23.6 times fewer in {sum(ratio >= 23.6 for ratio in ratios)}, 35.5 in"
-        f" {sum(ratio >= 35.5 for ratio in ratios)} cases.\n"
-        f"The plain one misses the optimum, or nothing is proven, in {len(open_rows)} cases.\n"
-        f"Spread over seeds smaller in {sum(calmer)} cases, larger in {len(calm) - sum(calm)}, none at all in the"
-        f" rest.\n"
-        f"Never worse than HEFT: {all(row['cpga_worst_ns'] <= row['heft_ns'] for row in found)}.\n"
-        f"Proven in {len(proven)} cases; the worst seed there is {max(row['over_proven'] for row in proven):.4f} of the"
-        f" optimum.\n"
+        f"From list schedules, open cases, {EVALUATIONS:,} evaluations: in processor seconds"
+        f" {statistics.median(speed):.1f} times faster in the median ({min(speed):.1f} to {max(speed):.1f}).\n"
+        f"The same, `fewer` of a CPGA without a part: {without}.\n"
+        f"Never worse than HEFT: {'yes' if all(calm) else 'no'}. Proven in {len(proven)} cases; the worst seed there is"
+        f" {percent(worst)} above the optimum.\n"
         f"Most gained over HEFT: {named}.\n"
     )
 
 
 def markdown(figures: Row) -> str:
-    """What the columns are, the table and what it comes to."""
-    return (
-        "# SPHINX on several devices\n\n"
-        f"`python benchmarks/sphinx.py`, {figures['host_cpu']}, Python {figures['python']}, {figures['seeds']} seeds, "
-        f"{figures['evaluations']:,} evaluations a search. Medians over seeds; prices are rooflines. `gain`: HEFT's "
-        "makespan over CPGA's. `fewer`: evaluations of the plain genetic algorithm until its last improvement over "
-        "those of CPGA until the same makespan, with a 95 % confidence interval; `faster`: the same in seconds of the "
-        "processor; `reached`: seeds whose target CPGA reached. Spreads are between the quartiles. `random start`, "
-        "`unbiased`, `unpruned`: `fewer` of a CPGA without that part; `plain listed`: against a plain one that starts "
-        "at the same list schedules, and whether CPGA reaches what that found.\n\n"
-        f"{table(COLUMNS, map(cells, figures['rows']))}\n\n{summary(figures['rows'])}"
-    )
+    """What the columns are, the tables and what they come to."""
+    found = figures["rows"]
+    parts = [
+        "# SPHINX on several devices",
+        f"`python benchmarks/sphinx.py`, {figures['host_cpu']}, Python {figures['python']}, up to {figures['seeds']} "
+        "seeds. Prices are rooflines. CPGA and the plain genetic algorithm begin with the same individuals, random ones"
+        " or list schedules. `fewer`: evaluations of the plain one until its last improvement within the budget over"
+        " those of CPGA until the same makespan, median over seeds, with a 95 % confidence interval and the seeds whose"
+        " target CPGA reached. A case is `open` where the list schedules are not proven to hold the optimum: elsewhere,"
+        " both are done before they search. An evaluation is a makespan of the whole network.",
+        headline(found),
+        summary(found).rstrip(),
+        "Below, `gain` is HEFT's makespan over the median at the largest budget; distances are medians over seeds.",
+    ]
+    for start, listed in STARTS.items():
+        parts.append(f"## Both from {'list schedules' if listed else 'random genes'}")
+        parts += [compared_table(found, start), distance_table(found, start)]
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add_outputs(parser)
+    parser.add_argument("--network", action="append", metavar="NAME", help="only this network; may be repeated")
     parser.add_argument("--seeds", type=at_least_one, default=SEEDS)
     parser.add_argument("--effort", type=float, default=3.0, help="deterministic time of the exact method")
+    parser.add_argument("--bounds", type=Path, metavar="FILE", help="take bounds from the JSON file of an earlier run")
     parser.add_argument("--cluster", help="address of a Dask scheduler; processes of this machine without it")
     parser.add_argument("--workers", type=at_least_one)
     parser.add_argument("--tune", action="store_true")
     given = parser.parse_args()
+    figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
+    figures["load_average"] = os.getloadavg()[0]
     with dask_executor(given.cluster) if given.cluster else processes(given.workers) as executor:
         if given.tune:
             print(tuned(executor, "ga", PLAIN))
             print(tuned(executor, "sphinx", CRITICAL))
             return
-        found = rows(executor, given.seeds, given.effort)
-    figures: Row = {"host_cpu": llvmlite.binding.get_host_cpu_name(), "python": platform.python_version()}
-    figures |= {"evaluations": EVALUATIONS, "seeds": given.seeds, "rows": found}
+        found = rows(executor, given.network or NETWORKS, given.seeds, given.effort, proven_before(given.bounds))
+    figures |= {"budgets": list(BUDGETS), "seeds": given.seeds, "rows": found}
     finish(given, figures, markdown(figures))
 
 

@@ -4,7 +4,8 @@
     --level LEVEL     auto unless said; another one shows what it would take
     --check           exits with 1 where a goal is not reached, and says which; rows that are extended say so
 
-Each row is one network at one batch a cluster on the stcp920 with its documented numbers, scheduled. Keys of the JSON
+Each row is one network at one batch a cluster on the stcp920 with the most favourable values that documents allow,
+scheduled. Keys of the JSON
 object: `rows`.
 
     network, length, batch, layers     what is told of; `compiled_layers`, from which it follows

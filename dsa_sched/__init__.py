@@ -14,13 +14,14 @@ from partitioner.planners.levels import DEFAULT_LEVEL
 
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
+    from hw_models.chip import Chip
 
 __all__ = ["compile", "load"]
 
 
 def compile(
     model: str | Path,
-    chip: str | Path,
+    chip: str | Path | Chip,
     level: str = DEFAULT_LEVEL,
     batch: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -29,7 +30,7 @@ def compile(
     schedule: bool | None = None,
     effort: str = "normal",
 ) -> Artifact:
-    """Compile an ONNX file (or a network of the zoo, by name) for a chip (a built-in name or a chip file).
+    """Compile an ONNX file (or a network of the zoo, by name) for a chip (its name, its file, or one loaded).
 
     `batch` replaces the leading dimension of every input, and is divided among `clusters` of the chip. Each runs
     its share as micro-batches of `per_pass` items: a number, what the cost model chooses ("auto"), or all at once. With

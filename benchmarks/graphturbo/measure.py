@@ -1,6 +1,6 @@
 """The published variants of a network, compiled and run under the clock.
 
-    Configuration --compile each level--> Compiled --clock of a chip--> Run --SerialSum--> the fit
+    Configuration, variant, batch --compile--> Compiled --clock of a setting--> Run
 
 What a variant is here:
 
@@ -10,42 +10,59 @@ What a variant is here:
     l1        O2, outputs in L1 where readers find them there
     ordering  O3, large groups in instances, depth first
     full      the same instructions at the same addresses, in the scheduler's order
+    beyond    as full, at the addresses that this compiler gives out by itself. Not published
+    auto      what this compiler makes where no level is said. Not published
 
-The ablation is cumulative and its last step is instruction scheduling, so all but `full` run with every step awaited:
+The ablation is cumulative and its last step is instruction scheduling, so all before `full` run with each step awaited:
 a core issues nothing before all that it issued is over. Kernels of a layer each are launched one by one, as a runtime
-without larger kernels does; a program of O3 is launched once.
+without larger kernels does; a program of O3 is launched once, one of auto once a pass.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
-from benchmarks.graphturbo.figures import Configuration
-from codegen.neuralscale.kernels.recost import recosted
+import onnx
+
+from benchmarks.graphturbo.fetching import fetched
+from benchmarks.graphturbo.figures import Configuration, Counts
+from benchmarks.graphturbo.settings import LIMITS, PIN_DDR_BYTES, Setting, at_setting, chip_of, favourable
+from benchmarks.graphturbo.sums import Sums, sums_of
 from codegen.neuralscale.target import TARGET
+from codegen.target import TileTarget
 from dsa_sched.analysis.explanation import tensors_by_memory
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.stages import pixel_stages
+from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.zoo.drawn import drawn_model
 from hw_models.chip import Chip
-from isched.bounds.lower_bounds import stream_bounds
+from isched.bounds.lower_bounds import program_bounds
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
-from isched.lowering.tile_code import LowerContext
 from isched.program.program import Program
 from isched.program.timed_ops import timed_streams
 from isched.scheduling.schedule import schedule_program
-from isched.timing.cycle_model import time_streams
+from isched.timing.cycle_model import time_program, time_streams
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_by
 from partitioner.context.plan_context import Context
+from partitioner.cost.roofline import network_floors
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.levels import AUTO
 from partitioner.planners.registry import make_plan
 
-__all__ = ["ALONE", "VARIANTS", "Compiled", "Run", "compiled", "matrix_by_stage", "on_chip", "run"]
+__all__ = ["ALONE", "AWAITED", "BEYOND", "VARIANTS", "Compiled", "Run", "compiled", "run", "source_of"]
+
+BEYOND = "beyond"
 
 VARIANTS: Mapping[str, str] = {
     "tvm": "O0",
@@ -54,122 +71,196 @@ VARIANTS: Mapping[str, str] = {
     "l1": "O2",
     "ordering": "O3",
     "full": "O3",
+    BEYOND: "O3",
+    AUTO: AUTO,
 }
 """Variant -> level."""
-
-BEYOND = "beyond"
-"""`full` at the addresses that this compiler gives out by itself: what lives in neighbouring layers has places
-of its own, so that they can run side by side. Not published."""
 
 ALONE = ("tvm", "astitch", "llb", "l1")
 """Variants whose kernels are launched one by one."""
 
+AWAITED = (*ALONE, "ordering")
+"""Variants without instruction scheduling."""
+
 
 @dataclass(frozen=True)
 class Compiled:
-    """One variant for one cluster. `kernels` are the run steps of the plan, `launches` those that the runtime starts
-    one by one. `seconds` of the processor are from the ONNX file to the verified program, and to machine code where the
-    paper says how long that takes."""
+    """One variant for one cluster, made for a chip as its file has it.
 
-    configuration: Configuration
+    `launches` of all `passes` are those that the runtime starts; `tensors` are outputs of layers in DDR, LLB and L1;
+    `seconds` of the processor are from the ONNX file to the verified program, and to machine code where the paper says
+    how long that takes. `floors` are cycles that no plan of the network can go below, by bytes a cycle of the DDR.
+    """
+
     variant: str
     batch: int
     program: Program
     chip: Chip
-    kernels: int
+    level: str
+    passes: int
     launches: int
     stages: Mapping[str, str]
-    tensors: tuple[int, int, int]
+    tensors: Counts
     seconds: float
+    floors: Mapping[float, float]
 
     @property
     def awaited(self) -> bool:
-        return self.variant not in ("full", BEYOND)
+        return self.variant in AWAITED
+
+    @property
+    def instructions(self) -> int:
+        return sum(len(stream.instrs) for stream in self.program.streams)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """Of the run with every step awaited, whatever the variant."""
+        return self.sums_along(time_program(self.program, self.chip, TARGET, awaited=True))
+
+    def sums_along(self, timeline: Timeline) -> Sums:
+        """Of such a run that was made already."""
+        home = favourable(self.chip)
+        misses = [cycles for cycles in LIMITS["miss_cycles"].values if cycles != home.miss_cycles]
+        settings = {cycles: home.changed({"miss_cycles": cycles}) for cycles in misses}
+        further = {n: run(self, there, awaited=True).timeline.cycles for n, there in settings.items()}
+        fetching = {n: cycles - timeline.cycles for n, cycles in further.items()} | {home.miss_cycles: 0.0}
+        return sums_of(timeline, self.program, self.chip, self.batch, self.launches, self.passes, fetching)
 
 
-def compiled(configuration: Configuration, chip: Chip, batches: Mapping[str, int]) -> Iterator[Compiled]:
-    """The variants in `batches`, at these batches a cluster, for a chip; `full` only after `ordering`."""
-    for variant, batch in batches.items():
-        if variant == "full":
-            continue
-        start = time.process_time()
-        model = load_model(configuration.network, {}, batch)
-        ctx = Context(model.graph, model.constants, chip, TARGET)
-        plan = make_plan(ctx, VARIANTS[variant])
-        program = _lowered(plan, ctx, overlap=variant == "ordering")
-        lowered = time.process_time() - start
-        seconds = lowered + _rest(program, model, chip, variant in configuration.compile_seconds)
-        kernels = sum(isinstance(step, RunStep) for step in plan.steps)
-        launches = kernels if variant in ALONE else 1
-        stages = pixel_stages(model.graph)
-        tensors = _tensors(plan, ctx)
-        first = Compiled(configuration, variant, batch, program, chip, kernels, launches, stages, tensors, seconds)
-        yield first
-        if variant == "ordering" and "full" in batches:
-            start = time.process_time()
-            program = schedule_program(program, chip, TARGET)
-            seconds = lowered + time.process_time() - start
-            seconds += _rest(program, model, chip, "full" in configuration.compile_seconds)
-            yield Compiled(configuration, "full", batch, program, chip, kernels, 1, stages, tensors, seconds)
-            program = schedule_program(_lowered(plan, ctx, overlap=True, apart=True), chip, TARGET)
-            yield Compiled(configuration, BEYOND, batch, program, chip, kernels, 1, stages, tensors, 0.0)
+def source_of(configuration: Configuration, layers: int | None, folder: Path) -> str:
+    """The network, whole or with fewer layers: a name of the zoo or a file made in the folder."""
+    if layers is None or configuration.layers is None:
+        return configuration.network
+    file = folder / f"{configuration.network}-{layers}.onnx"
+    if not file.exists():
+        onnx.save(drawn_model(configuration.network, configuration.layers.topology(layers)), file)
+    return str(file)
 
 
-def _lowered(plan: Plan, ctx: LowerContext, overlap: bool, apart: bool = False) -> Program:
-    """Addresses by liveness alone, as published; with `apart` as this compiler gives them out by itself."""
-    base = TARGET.data_base_bytes
-    return lower_plan(plan, ctx, base, False, overlap, apart=apart)
-
-
-def _rest(program: Program, model: Model, chip: Chip, emit: bool) -> float:
-    """Processor seconds that checking a program takes and, with `emit`, writing its machine code."""
+@uncollected()
+def compiled(configuration: Configuration, variant: str, batch: int, source: str, chip: Chip) -> Compiled:
+    """Compile a variant. Raises UserError where there is no such program."""
     start = time.process_time()
+    shapes = configuration.shapes(batch)
+    if variant == AUTO:
+        return _auto(source, shapes, batch, chip, start)
+    model = load_model(source, shapes, batch, judge_of(chip, TARGET))
+    ctx = Context(model.graph, model.constants, chip, TARGET)
+    plan = make_plan(ctx, VARIANTS[variant])
+    program = lower_plan(plan, ctx, TARGET.data_base_bytes, False, variant not in ALONE, apart=variant == BEYOND)
+    if variant not in AWAITED:
+        program = schedule_program(program, chip, TARGET)
     verify_program(program, chip)
-    if emit:
-        TARGET.emit(program, model.graph, model.constants)
-    return time.process_time() - start
+    if variant in configuration.compile_seconds:
+        TARGET.emit_rolled(program, model.graph, model.constants)
+    seconds = time.process_time() - start
+    kernels = sum(isinstance(step, RunStep) for step in plan.steps)
+    return Compiled(
+        variant,
+        batch,
+        program,
+        chip,
+        plan.level,
+        1,
+        kernels if variant in ALONE else 1,
+        pixel_stages(model.graph),
+        _tensors(plan, ctx),
+        seconds,
+        _floors(model, chip),
+    )
 
 
-def _tensors(plan: Plan, ctx: LowerContext) -> tuple[int, int, int]:
-    """Outputs of layers in DDR, LLB and L1, each instance's counted."""
-    layout = lay_out(plan, ctx)
-    found = tensors_by_memory(plan, layout)
+def _auto(source: str, shapes: Mapping[str, tuple[int, ...]], batch: int, chip: Chip, start: float) -> Compiled:
+    options = CompileOptions(AUTO, batch, tuple(shapes.items()), schedule=True)
+    (made,) = compile_clusters(source, chip, 1, options)
+    seconds = time.process_time() - start
+    model = made.model
+    found = tensors_by_memory(made.plan, made.layout)
+    stages = pixel_stages(model.graph)
+    if made.plan.batch_per_cluster != batch:
+        model = load_model(source, shapes, batch, judge_of(chip, TARGET))
+    return Compiled(
+        AUTO,
+        batch,
+        made.program,
+        chip,
+        made.plan.level,
+        made.passes,
+        made.passes,
+        stages,
+        (found.get("DDR", 0), found.get("LLB", 0), found.get("L1", 0)),
+        seconds,
+        _floors(model, chip),
+    )
+
+
+def _tensors(plan: Plan, ctx: Context[TileTarget]) -> Counts:
+    found = tensors_by_memory(plan, lay_out(plan, ctx))
     return found.get("DDR", 0), found.get("LLB", 0), found.get("L1", 0)
 
 
-def on_chip(made: Compiled, chip: Chip, reorder: bool) -> Program:
-    """The same plan and addresses at the costs of another chip; with `reorder`, what is scheduled is scheduled anew."""
-    program = made.program if chip == made.chip else recosted(made.program, chip)
-    return schedule_program(program, chip, TARGET) if reorder and chip != made.chip and not made.awaited else program
+def _floors(model: Model, chip: Chip) -> Mapping[float, float]:
+    home = favourable(chip)
+    rates = (home.ddr_bytes, *PIN_DDR_BYTES)
+    chips = {rate: chip_of(home.changed({"ddr_bytes": rate}), chip) for rate in rates}
+    return {rate: max(floor.cycles for floor in network_floors(model.graph, there)) for rate, there in chips.items()}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A program under the clock, all with launches: `cycles`, those that no order can go below, and those of the
-    busiest engine, link or memory alone."""
+    """A program under the clock: `cycles` of all passes, launches included, and what its engines did in one."""
 
-    program: Program
+    made: Compiled
     timeline: Timeline
-    items: int
-    cycles: float
-    bound_cycles: float
-    engine_cycles: float
+    program: Program
+    chip: Chip
 
-    def per_second(self, chip: Chip) -> float:
-        """Items a second on all clusters."""
-        return self.items * chip.clusters * chip.clock_hz / self.cycles
+    @property
+    def cycles(self) -> float:
+        return self.made.passes * self.timeline.cycles + self._further
+
+    @property
+    def _further(self) -> float:
+        return (self.made.launches - self.made.passes) * self.chip.assumed.launch_cycles
+
+    @property
+    def busy_core_cycles(self) -> dict[str, float]:
+        """By kind of engine, and `all` that there are after launches, in all passes."""
+        kinds = self.timeline.engine_kinds
+        found = {"matrix": 0.0, "vector": 0.0}
+        for unit, cycles in self.timeline.busy_cycles.items():
+            if kinds.get(unit) in found:
+                found[kinds[unit]] += cycles * self.made.passes
+        spent = self.timeline.cycles - self.timeline.launch_cycles
+        return {**found, "all": self.made.passes * spent * len(self.timeline.cores)}
+
+    @property
+    def matrix_percent(self) -> dict[str, float]:
+        """Stage -> percent of its time in which the cores' matrix engines work."""
+        usages = usage_by(self.timeline, self.made.stages)
+        return {usage.part: 100 * usage.utilisation("matrix") for usage in usages}
+
+    def bounds(self) -> tuple[float, float]:
+        """Cycles that no order of the instructions can go below, and those of the busiest engine, link or memory alone,
+        launches included."""
+        found = program_bounds(self.program, self.chip, TARGET)
+        alone = max(found.engine_cycles, found.bandwidth_cycles)
+        return self.made.passes * found.cycles + self._further, self.made.passes * alone + self._further
 
 
-def run(made: Compiled, program: Program, chip: Chip, awaited: bool | None = None) -> Run:
-    """A compiled variant's program, made for `chip`, under its clock; `awaited` is the variant's own if not said."""
-    streams = timed_streams(program, chip, TARGET.issue_costs(program))
+@uncollected()
+def run(made: Compiled, setting: Setting, reorder: bool = False, awaited: bool | None = None) -> Run:
+    """Under the clock at a setting; with `reorder` what is scheduled is scheduled anew for it. `awaited` is the
+    variant's own if not said."""
+    chip, program = made.chip, made.program
+    if setting != favourable(made.chip):
+        chip = chip_of(setting, made.chip)
+        program = at_setting(program, setting, made.chip)
+        if reorder and not made.awaited:
+            program = schedule_program(program, chip, TARGET)
+    issues = TARGET.issue_costs(program)
+    if setting.miss_cycles and chip.instruction_cache is not None:
+        issues = fetched(program, issues, chip.instruction_cache)
+    streams = timed_streams(program, chip, issues)
     timeline = time_streams(streams, chip, awaited=made.awaited if awaited is None else awaited)
-    further = (made.launches - 1) * chip.assumed.launch_cycles
-    bounds = stream_bounds(streams, chip)
-    naive = max(bounds.engine_cycles, bounds.bandwidth_cycles)
-    return Run(program, timeline, made.batch, timeline.cycles + further, bounds.cycles + further, naive + further)
-
-
-def matrix_by_stage(made: Compiled, timeline: Timeline) -> dict[str, float]:
-    """Stage -> percent of its time in which the cores' matrix engines work."""
-    return {usage.part: 100 * usage.utilisation("matrix") for usage in usage_by(timeline, made.stages)}
+    return Run(made, timeline, program, chip)

@@ -11,7 +11,7 @@ from dsa_sched.analysis.work import LayerWork, add_work, layer_work
 from dsa_sched.pipeline.compilation import Compilation, Placed
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
-from isched.timing.cycle_model import cycles_below
+from isched.timing.cycle_model import time_streams
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group
 from partitioner.ir.steps import RunStep
@@ -22,9 +22,9 @@ __all__ = ["ProgramFigures", "compiled_work", "program_figures"]
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:
     """`kernels` are groups of layers, views not counted; `instances` how often one of them runs; `main_bytes` come from
-    the main memory or go there (of kernels that are whole groups: at least so many). `cycles` are those of the cycle
-    model, its launch included, for one pass over a batch of one cluster; None where the target says nothing of
-    issuing."""
+    the main memory or go there (of kernels that are whole groups: at least so many). `cycles` are those of the machine
+    code by the cycle model, its launch included, for one pass over a batch of one cluster; None where the target says
+    nothing of issuing."""
 
     name: str
     kernels: int
@@ -71,4 +71,6 @@ def _cycles(compilation: Compilation) -> float | None:
     made = compilation.made
     if isinstance(made, Placed) or not isinstance(made.target, Timeable):
         return None
-    return made.cycles if made.cycles is not None else cycles_below(made.program, compilation.chip, made.target)
+    files = compilation.files
+    streams = made.target.trace(files.files[files.executable], files.cores, compilation.chip, made.cluster)
+    return time_streams(streams, compilation.chip).cycles

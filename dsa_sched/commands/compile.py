@@ -64,7 +64,7 @@ def compile_command(
     per_pass: PerPass,
     stage: str | None,
     schedule: bool | None,
-    roll: bool,
+    roll: bool | None,
     host: bool,
     keep_values: bool,
     folder: Path | None,

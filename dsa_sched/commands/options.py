@@ -201,9 +201,10 @@ schedule_option = click.option(
 
 roll_option = click.option(
     "--roll/--unroll",
-    default=False,
-    help="Machine code with loops, one text for all cores: much smaller, the same instructions for every engine in the "
-    "same order. --unroll, what is done when neither is said: one instruction after the other, for each core its own.",
+    default=None,
+    help="Machine code with loops, one text for all cores: what is done when neither is said, where the target can. "
+    "--unroll: one instruction after the other, for each core its own; many times larger, every engine asked the same "
+    "in the same order.",
 )
 
 

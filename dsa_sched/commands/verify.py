@@ -64,7 +64,7 @@ def verify(
     force_groups: tuple[str, ...],
     tune: bool,
     schedule: bool | None,
-    roll: bool,
+    roll: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
     inputs: int,
@@ -197,7 +197,8 @@ def _bisect(
     words += ["--spill", compile_options.spill] if compile_options.spill != NO_SPILLS else []
     if compile_options.schedule is not None:
         words.append("--schedule" if compile_options.schedule else "--no-schedule")
-    words += ["--roll"] if compile_options.roll else []
+    if compile_options.roll is not None:
+        words.append("--roll" if compile_options.roll else "--unroll")
     words += [word for path in feeds for word in ("--feed", str(path))]
     words += ["--runner", runner] if runner else []
     click.echo(f"bisect: {found.line}", err=report is None)

@@ -17,7 +17,7 @@ from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
 from dsa_sched.pipeline.auto_images import ImageGroups
 from dsa_sched.pipeline.auto_ways import WAYS, Way
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.pipeline.compilation import Compilation, CompileOptions, LevelTime
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
 from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
@@ -106,7 +106,8 @@ def compile_fastest_batch(
     except KeyboardInterrupt:
         interrupted = True
         decisions.append(Decision(SUBJECT, "search ended", "interrupted"))
-    return _told(best, decisions, share, interrupted and not best.found.chosen.interrupted)
+    interrupted &= not best.found.chosen.interrupted
+    return _told(best, decisions, share, interrupted, whole.chosen.level_times)
 
 
 def sizes_to_try(share: int, cores: int, effort: str) -> tuple[int, ...]:
@@ -156,10 +157,12 @@ def _with(progress: Progress, best: _Best) -> Progress:
     return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
 
 
-def _told(best: _Best, decisions: list[Decision], share: int, interrupted: bool) -> Compilation:
+def _told(
+    best: _Best, decisions: list[Decision], share: int, interrupted: bool, level_times: tuple[LevelTime, ...]
+) -> Compilation:
     made = best.found.compilation
     verdict = Decision(SUBJECT, str(best), f"{best.cycles:,.0f} cycles in all by the cycle model")
     plan = replace(made.plan, decisions=(verdict, *decisions, *made.plan.decisions)) if decisions else made.plan
     warnings = (f"the search of level auto was interrupted: {verdict}",) if interrupted else ()
     model = replace(made.model, warnings=(*made.model.warnings, *warnings))
-    return made.told(plan, model, share)
+    return made.told(plan, model, share, level_times)

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.auto_floors import has_region, memory_floor_cycles
-from dsa_sched.pipeline.auto_segments import MOST_TIMES, segment_candidates, timed
+from dsa_sched.pipeline.auto_segments import MOST_TIMES, Timed, segment_candidates, timed
 from dsa_sched.pipeline.auto_ways import (
     PLAIN_WAYS,
     SUBJECT,
@@ -28,16 +28,19 @@ from dsa_sched.pipeline.auto_ways import (
     Plans,
     Progress,
     Way,
+    chunk_plans_of,
     expects,
     one_line,
     plans_of,
     with_others,
 )
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered
-from dsa_sched.pipeline.tile_stages import Planned, lower_below
+from dsa_sched.pipeline.chunked_model import chunked_model
+from dsa_sched.pipeline.compilation import CompileOptions, LevelTime, Lowered
+from dsa_sched.pipeline.tile_stages import Planned, lower_below, verified
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context
+from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -47,8 +50,15 @@ __all__ = ["MOST_EXPECTED", "Chosen", "cheapest_level", "fastest_level"]
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
-PATIENCE = 3
-"""So many plans of segments one after the other that are not faster end the search at normal effort."""
+PLAIN_LEVELS = frozenset(Way(level) for level in LEVELS)
+"""Ways that a user can ask for by the level's name alone."""
+
+LEAST_PATIENCE, MOST_PATIENCE = 3, 8
+"""So many plans of segments one after the other that are not faster end the search at normal effort, which nothing else
+does there: the most where programs are small."""
+
+PATIENT_INSTRUCTIONS = 60_000
+"""In all programs that fail one after the other, the best one's size taken for each: a few seconds."""
 
 
 MOST_EXPECTED = 2.0
@@ -60,7 +70,7 @@ high: scheduled programs take three quarters of what is expected at the least (S
 class Chosen(Generic[TargetT]):
     """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
     a search, and its way; the program, where it could be timed. `cycles` are the program's, else the cost model's,
-    whose own are `expected_cycles`."""
+    whose own are `expected_cycles`. `level_times` is what was learned of the plain levels."""
 
     way: Way
     planned: Planned[TargetT]
@@ -69,6 +79,7 @@ class Chosen(Generic[TargetT]):
     expected_cycles: float
     lowered: Lowered | None = None
     interrupted: bool = False
+    level_times: tuple[LevelTime, ...] = ()
 
 
 def cheapest_level(
@@ -109,10 +120,14 @@ def fastest_level(
     none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
     level raises where none has a plan or a program.
     """
+    if limit_cycles < inf and binding_floor(network_floors(model.graph, chip)).cycles >= limit_cycles:
+        return None
     plans = with_others(plans_of(model, chip, target, options, progress, without), others, without)
     search = _Search(plans, options, progress, limit_cycles, promising_cycles, without)
     search.run()
     search.run_segments()
+    if chunks := _of_chunks(model, chip, target, search):
+        plans, search = chunks.plans, chunks
     errors = (*plans.errors, *search.errors)
     if search.best is None:
         if errors and limit_cycles == inf:
@@ -121,15 +136,41 @@ def fastest_level(
     candidate, lowered, cycles = search.best
     verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
     plan = _decided(candidate.plan, (verdict, *search.of_segments, *search.decisions, *plans.decisions))
-    planned = Planned(model, plans.context, plan, lowered.layout.options)
+    planned = Planned(plans.model, plans.context, plan, lowered.layout.options)
     plain = candidate.way.of(options)
-    found = Chosen(candidate.way, planned, plain, cycles, candidate.expected_cycles, lowered)
+    times = tuple(search.level_times)
+    found = Chosen(candidate.way, planned, plain, cycles, candidate.expected_cycles, lowered, level_times=times)
     if not search.interrupted:
         return found
     # What was interrupted may have left the context's tables half written.
-    warned = replace(model, warnings=(*model.warnings, f"the search of level auto was interrupted: {verdict}"))
-    context = Context(model.graph, model.constants, chip, target)
+    warned = replace(
+        plans.model, warnings=(*plans.model.warnings, f"the search of level auto was interrupted: {verdict}")
+    )
+    context = Context(warned.graph, warned.constants, chip, target)
     return replace(found, planned=replace(planned, model=warned, context=context), interrupted=True)
+
+
+def _of_chunks(model: Model, chip: Chip, target: TileTarget, before: _Search) -> _Search | None:
+    """The search among plans of the model with its hidden values in chunks, if one of them is faster than what was
+    found before; else what they take is said there."""
+    options = before.options
+    chunked = None
+    if EFFORTS[options.effort] >= EFFORTS[NORMAL_EFFORT] and options.schedule and not before.interrupted:
+        chunked = chunked_model(model, chip, target)
+    if chunked is None:
+        return None
+    plans = chunk_plans_of(chunked, chip, target, options, before.progress, before.without)
+    search = _Search(plans, options, before.progress, before.limit_cycles, before.promising_cycles, before.without)
+    search.run()
+    if search.best is None:
+        before.decisions += [*search.decisions, *plans.decisions]
+        before.interrupted |= search.interrupted
+        return None
+    if before.best is not None:
+        search.against(before.best[0], f"{before.best[2]:,.0f} cycles by the cycle model")
+    search.decisions += [*before.decisions, *before.plans.decisions]
+    search.level_times += before.level_times
+    return search
 
 
 class _Search:
@@ -151,8 +192,9 @@ class _Search:
         self.errors: list[PlanError] = []
         self.interrupted = False
         self.tried = 0
-        self.timed: list[tuple[Candidate, Lowered, float]] = []
+        self.timed: list[Timed] = []
         self.of_segments: tuple[Decision, ...] = ()
+        self.level_times: list[LevelTime] = []
 
     def run(self) -> None:
         """All whole plans."""
@@ -167,12 +209,11 @@ class _Search:
             return
         ctx = self.plans.context
         try:
-            self._say("level auto: what binds, layer by layer")
             limit = MOST_TIMES * self.limit_cycles
-            found = [timed(each, lowered, ctx) for each, lowered, cycles in self.timed if cycles < limit]
+            found = [each for each in self.timed if each.cycles < limit]
             failed = 0
             for each in segment_candidates(ctx, found, self.options):
-                if self.interrupted or (failed == PATIENCE and most == normal):
+                if self.interrupted or (failed >= self._patience() and most == normal):
                     return
                 if each.candidate.way in self.without:
                     continue
@@ -184,22 +225,28 @@ class _Search:
         except KeyboardInterrupt:
             self.interrupted = True
 
+    def _patience(self) -> int:
+        """How many failures one after the other are borne."""
+        assert self.best is not None  # plans of segments are beside others
+        instructions = sum(len(stream.instrs) for stream in self.best[1].program.streams)
+        return min(max(PATIENT_INSTRUCTIONS // max(instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
+
     def _attempt(self, candidate: Candidate, which: str) -> None:
         try:
             if reason := self._skipped(candidate):
-                self._against(candidate, reason)
+                self.against(candidate, reason)
                 return
             self.tried += 1
             self._say(f"level auto: {candidate.way}, {which}")
             self._try(candidate)
         except PlanError as error:
             self.errors.append(error)
-            self._against(candidate, f"no program: {one_line(error)}")
+            self.against(candidate, f"no program: {one_line(error)}")
         except KeyboardInterrupt:
             if self.best is None:
                 raise
             self.interrupted = True
-            self._against(candidate, "the search was interrupted")
+            self.against(candidate, "the search was interrupted")
 
     def _skipped(self, candidate: Candidate) -> str:
         """Why a candidate is not lowered; empty for one that is."""
@@ -207,7 +254,8 @@ class _Search:
             return f"the search was interrupted; {expects(candidate)}"
         if candidate.expected_cycles >= self.promising_cycles:
             return expects(candidate)
-        if self.tried >= EFFORTS[self.options.effort]:
+        normal = EFFORTS[self.options.effort] == EFFORTS[NORMAL_EFFORT]
+        if self.tried >= EFFORTS[self.options.effort] and not (normal and candidate.way.segments):
             return f"not tried at effort {self.options.effort}; {expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
         thorough = EFFORTS[self.options.effort] > EFFORTS[NORMAL_EFFORT]
@@ -220,6 +268,7 @@ class _Search:
         options = candidate.way.of(self.options)
         floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
+            self._learned(candidate, floor, timed=False)
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
         return ""
 
@@ -227,26 +276,35 @@ class _Search:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
         whole = candidate.way.level in LEVELS and EFFORTS[self.options.effort] >= EFFORTS[NORMAL_EFFORT]
         limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
-        lowered = lower_below(planned, candidate.way.of(self.options), self._say, limit)
-        if lowered is None or lowered.cycles is None:
-            self._against(candidate, f"no faster than {limit:,.0f} cycles; {expects(candidate)}")
+        found = lower_below(planned, candidate.way.of(self.options), self._say, limit)
+        if found is None:
+            self._learned(candidate, limit, timed=False)
+            self.against(candidate, f"no faster than {limit:,.0f} cycles; {expects(candidate)}")
             return
+        lowered, run = found
+        self._learned(candidate, run.cycles, timed=True)
+        if run.cycles < self.limit_cycles:
+            verified(planned, lowered, self._say)
         if whole:
-            self.timed.append((candidate, lowered, lowered.cycles))
-        if lowered.cycles >= self.limit_cycles:
-            self._against(candidate, f"{lowered.cycles:,.0f} cycles by the cycle model")
+            self.timed.append(timed(candidate, run, self.plans.context))
+        if run.cycles >= self.limit_cycles:
+            self.against(candidate, f"{run.cycles:,.0f} cycles by the cycle model")
             return
         if self.best is not None:
-            self._against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
-        self.best, self.limit_cycles = (candidate, lowered, lowered.cycles), lowered.cycles
-        self.progress(f"level auto: best so far {candidate.way}, {lowered.cycles:,.0f} cycles")
+            self.against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
+        self.best, self.limit_cycles = (candidate, lowered, run.cycles), run.cycles
+        self.progress(f"level auto: best so far {candidate.way}, {run.cycles:,.0f} cycles")
+
+    def _learned(self, candidate: Candidate, cycles: float, timed: bool) -> None:
+        if candidate.way in PLAIN_LEVELS:
+            self.level_times.append(LevelTime(candidate.way.level, cycles, timed))
 
     def _say(self, step: str) -> None:
         """A step, with what Ctrl-C would keep."""
         found = "" if self.best is None else f" (best so far {self.best[0].way}, {self.best[2]:,.0f} cycles)"
         self.progress(step + found)
 
-    def _against(self, candidate: Candidate, reason: str) -> None:
+    def against(self, candidate: Candidate, reason: str) -> None:
         self.decisions.append(Decision(SUBJECT, f"not {candidate.way}", reason))
 
 

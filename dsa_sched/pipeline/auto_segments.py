@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from codegen.target import TileTarget
 from dsa_sched.pipeline.auto_floors import has_region
 from dsa_sched.pipeline.auto_ways import SUBJECT, Candidate, Way, costed
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered
-from isched.program.target import Timeable
-from isched.timing.cycle_model import time_program
-from isched.timing.waiting_by_part import waiting_by
+from dsa_sched.pipeline.compilation import CompileOptions
+from isched.timing.cycle_model import EndedRun
+from isched.timing.waiting_by_part import path_cycles_by
 from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
@@ -61,18 +60,15 @@ class SegmentCandidate:
     decisions: tuple[Decision, ...]
 
 
-def timed(candidate: Candidate, lowered: Lowered, ctx: Context[TileTarget]) -> Timed:
+def timed(candidate: Candidate, run: EndedRun, ctx: Context[TileTarget]) -> Timed:
     """What the clock says about each layer of a program that it has timed."""
-    assert isinstance(ctx.target, Timeable)  # asked before any work
-    assert lowered.cycles is not None  # it was timed
     numbers: dict[str, str] = {}
     for number, layer in enumerate(ctx.layers):
         for name in (layer.name, *layer.ops):
             numbers.setdefault(name, str(number))
-    timeline = time_program(lowered.program, ctx.chip, ctx.target)
-    spent = {part.part: part.cycles for part in waiting_by(timeline, numbers)}
+    spent = path_cycles_by(run.timeline(ctx.chip), numbers)
     layers = tuple(spent.get(str(number), 0.0) for number in range(len(ctx.layers)))
-    return Timed(candidate, lowered.cycles, layers)
+    return Timed(candidate, run.cycles, layers)
 
 
 def segment_candidates(

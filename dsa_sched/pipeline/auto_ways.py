@@ -37,6 +37,7 @@ from partitioner.planners.levels import (
 from partitioner.planners.registry import make_plan
 
 __all__ = [
+    "CHUNK_WAYS",
     "PLAIN_WAYS",
     "SUBJECT",
     "WAYS",
@@ -44,6 +45,7 @@ __all__ = [
     "Plans",
     "Progress",
     "Way",
+    "chunk_plans_of",
     "costed",
     "expects",
     "one_line",
@@ -61,13 +63,15 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 @dataclass(frozen=True, slots=True)
 class Way:
     """A level with its options, or `segments` of several, or groups in instances of given images; with `ahead`,
-    constants arrive as early as the staging memory has room for them."""
+    constants arrive as early as the staging memory has room for them; with `chunks`, hidden values without room on the
+    cores are in chunks."""
 
     level: str
     spill: str = NO_SPILLS
     ahead: bool = False
     segments: tuple[Segment, ...] = ()
     image_groups: tuple[ImageGroup, ...] = ()
+    chunks: bool = False
 
     def __str__(self) -> str:
         whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
@@ -77,7 +81,8 @@ class Way:
         if self.image_groups:
             most = max(max(group.images) for group in self.image_groups)
             whole = f"groups of up to {most} images an instance"
-        return f"{whole}{', constants ahead' if self.ahead else ''}"
+        chunks = ", hidden values in chunks" if self.chunks else ""
+        return f"{whole}{chunks}{', constants ahead' if self.ahead else ''}"
 
     def of(self, options: CompileOptions) -> CompileOptions:
         """The options that make this program without a search."""
@@ -88,12 +93,16 @@ class Way:
             constants_ahead=self.ahead,
             segments=self.segments,
             image_groups=self.image_groups,
+            chunks=self.chunks,
         )
 
 
 PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
 WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name, Streamed.name)))
 """What there is to try; constants ahead only at levels that keep values away from the main memory."""
+
+CHUNK_WAYS = tuple(Way(Streamed.name, ahead=ahead, chunks=True) for ahead in (False, True))
+"""What is tried of a model whose hidden values are in chunks: the level that has all rows of a layer together."""
 
 FAST_WAYS = (Way(O2.name), Way(O3.name))
 """All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core; of
@@ -158,6 +167,20 @@ def plans_of(
             candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def chunk_plans_of(
+    model: Model,
+    chip: Chip,
+    target: TargetT,
+    options: CompileOptions,
+    progress: Progress,
+    without: frozenset[Way],
+) -> Plans[TargetT]:
+    """The same for a model whose hidden values are in chunks already, of `CHUNK_WAYS`."""
+    wanted = {replace(way, chunks=False): way for way in CHUNK_WAYS if way not in without}
+    plans = plans_of(model, chip, target, options, progress, frozenset(WAYS) - wanted.keys())
+    return replace(plans, candidates=tuple(replace(each, way=wanted[each.way]) for each in plans.candidates))
 
 
 def _fast_ways(ctx: PlanContext) -> tuple[Way, ...]:

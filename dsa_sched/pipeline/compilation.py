@@ -39,7 +39,7 @@ from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, ImageGroup, Segment
 
-__all__ = ["Compilation", "CompileOptions", "Lowered", "Placed", "gather_artifact", "no_layout"]
+__all__ = ["Compilation", "CompileOptions", "LevelTime", "Lowered", "Placed", "gather_artifact", "no_layout"]
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
@@ -54,9 +54,11 @@ class CompileOptions:
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
     a program that is scheduled has its constants as early as the staging memory has room for them; `segments` are the
-    parts of level "segments" and `image_groups` the groups of level "images", which level auto finds; `force_groups`
-    are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`,
-    candidates of each group are timed on the device; with `roll` machine code has loops, and one text for all cores."""
+    parts of level "segments" and `image_groups` the groups of level "images", which level auto finds; with `chunks`,
+    hidden values that find no room on the cores are made and read in chunks; `force_groups` are groups that a target
+    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
+    timed on the device; machine code has loops, and one text for all cores, where the target can, unless `roll` is
+    False, and with True it must."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None
@@ -69,9 +71,20 @@ class CompileOptions:
     constants_ahead: bool = False
     segments: tuple[Segment, ...] = ()
     image_groups: tuple[ImageGroup, ...] = ()
+    chunks: bool = False
     force_groups: tuple[str, ...] = ()
     tune: bool = False
-    roll: bool = False
+    roll: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTime:
+    """What a search of level auto knows of a plain level, for all items in one pass: the cycles of its program, launch
+    included, or, where not `timed`, a number that no program of its plan is below."""
+
+    level: str
+    cycles: float
+    timed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +127,6 @@ class Lowered:
         """Raises DoesNotFit when the code overflows its space."""
         del plan
         return self.target.emit(self.program, model.graph, model.constants, chip)
-
-    def emit_rolled(self, model: Model, chip: Chip) -> ClusterFiles:
-        """The same as loops, one text for all cores. Raises DoesNotFit as `emit` does."""
-        assert isinstance(self.target, Rolls)  # asked before any work (`require_able`)
-        return self.target.emit_rolled(self.program, model.graph, model.constants, chip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +174,8 @@ class Placed:
 @dataclass(frozen=True)
 class Compilation:
     """Everything that compiling made, stage by stage. `items` are the rows of the batch that it computes, as
-    micro-batches of the plan's batch, one a pass; None for one pass."""
+    micro-batches of the plan's batch, one a pass; None for one pass. `level_times` is what level auto learned of the
+    plain levels on the way."""
 
     model: Model
     chip: Chip
@@ -174,6 +183,7 @@ class Compilation:
     plan: Plan
     made: Lowered | Placed
     items: int | None = None
+    level_times: tuple[LevelTime, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -198,10 +208,10 @@ class Compilation:
     def passes(self) -> int:
         return pass_count(self.rows, self.plan.batch_per_cluster)
 
-    def told(self, plan: Plan, model: Model, items: int) -> Compilation:
+    def told(self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()) -> Compilation:
         """The same with other decisions and warnings, for so many rows of the batch; the files stay those that were
         made. Raises as `files` does."""
-        found = replace(self, plan=plan, model=model, items=items)
+        found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
         found.__dict__["files"] = self.files  # where cached_property keeps it
         return found
 
@@ -223,9 +233,10 @@ class Compilation:
     @uncollected()
     def files(self) -> ClusterFiles:
         """What emission made. Raises DoesNotFit when the code overflows its space."""
-        if self.options.roll and isinstance(self.made, Lowered):
-            return self.made.emit_rolled(self.model, self.chip)
-        return self.made.emit(self.plan, self.model, self.chip)
+        made = self.made
+        if isinstance(made, Lowered) and isinstance(made.target, Rolls) and self.options.roll is not False:
+            return made.target.emit_rolled(made.program, self.model.graph, self.model.constants, self.chip)
+        return made.emit(self.plan, self.model, self.chip)
 
     @cached_property
     def tensors(self) -> dict[str, TensorEntry]:

@@ -200,7 +200,9 @@ def compile_fastest(
     search = model, chip, target, options, progress, limit_cycles
     while found := fastest_level(*search, without, promising_cycles, others):
         assert found.lowered is not None  # it was timed
-        made = Compilation(found.planned.model, chip, found.options, found.planned.plan, found.lowered)
+        made = Compilation(
+            found.planned.model, chip, found.options, found.planned.plan, found.lowered, level_times=found.level_times
+        )
         try:
             _ = made.files
         except PlanError as error:

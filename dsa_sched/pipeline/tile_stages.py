@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
+from dsa_sched.pipeline.chunked_model import chunked_model
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
@@ -21,7 +22,7 @@ from isched.lowering.lower import lower_layout
 from isched.program.program import Program
 from isched.program.target import Timeable
 from isched.scheduling.schedule import list_scheduled, scheduled_lowering
-from isched.timing.cycle_model import cycles_below
+from isched.timing.cycle_model import EndedRun, run_below
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -30,7 +31,7 @@ from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
 
-__all__ = ["Planned", "laid_out", "lower", "lower_below", "plan_tiles"]
+__all__ = ["Planned", "laid_out", "lower", "lower_below", "plan_tiles", "verified"]
 
 Progress = Callable[[str], None]
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
@@ -50,6 +51,8 @@ class Planned(Generic[TargetT]):
 
 def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
     """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
+    if options.chunks:
+        model = chunked_model(model, chip, target) or model
     ctx = Context(model.graph, model.constants, chip, target)
     return Planned(model, ctx, make_plan(ctx, options.level, options.spill, options.segments, options.image_groups))
 
@@ -66,17 +69,17 @@ def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progr
     if options.schedule:
         found = lower_below(planned, options, progress)
         assert found is not None  # nothing reaches an endless limit
-        return found
+        return verified(planned, found[0], progress)
     progress("lowering")
     layout = laid_out(planned.plan, planned.context)
-    return _verified(planned, layout, _program(planned, layout, options), None, progress)
+    return verified(planned, Lowered(planned.context.target, layout, _program(planned, layout, options)), progress)
 
 
 def lower_below(
     planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
-) -> Lowered | None:
-    """The same with the cycles that the cycle model finds, or None where they are not below the limit. The target must
-    be one that can be timed. Raises DoesNotFit or PlanError."""
+) -> tuple[Lowered, EndedRun] | None:
+    """The same with the cycles that the cycle model finds, and their run, not verified yet; or None where they are not
+    below the limit. The target must be one that can be timed. Raises DoesNotFit or PlanError."""
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
     layouts: dict[bool, Layout] = {}
@@ -97,10 +100,10 @@ def lower_below(
         best = scheduled_lowering(lowered, chip, target, limit_cycles)
         if best is None:
             return None
-        return _verified(planned, layouts[best.ahead], best.program, best.cycles, progress)
+        assert best.run is not None  # it was timed
+        return Lowered(planned.context.target, layouts[best.ahead], best.program, best.cycles), best.run
     program = lowered(ahead=False)
-    cycles = cycles_below(program, chip, target, limit_cycles)
-    return None if cycles is None else _verified(planned, layouts[False], program, cycles, progress)
+    return _timed(planned, layouts[False], program, limit_cycles)
 
 
 def _one_order(
@@ -109,7 +112,7 @@ def _one_order(
     layout_options: LayoutOptions,
     progress: Progress,
     limit_cycles: float,
-) -> Lowered | None:
+) -> tuple[Lowered, EndedRun] | None:
     """The same with one layout and one order, the scheduler's: of constants that arrive early, and at little effort."""
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
@@ -118,8 +121,16 @@ def _one_order(
     program = _program(planned, layout, options)
     progress("scheduling")
     program = list_scheduled(program, chip, target)
-    cycles = cycles_below(program, chip, target, limit_cycles)
-    return None if cycles is None else _verified(planned, layout, program, cycles, progress)
+    return _timed(planned, layout, program, limit_cycles)
+
+
+def _timed(
+    planned: Planned[TileTarget], layout: Layout, program: Program, limit_cycles: float
+) -> tuple[Lowered, EndedRun] | None:
+    target = planned.context.target
+    assert isinstance(target, Timeable)  # asked before any work
+    run = run_below(program, planned.context.chip, target, limit_cycles)
+    return None if run is None else (Lowered(planned.context.target, layout, program, run.cycles), run)
 
 
 def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptions) -> Program:
@@ -127,9 +138,8 @@ def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptio
     return lower_layout(layout, ctx, ctx.target.data_base_bytes, options.isolated, options.keep_values)
 
 
-def _verified(
-    planned: Planned[TileTarget], layout: Layout, program: Program, cycles: float | None, progress: Progress
-) -> Lowered:
+def verified(planned: Planned[TileTarget], lowered: Lowered, progress: Progress) -> Lowered:
+    """The same, checked. Raises PlanError for what is wrong with the program."""
     progress("verifying the program")
-    verify_program(program, planned.context.chip)
-    return Lowered(planned.context.target, layout, program, cycles)
+    verify_program(lowered.program, planned.context.chip)
+    return lowered

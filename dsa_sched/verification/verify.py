@@ -141,6 +141,7 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
         schedule=False,
         segments=(),
         image_groups=(),
+        chunks=False,
         force_groups=(),
         tune=False,
         roll=False,

@@ -10,6 +10,7 @@ clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from hw_models.chip import Chip, Link, ScalarEngine, TransferEngine
 from hw_models.cost import link_bytes
@@ -56,6 +57,10 @@ class Flow:
 
     link: str
     size_bytes: int
+
+
+_Work: TypeAlias = tuple[str, float, tuple[Flow, ...]]
+"""What `timed_work` finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,9 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
     Raises PlanError for an instruction that awaits a transfer which nothing started.
     """
     streams = []
-    known: dict[tuple[int, int], TimedOp] = {}  # by identity: cores mostly share their instructions and costs
+    # By identity: cores mostly share their instructions and costs.
+    known: dict[tuple[int, int], TimedOp] = {}
+    works: dict[tuple[int, bool], _Work] = {}
     for number, (stream, issue) in enumerate(zip(program.streams, issues, strict=True)):
         ops: list[TimedOp] = []
         numbers: dict[str, int] = {}
@@ -140,7 +147,11 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
             if instr.starts:
                 numbers[instr.starts] = numbers.get(instr.starts, 0) + 1
                 starts = f"{instr.starts}#{stream.core}.{numbers[instr.starts]}"
-            ops.append(timed_op(instr, chip, cost, rendezvous, starts, awaits))
+            idle = bool(awaits or (rendezvous and not instr.meets))
+            work = works.get((id(instr), idle))
+            if work is None:
+                work = works[id(instr), idle] = timed_work(instr, chip, bool(starts), idle)
+            ops.append(_op(instr, cost, work, rendezvous, starts, awaits))
         streams.append(TimedStream(stream.core, tuple(ops), issue.end + lead))
     return tuple(streams)
 
@@ -152,7 +163,13 @@ def timed_op(
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """
-    unit, cycles, flows = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not instr.meets)))
+    work = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not instr.meets)))
+    return _op(instr, issue, work, rendezvous, starts, awaits)
+
+
+def _op(instr: Instr, issue: Issue, work: _Work, rendezvous: str, starts: str, awaits: tuple[str, ...]) -> TimedOp:
+    """The same, of which the work is known."""
+    unit, cycles, flows = work
     unit = starts.partition("#")[0] or unit
     moved = sum(region.size_bytes for region in instr.writes) if flows else 0
     return TimedOp(

@@ -14,7 +14,7 @@ Cores that do the same but at other shared addresses share one order; DMA instru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
@@ -28,19 +28,20 @@ from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_work
 from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
-from isched.timing.cycle_model import cycles_below
+from isched.timing.cycle_model import EndedRun, cycles_below, run_below
 
 __all__ = ["Scheduled", "list_scheduled", "schedule_program", "scheduled_lowering"]
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """The fastest of the programs that one plan can have, by the cycle model, and its cycles; `ahead` where its
+    """The fastest of the programs that one plan can have, by the cycle model, its cycles and its run; `ahead` where its
     addresses leave room for running ahead."""
 
     program: Program
     cycles: float
     ahead: bool
+    run: EndedRun | None = field(default=None, repr=False, compare=False)
 
 
 def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
@@ -64,9 +65,9 @@ def scheduled_lowering(
     is, and that in the scheduler's order; each only until it has taken as long as the best before it."""
     best: Scheduled | None = None
     for program, ahead in _candidates(lower, chip, target):
-        cycles = cycles_below(program, chip, target, best.cycles if best else limit_cycles)
-        if cycles is not None:
-            best = Scheduled(program, cycles, ahead)
+        run = run_below(program, chip, target, best.cycles if best else limit_cycles)
+        if run is not None:
+            best = Scheduled(program, run.cycles, ahead, run)
     return best
 
 

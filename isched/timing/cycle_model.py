@@ -27,7 +27,7 @@ from isched.timing.deadlock_report import end_of, refuse_deadlock, timeline_of
 from isched.timing.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
 
-__all__ = ["cycles_below", "time_program", "time_streams"]
+__all__ = ["EndedRun", "cycles_below", "run_below", "time_program", "time_streams"]
 
 # Events. At one moment, what ends comes before what goes on.
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
@@ -41,11 +41,29 @@ def time_program(program: Program, chip: Chip, target: Timeable, clusters: int =
 def cycles_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> float | None:
     """Cycles that `time_program` finds for one cluster where they are fewer than the limit, else None: a run that comes
     to the limit is followed no further, so that what is slower than something known costs little to find out."""
+    run = run_below(program, chip, target, limit_cycles)
+    return None if run is None else run.cycles
+
+
+class EndedRun:
+    """A run of one cluster that has ended, and its cycles."""
+
+    def __init__(self, cores: list[Core], now: float) -> None:
+        self._cores, self._now = cores, now
+        self.cycles = end_of(cores, now)
+
+    def timeline(self, chip: Chip) -> Timeline:
+        """What `time_program` gives for it, without timing it again; `chip` is the one it was timed on."""
+        return timeline_of(self._cores, chip, self._now)
+
+
+def run_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> EndedRun | None:
+    """The run where it takes fewer cycles than the limit, as `cycles_below`."""
     run = _Run(timed_streams(program, chip, target.issue_costs(program)), chip, 1, awaited=False)
     if not run.ends_below(limit_cycles):
         return None
-    cycles = end_of(run.cores, run.now)
-    return cycles if cycles < limit_cycles else None
+    ended = EndedRun(run.cores, run.now)
+    return ended if ended.cycles < limit_cycles else None
 
 
 def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
@@ -73,8 +91,8 @@ class _Run:
         self.fetches: dict[int, TimedOp] = {}
         self.cores = [Core(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
-        # By identity of ops: most are few objects many times over, and cores meet the same ones.
-        self.touched: dict[int, list[Touch]] = {}
+        # By identity of what ops read and write: most are few objects many times over, and cores meet the same ones.
+        self.touched: dict[tuple[int, int], list[Touch]] = {}
         self.conflicts: dict[tuple[int, int], bool] = {}
         self.members: dict[str, int] = {}
         for op in (op for stream in streams for op in stream.ops if op.rendezvous):
@@ -135,6 +153,7 @@ class _Run:
         else:
             op = core.stream.ops[core.position]
             core.job = Job(number, core.position, op, time + cycles)
+            core.job.touched = self._touched(op)
             core.jobs.append(core.job)
             core.lead, core.position = op.issue.after, core.position + 1
         if missed:
@@ -182,16 +201,17 @@ class _Run:
             mine = (other for queue in self.channels.values() for other in queue if other.core == job.core)
             blockers |= dict.fromkeys((*mine, *(other for queue in core.queues.values() for other in queue)), "awaited")
             return blockers
-        known, wanted = self.conflicts, id(job.op)
+        known, touched = self.conflicts, job.touched
+        wanted = id(touched)
         for queue in core.queues.values():
             for other in queue:
                 if barrier:
                     blockers[other] = "drain"
                     continue
-                key = (wanted, id(other.op))
+                key = (wanted, id(other.touched))
                 conflicting = known.get(key)
                 if conflicting is None:
-                    conflicting = known[key] = conflict(self._touched(job.op), self._touched(other.op))
+                    conflicting = known[key] = conflict(touched, other.touched)
                 if conflicting:
                     blockers[other] = "conflict"
         full = core.queues.get(job.op.unit)
@@ -200,9 +220,10 @@ class _Run:
         return blockers
 
     def _touched(self, op: TimedOp) -> list[Touch]:
-        found = self.touched.get(id(op))
+        key = (id(op.reads), id(op.writes))
+        found = self.touched.get(key)
         if found is None:
-            found = self.touched[id(op)] = touched_by(op)
+            found = self.touched[key] = touched_by(op)
         return found
 
     def _asked(self, number: int, op: TimedOp) -> dict[Job, str]:

@@ -32,11 +32,12 @@ def touched_by(op: TimedOp) -> list[Touch]:
 
 class Job:
     """One op of one core on its way. `blocker` is what its issue waited for last; `together` are further jobs that its
-    transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason."""
+    transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason; `touched` is what it reads
+    and writes."""
 
     __slots__ = (
         "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
-        "together", "waiters",
+        "together", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
@@ -49,6 +50,7 @@ class Job:
         self.moved_since = 0.0
         self.together: tuple[Job, ...] = ()
         self.waiters: tuple[tuple[int, str], ...] = ()
+        self.touched: list[Touch] = []
 
 
 def conflict(touched: list[Touch], others: list[Touch]) -> bool:

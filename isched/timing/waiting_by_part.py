@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from isched.timing.critical_path import critical_path
 from isched.timing.timeline import Timeline
 
-__all__ = ["PartWaiting", "waiting_by"]
+__all__ = ["PartWaiting", "path_cycles_by", "waiting_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,7 @@ class PartWaiting:
 def waiting_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> tuple[PartWaiting, ...]:
     """The parts in the order in which the path comes to them, then those that it does not touch in the order of the
     cores' instructions. `parts` is operator -> part; what is not in it belongs to the part `other`."""
-    causes: dict[str, dict[str, float]] = {}
-    for stretch in critical_path(timeline):
-        part = parts.get(timeline.spans[stretch.span].source, other) if stretch.span >= 0 else other
-        _add(causes, part, stretch.cause, stretch.end - stretch.start)
+    causes = _path_causes(timeline, parts, other)
     stalls: dict[str, dict[str, float]] = {}
     for span in timeline.spans:
         part = parts.get(span.source, other)
@@ -55,6 +52,20 @@ def waiting_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -
         PartWaiting(part, _largest_first(causes.get(part, {})), _largest_first(stalls.get(part, {})))
         for part in dict.fromkeys((*causes, *stalls))
     )
+
+
+def path_cycles_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> dict[str, float]:
+    """Of each part that the critical path touches its cycles there, and nothing else of `waiting_by`."""
+    causes = _path_causes(timeline, parts, other)
+    return {part: sum(_largest_first(cycles).values()) for part, cycles in causes.items()}
+
+
+def _path_causes(timeline: Timeline, parts: Mapping[str, str], other: str) -> dict[str, dict[str, float]]:
+    causes: dict[str, dict[str, float]] = {}
+    for stretch in critical_path(timeline):
+        part = parts.get(timeline.spans[stretch.span].source, other) if stretch.span >= 0 else other
+        _add(causes, part, stretch.cause, stretch.end - stretch.start)
+    return causes
 
 
 def _add(sums: dict[str, dict[str, float]], part: str, name: str, cycles: float) -> None:

@@ -21,7 +21,17 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.wants import Wants
 
-__all__ = ["AcceptingTarget", "Buffer", "JudgesPrepared", "Load", "Pass", "PlanTarget", "Tabulates", "Work"]
+__all__ = [
+    "AcceptingTarget",
+    "AddsInRuns",
+    "Buffer",
+    "JudgesPrepared",
+    "Load",
+    "Pass",
+    "PlanTarget",
+    "Tabulates",
+    "Work",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,15 @@ class Tabulates(Protocol):
         """A table [entries] of the operator's function, by the bits of its operand, where the chip does better to look
         it up, else None. Of the operator's kind, an item's elements and the chip alone: not of level, tiling or batch.
         """
+
+
+@runtime_checkable
+class AddsInRuns(Protocol):
+    """A target that adds up long products of matrices in runs: each as one product, then one after the other."""
+
+    def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
+        """The runs of a matrix product along what it adds up, in order: where each begins and ends. They depend on the
+        operator alone, and a product of a run's length is one run."""
 
 
 @runtime_checkable

@@ -31,7 +31,7 @@ from partitioner.memory.memory_plan_types import (
     Place,
     Store,
 )
-from partitioner.memory.offset_assignment import Item, Packing, largest_gap, pack, peak_bytes
+from partitioner.memory.offset_assignment import Item, Packing, largest_gap, lowest, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
@@ -70,6 +70,10 @@ ROOM_APART = 1
 LEAST_APART = 4
 """With `constants_ahead`, rounds are staged apart from all values where one part in so many of the staging memory is
 left: two of the largest rounds, and what comes ahead of them."""
+
+LEAST_BESIDE_PACKED = 8
+"""Where that is not left, values are packed as low as they go, and so much is enough: for two rounds of half the
+region, and of constants alone for as many as `ROUNDS_IN_STAGING`, so that the region is never empty."""
 
 
 class _Known(dict[tuple[object, ...], Layout | Infeasible]):
@@ -156,15 +160,17 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
             continue
         unit = chip.memory(memory).alignment_bytes
         packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if options.buffers_apart else 0)
+        region = None
+        if options.constants_ahead and memory == ctx.staging:
+            packing, region = _with_region(items[memory], packing, capacity, unit)
         if (late := unplaced(walk, memory, items[memory], packing, capacity)) is not None:
             return late
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
         clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
-        if options.constants_ahead and memory == ctx.staging:
-            apart = _above(items[memory], packing, capacity, unit)
-            gaps[memory] = dict.fromkeys(range(walk.slot + 1), apart) if apart else gaps[memory]
+        if region is not None:
+            gaps[memory] = dict.fromkeys(range(walk.slot + 1), region)
     places = _Places(walk, offsets)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
     for step in walk.steps:
@@ -176,7 +182,7 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
             free_regions = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
             staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
-            layout = _layer(walk, places, entry, free_regions, staging, options.rounds_ahead)
+            layout = _layer(walk, places, entry, free_regions, staging, options)
             if isinstance(layout, Infeasible):
                 return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
             layouts.append(layout)
@@ -221,11 +227,24 @@ def _gaps(
     return gaps
 
 
-def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> tuple[int, int] | None:
-    """The region above all items of a memory; None where that leaves too little to rounds."""
+def _with_region(
+    items: list[Item], packing: Packing, capacity: int, unit: int
+) -> tuple[Packing, tuple[int, int] | None]:
+    """The region above all items of a memory, which rounds have to themselves, and the packing that leaves it: the one
+    given, or else one that needs least. None where both leave too little to rounds."""
+    region = _above(items, packing, capacity, unit)
+    if region[1] >= capacity // LEAST_APART:
+        return packing, region
+    low = Packing(lowest(items, unit)[0])
+    region = _above(items, low, capacity, unit)
+    return (low, region) if region[1] >= capacity // LEAST_BESIDE_PACKED else (packing, None)
+
+
+def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> tuple[int, int]:
+    """What is above all items of a memory, (offset, bytes)."""
     top = max((packing.offsets[item.name] + item.size_bytes for item in items), default=0)
     start = -(-top // unit) * unit
-    return (start, capacity - start) if capacity - start >= capacity // LEAST_APART else None
+    return start, capacity - start
 
 
 def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[tuple[int, int]]]:
@@ -272,7 +291,12 @@ def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
 
 
 def _layer(
-    walk: Walk, places: _Places, entry: Slot, free_regions: FreeRegions, staging: tuple[int, int], ahead: bool
+    walk: Walk,
+    places: _Places,
+    entry: Slot,
+    free_regions: FreeRegions,
+    staging: tuple[int, int],
+    options: LayoutOptions,
 ) -> LayerLayout | Infeasible:
     ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
@@ -285,7 +309,12 @@ def _layer(
 
     to_main = destination is not None and destination.memory == walk.ctx.main
     stager = Stager(ctx, layer, staged, to_main, staging[1])
-    small = min(staging[1], ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING) if ahead else staging[1]
+    small = staging[1]
+    if options.rounds_ahead:
+        small = min(small, ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING)
+    if options.constants_ahead and small < staging[1] < ctx.chip.memory(ctx.staging).size_bytes // LEAST_APART:
+        through = to_main or any(staged(name) for name in sources)
+        small = min(small, staging[1] // (2 if through else ROUNDS_IN_STAGING))
     rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
     if isinstance(rounds, Infeasible) and small < staging[1]:
         rounds = _rounds(walk, entry, stager)

@@ -30,8 +30,12 @@ def test_a_row_says_what_was_predicted_and_what_was_run(tmp_path: Path) -> None:
     assert 0 < row["measured_ms"] <= row["median_ms"]
     assert row["error"] == pytest.approx(row["measured_ms"] / row["predicted_ms"] - 1)
     assert row["speedup"] == pytest.approx(min(row["alone_ms"].values()) / row["measured_ms"])
+    assert row["one_runtime_ms"].keys() == {"two threads", "parallel mode"}
+    assert row["over_one_runtime"] == pytest.approx(min(row["one_runtime_ms"].values()) / row["measured_ms"])
     assert row["largest_difference"] < 1e-5
     assert table.read_text().count("| two cores |") == 1
+    lost = row["over_one_runtime"] < 1
+    assert f"DUET loses in {int(lost)} of 1 rows" in table.read_text()
 
 
 @pytest.mark.parametrize(

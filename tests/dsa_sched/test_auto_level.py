@@ -20,10 +20,11 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.auto_floors import memory_floor_cycles
-from dsa_sched.pipeline.auto_level import MOST_EXPECTED
+from dsa_sched.pipeline.auto_level import MOST_EXPECTED, fastest_level
 from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way, costed
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
+from dsa_sched.pipeline.targets import settled
 from dsa_sched.report.progress import Steps
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.chip import Chip
@@ -31,6 +32,7 @@ from hw_models.errors import DoesNotFit, ModelError, PlanError, TargetError, Use
 from isched.program.program import Program
 from isched.timing.cycle_model import time_program
 from partitioner.context.plan_context import Context, PlanContext
+from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
 from partitioner.planners.levels import SEGMENTS
@@ -112,6 +114,36 @@ def check_fastest(case: str, schedule: bool | None) -> None:
 def test_auto_is_slower_than_no_level(case: str, schedule: bool | None) -> None:
     """`--schedule` never takes longer than without it: tests/dsa_sched/test_levels.py."""
     check_fastest(case, schedule)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> None:
+    times = auto(case).level_times
+    assert {learned.timed for learned in times} == {True, False}
+    for learned in times:
+        alone = made(case, Way(learned.level), schedule=True)
+        assert alone is not None
+        assert learned.cycles == cycles_of(alone) if learned.timed else learned.cycles <= cycles_of(alone)
+
+
+def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
+    model, chip = CASES["squeezenet"]()
+    floor = binding_floor(network_floors(model.graph, chip)).cycles
+    said: list[str] = []
+    options = settled(CompileOptions(), TARGET)
+    assert fastest_level(model, chip, TARGET, options, said.append, floor) is None
+    assert said == []
+    assert fastest_level(model, chip, TARGET, options, said.append, floor + 1) is None
+    assert any("planning" in step for step in said)
+
+
+def test_more_plans_of_segments_are_tried_where_programs_are_small() -> None:
+    """The first three divisions of this network that are tried are not faster; the search does not end there."""
+    said: list[str] = []
+    model, chip = CASES["squeezenet"]()
+    compile_graph(model, chip, TARGET, CompileOptions(), said.append)
+    tried = [step for step in said if "segments of" in step and "beside whole levels" in step]
+    assert len(tried) > 3
 
 
 SMALL = ["mobilenet_v2-mini", "resnet18_tailor-mini", "vit_b16-mini"]
@@ -325,9 +357,16 @@ class Picky(NeuralScaleTarget):
             raise PlanError("code", needs="less", has="more")
         return super().emit(program, graph, constants, chip)
 
+    def emit_rolled(
+        self, program: Program, graph: Graph, constants: Constants, chip: Chip | None = None
+    ) -> ClusterFiles:
+        if not self.fits(program):
+            raise PlanError("code", needs="less", has="more")
+        return super().emit_rolled(program, graph, constants, chip)
+
 
 def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
-    net, chip = network("squeezenet", 32, 1), stcp920()
+    net, chip = network("squeezenet", 32, 1, "r9"), stcp920()
     best = compile_graph(net, chip, TARGET, CompileOptions("auto"))
     picky = Picky(fits=lambda program: program != best.program)
     second = compile_graph(net, chip, picky, CompileOptions("auto"))

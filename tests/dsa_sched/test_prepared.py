@@ -345,9 +345,13 @@ def test_a_program_that_does_not_await_its_rows_is_refused(tmp_path: Path) -> No
 def test_a_program_and_its_machine_code_take_the_same_time(level: str, tmp_path: Path) -> None:
     made, chip = everything(tmp_path, level), load_chip("stcp920")
     program = time_program(made.program, chip, TARGET)
-    code = made.files.files[made.files.executable]
-    traced = time_streams(TARGET.trace(code, len(made.program.streams), chip), chip)
+    straight = TARGET.emit(made.program, made.model.graph, made.model.constants, chip)
+    traced, looped = (
+        time_streams(TARGET.trace(files.files[files.executable], files.cores, chip), chip)
+        for files in (straight, made.files)
+    )
     assert traced.cycles == program.cycles
+    assert looped.cycles == pytest.approx(program.cycles, rel=0.01)
 
 
 def test_items_of_a_batch(tmp_path: Path) -> None:

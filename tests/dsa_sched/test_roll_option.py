@@ -1,4 +1,4 @@
-"""`--roll` and `time --warm` as a user meets them."""
+"""Loops in machine code, `--unroll` and `time --warm` as a user meets them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rolled(model: Path) -> Path:
     folder = model.parent / "rolled"
-    done = invoke("compile", model, "--chip", "stcp920", "--level", "O2", "--roll", "-o", folder)
+    done = invoke("compile", model, "--chip", "stcp920", "--level", "O2", "-o", folder)
+    assert done.exit_code == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(model: Path) -> Path:
+    folder = model.parent / "straight"
+    done = invoke("compile", model, "--chip", "stcp920", "--level", "O2", "--unroll", "-o", folder)
     assert done.exit_code == 0, done.stderr
     return folder
 
@@ -39,26 +47,21 @@ def code_bytes(folder: Path) -> int:
     return sum(len(segment.data) for segment in segments if segment.executable)
 
 
-def test_code_is_smaller_and_straight_where_that_is_said(model: Path, rolled: Path) -> None:
-    compile_o2 = ("compile", model, "--chip", "stcp920", "--level", "O2")
-    assert invoke(*compile_o2, "--unroll", "-o", model.parent / "straight").exit_code == 0
-    assert invoke(*compile_o2, "-o", model.parent / "default").exit_code == 0
-    straight = (model.parent / "straight" / "cluster0" / "program.elf").read_bytes()
-    assert straight == (model.parent / "default" / "cluster0" / "program.elf").read_bytes()
-    assert 2 * code_bytes(rolled) < code_bytes(model.parent / "straight")
+def test_code_has_loops_unless_told_not_to(model: Path, rolled: Path, straight: Path) -> None:
+    asked_for = ("compile", model, "--chip", "stcp920", "--level", "O2", "--roll", "-o", model.parent / "asked")
+    assert invoke(*asked_for).exit_code == 0
+    elf = (model.parent / "asked" / "cluster0" / "program.elf").read_bytes()
+    assert elf == (rolled / "cluster0" / "program.elf").read_bytes()
+    assert 2 * code_bytes(rolled) < code_bytes(straight)
 
 
-def test_operators_are_named_in_timelines_and_listings(model: Path, rolled: Path) -> None:
-    assert invoke("compile", model, "--chip", "stcp920", "--level", "O2", "-o", model.parent / "named").exit_code == 0
-    listings = [
-        invoke("disasm", folder / "cluster0" / "program.elf").stdout for folder in (rolled, model.parent / "named")
-    ]
+def test_operators_are_named_in_timelines_and_listings(rolled: Path, straight: Path) -> None:
+    listings = [invoke("disasm", folder / "cluster0" / "program.elf").stdout for folder in (rolled, straight)]
     names = [set(re.findall(r"<cores?\d*\.\d+\.([^>]+)>:", listing)) for listing in listings]
     assert len(names[0]) > 3
     assert names[0] == names[1]
     shown = [
-        invoke("timeline", folder, "--chip", "stcp920", "--by", "operator").stdout
-        for folder in (rolled, model.parent / "named")
+        invoke("timeline", folder, "--chip", "stcp920", "--by", "operator").stdout for folder in (rolled, straight)
     ]
     parts = [{line.split()[0] for line in text.splitlines() if line.strip()} for text in shown]
     assert names[0] <= parts[0]

@@ -17,7 +17,7 @@ from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Placement, Program, Region, Stream
 from isched.program.target import Copy
 from isched.scheduling.schedule import Scheduled, schedule_program, scheduled_lowering
-from isched.timing.cycle_model import cycles_below, time_program
+from isched.timing.cycle_model import cycles_below, run_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
@@ -99,6 +99,15 @@ def test_cycles_are_those_of_a_whole_run_or_none() -> None:
     assert cycles_below(program, chip, TARGET, cycles + 1) == cycles
     for limit in (cycles, cycles / 2, 0):
         assert cycles_below(program, chip, TARGET, limit) is None
+
+
+def test_a_run_below_a_limit_has_the_timeline_of_the_whole_run() -> None:
+    chip, program = small_chip(), lowerings("O0")[False]
+    whole = time_program(program, chip, TARGET)
+    run = run_below(program, chip, TARGET, whole.cycles + 1)
+    assert run is not None
+    assert run.timeline(chip) == whole
+    assert run_below(program, chip, TARGET, whole.cycles) is None
 
 
 @pytest.mark.parametrize("seed", range(8))

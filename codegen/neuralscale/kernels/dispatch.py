@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
+from codegen.neuralscale.instructions.reductions import reduction_runs
 from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
@@ -128,6 +129,10 @@ class NeuralScaleKernels:
         """The operator's function of each half, where the chip looks it up."""
         del graph
         return table_of(op) if op.kind in TABLED and not no_table(chip) else None
+
+    def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
+        """As the template of products cuts them."""
+        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with what its template says of itself."""

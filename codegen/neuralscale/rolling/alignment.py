@@ -20,6 +20,9 @@ __all__ = ["SharedStep", "Spreads", "align"]
 EXACT_CELLS = 40_000
 """The largest table that is filled to find a longest common order."""
 
+WINDOW = 1024
+"""Steps of two cores that are compared at once, beyond which time would grow with the square of their number."""
+
 
 @dataclass
 class Spreads:
@@ -135,10 +138,29 @@ def _common(first: list[int], second: list[int]) -> Iterator[tuple[int, int, int
     if first == second:
         yield 0, 0, len(first)
     elif len(first) * len(second) > EXACT_CELLS:
-        for block in SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks():
-            yield block.a, block.b, block.size
+        yield from _windows(first, second)
     elif first and second:
         yield from _longest(first, second)
+
+
+def _windows(first: list[int], second: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Blocks of one window after the other, each from behind the last block that was found well inside the one
+    before."""
+    one = other = 0
+    while one < len(first) and other < len(second):
+        ours, theirs = first[one : one + WINDOW], second[other : other + WINDOW]
+        last = one + WINDOW >= len(first) and other + WINDOW >= len(second)
+        inside = WINDOW if last else 3 * WINDOW // 4
+        end_one = end_other = 0
+        for block in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+            if block.size and block.a < inside and block.b < inside:
+                yield one + block.a, other + block.b, block.size
+                end_one, end_other = block.a + block.size, block.b + block.size
+        if last:
+            return
+        if max(end_one, end_other) < WINDOW // 2:  # nothing more is alike up to there
+            end_one = end_other = WINDOW // 2
+        one, other = one + end_one, other + end_other
 
 
 def _longest(first: list[int], second: list[int]) -> Iterator[tuple[int, int, int]]:

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codegen.neuralscale.asm.assembler import Item, Label, branch, item_bytes
-from codegen.neuralscale.emit.expansion import FT0, S10, S11, T0, ZERO, Body, descriptor_store, register_fields
-from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES
+from codegen.neuralscale.emit.expansion import FT0, T0, ZERO, Body, register_fields
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.rolling.alignment import SharedStep, Spreads
+from codegen.neuralscale.rolling.chains import Chains, asked_for
 from codegen.neuralscale.rolling.pins import pins_of, shifted, uses_of
 from codegen.neuralscale.rolling.registers import (
     CORE_BIT,
@@ -28,7 +28,14 @@ from codegen.neuralscale.rolling.registers import (
     set_register,
 )
 from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node, flattened
-from codegen.neuralscale.rolling.settings import ENGINE_BASES, Settings, leaves_of, names_in, steady_settings
+from codegen.neuralscale.rolling.settings import (
+    ENGINE_BASES,
+    Settings,
+    kept_words,
+    leaves_of,
+    names_in,
+    steady_settings,
+)
 from codegen.neuralscale.rolling.steps import SCALAR
 
 __all__ = ["LoopedCode", "Piece"]
@@ -58,6 +65,7 @@ class LoopedCode:
     spreads: Spreads
     everyone: int
     registers: Registers = field(init=False)
+    chains: Chains = field(init=False)
     settings: Settings = field(default_factory=Settings)
     code: list[Item] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -67,15 +75,15 @@ class LoopedCode:
 
     def __post_init__(self) -> None:
         self.registers = Registers(self.spreads)
+        self.chains = Chains(self.cluster, self.registers, self.settings)
 
     def write(self, nodes: Sequence[Node]) -> None:
         """All nodes in order."""
+        self.chains.kept_words = kept_words(leaves_of(nodes))
         for place, leaf in enumerate(leaves_of(nodes)):
             self.places[id(leaf)] = place
-            for use in ((spread, value) for value, spread in zip(leaf.values, leaf.step.spreads, strict=True)):
+            for use in asked_for(leaf):
                 self.registers.future.places.setdefault(use, []).append(place)
-            for _, value in leaf.step.kind.settings:
-                self.registers.future.places.setdefault((0, value), []).append(place)
         self._sequence([(node, node.values, ((),) * len(node.values)) for node in nodes], self.everyone, 0)
 
     def pieces(self) -> Iterator[Piece]:
@@ -143,11 +151,11 @@ class LoopedCode:
         if kind.opaque is not None:
             code += Body(self.cluster).expand(kind.opaque)
             self.registers.forget()
-            self.settings.forget(ENGINE_BASES, step.mask)
+            self.settings.forget((*ENGINE_BASES, *self.chains.kept_words), step.mask)
         elif kind.opcode == "dma.start":
-            self._start(code, dict(kind.settings), places, step.mask)
+            self.chains.start(code, dict(kind.settings), places, step.mask)
         elif kind.opcode == "dma.wait":
-            self._await(code, dict(kind.settings), step.mask)
+            self.chains.await_end(code, dict(kind.settings), step.mask)
         else:
             self._issue(code, step, places)
         self._append(code, kind.source)
@@ -177,46 +185,14 @@ class LoopedCode:
         self.registers.busy.clear()
         self.settings.set(name, value, mask)
 
-    def _base(self, code: list[Item], register: int, address: int, mask: int) -> None:
-        """The registers of a DMA engine."""
-        name = f"x{register}"
-        if not self.settings.holds(name, address, mask):
-            code += set_register(register, address)
-            self.settings.set(name, address, mask)
-
-    def _store(self, code: list[Item], value: Value, offset: int, base: int, mask: int) -> None:
-        code.append(instruction("sw", self.registers.place(code, value, mask), offset, base))
-        self.registers.busy.clear()
-
-    def _start(self, code: list[Item], given: dict[str, int], words: Sequence[Value], mask: int) -> None:
-        """The chain of descriptors, then channel control, first descriptor and start."""
-        engine, channel = DMA_ENGINE_BASES[self.cluster][given["engine"]], given["channel"]
-        self._base(code, S10, engine, mask)
-        self._base(code, S11, descriptor_store(engine, channel), mask)
-        for position, word in enumerate(words):
-            self._store(code, word, 4 * position, S11, mask)
-        self._store(code, Value(1), 0x000, S10, mask)
-        self._store(code, Value(0x8000_0000), 0x100 * (channel + 1), S10, mask)
-        code.append(instruction("sw", S11, 0x114 + 0x100 * channel, S10))
-        self._store(code, Value(1 << channel), 0x004, S10, mask)
-
-    def _await(self, code: list[Item], given: dict[str, int], mask: int) -> None:
-        """Poll the busy bit, then clear the done flag."""
-        channel = given["channel"]
-        self._base(code, S10, DMA_ENGINE_BASES[self.cluster][given["engine"]], mask)
-        code.append(instruction("lw", T0, 0x010, S10))
-        code.append(instruction("andi", T0, T0, 1 << channel))
-        code.append(instruction("bne", T0, ZERO, -8))
-        self._store(code, Value(1 << 2 * channel), 0x014, S10, mask)
-
     # Loops
 
     def _loop(self, loop: Loop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
-        kept = (len(self.code), dict(self.registers.held), set(self.registers.pinned), self.settings.copy())
+        kept = (len(self.code), dict(self.registers.held), set(self.registers.pinned), self.settings.copy().known)
         try:
             self._rolled(loop, values, outer, level)
         except NoRegister:
-            begin, self.registers.held, self.registers.pinned, self.settings = kept
+            begin, self.registers.held, self.registers.pinned, self.settings.known = kept
             del self.code[begin:], self.sources[begin:]
             self.registers.busy.clear()
             self._unrolled(loop, values, outer, level)

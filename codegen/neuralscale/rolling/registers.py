@@ -17,7 +17,7 @@ from codegen.neuralscale.emit.expansion import T0, ZERO
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.rolling.alignment import Spreads
 
-__all__ = ["CORE_BIT", "NEAR", "NoRegister", "Registers", "TABLE", "Value", "nearby", "set_register"]
+__all__ = ["CORE_BIT", "NEAR", "NoRegister", "Registers", "TABLE", "WORD_BYTES", "Value", "nearby", "set_register"]
 
 CORE_BIT, TABLE = 3, 4
 """Registers that every core sets before the shared code: a bit for its place, and its row of the table of spreads."""
@@ -62,10 +62,8 @@ class Future:
     places: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     now: int = 0
 
-    def next_use(self, held: Held | None) -> int:
+    def next_use(self, held: Held) -> int:
         """The place of the next use; beyond all where there is none."""
-        if held is None:
-            return NEVER + 1
         places = self.places.get((held.value.spread, held.value.base), [])
         at = bisect_right(places, self.now)
         return places[at] if at < len(places) else NEVER
@@ -129,10 +127,18 @@ class Registers:
 
     def _victim(self) -> int:
         """The register whose value is asked for again last, those of which nothing is known first."""
-        free = [register for register in self.held if register not in self.pinned and register not in self.busy]
-        if not free:
+        victim, latest = None, -1
+        for register, held in self.held.items():
+            if register in self.pinned or register in self.busy:
+                continue
+            if held is None:
+                return register
+            again = self.future.next_use(held)
+            if again > latest:
+                victim, latest = register, again
+        if victim is None:
             raise NoRegister
-        return max(free, key=lambda register: self.future.next_use(self.held[register]))
+        return victim
 
     def _fill(
         self, code: list[Item], target: int, value: Value, mask: int, register: int, distance: int | None

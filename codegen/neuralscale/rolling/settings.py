@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
+from codegen.neuralscale.rolling.registers import WORD_BYTES
 from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node
 
-__all__ = ["ENGINE_BASES", "Settings", "leaves_of", "names_in", "steady_settings"]
+__all__ = ["ENGINE_BASES", "Settings", "kept_words", "leaves_of", "names_in", "steady_settings", "word_name"]
 
 ENGINE_BASES = ("x26", "x27")
 """The registers that point to a DMA engine and to its descriptors, which are settings too."""
@@ -48,8 +50,42 @@ def leaves_of(nodes: Iterable[Node]) -> Iterator[Leaf]:
 
 def names_in(loop: Loop) -> frozenset[str]:
     """Settings that an iteration may write."""
-    names = {name for leaf in leaves_of(loop.body) for name, _ in leaf.step.kind.settings}
-    return frozenset(names | set(ENGINE_BASES))
+    names = set(ENGINE_BASES)
+    for leaf in leaves_of(loop.body):
+        names.update(name for name, _ in leaf.step.kind.settings)
+        if leaf.step.kind.opcode == "dma.start":
+            names.update(_words_of(leaf))
+    return frozenset(names)
+
+
+def kept_words(leaves: Iterable[Leaf]) -> frozenset[str]:
+    """Words of descriptors that hold what was written last until they are written again, by their names: those of
+    channels that one core alone starts. The first word of a descriptor says that it is valid, which an engine might
+    take back, so that it is always written."""
+    cores: dict[tuple[int, int], int] = {}
+    names: dict[tuple[int, int], set[str]] = {}
+    for leaf in leaves:
+        if leaf.step.kind.opcode == "dma.start":
+            given = dict(leaf.step.kind.settings)
+            channel = given["engine"], given["channel"]
+            cores[channel] = cores.get(channel, 0) | leaf.mask
+            names.setdefault(channel, set()).update(_words_of(leaf))
+        elif leaf.step.kind.opaque is not None and leaf.step.kind.opcode == "dma.gather":
+            given = dict(leaf.step.kind.opaque.operands)
+            channel = given["engine"], given["channel"]
+            cores[channel] = cores.get(channel, 0) | leaf.mask
+    alone = (channel for channel, mask in cores.items() if mask & (mask - 1) == 0)
+    return frozenset(name for channel in alone for name in names.get(channel, ()))
+
+
+def word_name(channel: Mapping[str, int], position: int) -> str:
+    """The setting that is a word of a channel's descriptors."""
+    return f"word {channel['engine']}.{channel['channel']}.{position}"
+
+
+def _words_of(leaf: Leaf) -> Iterator[str]:
+    given = dict(leaf.step.kind.settings)
+    return (word_name(given, n) for n in range(len(leaf.values)) if n % (DESCRIPTOR_BYTES // WORD_BYTES))
 
 
 def steady_settings(loop: Loop) -> Iterator[tuple[str, int]]:

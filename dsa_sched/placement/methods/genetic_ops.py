@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from dsa_sched.placement.schedule.list_decoder import BY_COPY, BY_LANE, FREE, decode
 
-__all__ = ["anneal", "breed", "random_rows"]
+__all__ = ["anneal", "below", "breed", "change", "drawn", "fold", "random_rows"]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 
 @njit(cache=True, nogil=True)
-def _random(state: NDArray[np.uint64]) -> Any:
+def drawn(state: NDArray[np.uint64]) -> Any:
     """From 0 to 1 (splitmix64; a numpy generator in compiled code takes seconds to load)."""
     state[0] += _STEP
     mixed = state[0]
@@ -41,8 +41,8 @@ def _random(state: NDArray[np.uint64]) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _below(count: int, state: NDArray[np.uint64]) -> Any:
-    return np.int64(_random(state) * count)
+def below(count: int, state: NDArray[np.uint64]) -> Any:
+    return np.int64(drawn(state) * count)
 
 
 @njit(cache=True, nogil=True)
@@ -50,7 +50,7 @@ def _move(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
     option_from, option = space[0], space[1]
     count = option_from[task + 1] - option_from[task]
     if count > 1:
-        chosen = option[option_from[task] + _below(count - 1, state)]
+        chosen = option[option_from[task] + below(count - 1, state)]
         gene[task] = option[option_from[task + 1] - 1] if chosen == gene[task] else chosen
 
 
@@ -61,7 +61,7 @@ def _join(space: Any, gene: NDArray[np.int64], task: int, before: bool, state: N
     count = near_before[task] if before else near_from[task + 1] - near_from[task]
     if count == 0:
         return
-    other = near[near_from[task] + _below(count, state)]
+    other = near[near_from[task] + below(count, state)]
     for number in range(option_from[task], option_from[task + 1]):
         if option[number] == gene[other]:
             gene[task] = gene[other]
@@ -79,11 +79,11 @@ def _lead(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
     before = gene[task]
     _move(space, gene, task, state)
     machine = gene[task]
-    while machine != before and _random(state) < 0.7:
+    while machine != before and drawn(state) < 0.7:
         count = near_from[task + 1] - near_from[task]
         if count == 0:
             return
-        other = near[near_from[task] + _below(count, state)]
+        other = near[near_from[task] + below(count, state)]
         if gene[other] == before:
             for number in range(option_from[other], option_from[other + 1]):
                 if option[number] == machine:
@@ -93,18 +93,18 @@ def _lead(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
 
 
 @njit(cache=True, nogil=True)
-def _hurry(priority: NDArray[np.float64], task: int, state: NDArray[np.uint64]) -> None:
-    if _random(state) < 0.5:
-        priority[task] = _random(state)
+def _hurry(priority: NDArray[np.float64], task: int, first: int, end: int, state: NDArray[np.uint64]) -> None:
+    if drawn(state) < 0.5:
+        priority[task] = drawn(state)
     else:
-        other = _below(len(priority), state)
+        other = first + below(end - first, state)
         priority[task], priority[other] = priority[other], priority[task]
 
 
 @njit(cache=True, nogil=True)
 def _place(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
     """One of the operators that change devices, as often each."""
-    kind = _below(4, state)
+    kind = below(4, state)
     if kind == 0:
         _move(space, gene, task, state)
     elif kind == 1:
@@ -116,35 +116,38 @@ def _place(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uin
 
 
 @njit(cache=True, nogil=True)
-def _change(
+def change(
     space: Any,
     gene: NDArray[np.int64],
     priority: NDArray[np.float64],
     path: NDArray[np.int8],
     bias: float,
     hurry: float,
+    first: int,
+    end: int,
     state: NDArray[np.uint64],
 ) -> None:
-    """One change. `hurry` is how often it is one of priority."""
+    """One change, of a task from `first` to before `end`. `hurry` is how often it is one of priority."""
     free = space[5]
-    if len(path) and _random(state) < bias:
-        task = _below(len(path), state)
-        for _ in range(len(path)):  # the next of the critical path, from a random place on
+    if len(path) and drawn(state) < bias:
+        task = first + below(end - first, state)
+        for _ in range(end - first):  # the next of the critical path, from a random place on
             if path[task] > 0:
                 break
-            task = (task + 1) % len(path)
-        if path[task] == BY_COPY and _random(state) < 0.5:
+            task = task + 1 if task + 1 < end else first
+        if path[task] == BY_COPY and drawn(state) < 0.5:
             _join(space, gene, task, True, state)
             return
-        if path[task] == BY_LANE and _random(state) < hurry:
-            _hurry(priority, task, state)
+        if path[task] == BY_LANE and drawn(state) < hurry:
+            _hurry(priority, task, first, end, state)
             return
         _place(space, gene, task, state)
         return
-    if len(free) == 0 or _random(state) < hurry:
-        _hurry(priority, _below(len(priority), state), state)
+    least, most = np.searchsorted(free, first), np.searchsorted(free, end)
+    if least == most or drawn(state) < hurry:
+        _hurry(priority, first + below(end - first, state), first, end, state)
         return
-    _place(space, gene, free[_below(len(free), state)], state)
+    _place(space, gene, free[least + below(most - least, state)], state)
 
 
 @njit(cache=True, nogil=True)
@@ -180,9 +183,9 @@ def fold(space: Any, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> 
 
 @njit(cache=True, nogil=True)
 def _tournament(makespans: NDArray[np.int64], rounds: int, state: NDArray[np.uint64]) -> Any:
-    best = _below(len(makespans), state)
+    best = below(len(makespans), state)
     for _ in range(rounds - 1):
-        other = _below(len(makespans), state)
+        other = below(len(makespans), state)
         if makespans[other] < makespans[best]:
             best = other
     return best
@@ -206,16 +209,16 @@ def breed(
         parent = _tournament(makespans, np.int64(rates[4]), state)
         new_genes[child] = genes[parent]
         new_priorities[child] = priorities[parent]
-        if _random(state) < rates[0]:
+        if drawn(state) < rates[0]:
             other = _tournament(makespans, np.int64(rates[4]), state)
-            first, second = _below(tasks, state), _below(tasks + 1, state)
+            first, second = below(tasks, state), below(tasks + 1, state)
             for task in range(min(first, second), max(first, second)):
                 new_genes[child, task] = genes[other, task]
                 new_priorities[child, task] = priorities[other, task]
         path = paths[parent] if len(paths) else np.zeros(0, np.int8)
         while True:
-            _change(space, new_genes[child], new_priorities[child], path, rates[2], rates[3], state)
-            if _random(state) >= rates[1]:
+            change(space, new_genes[child], new_priorities[child], path, rates[2], rates[3], 0, tasks, state)
+            if drawn(state) >= rates[1]:
                 break
         if folds:
             fold(space, new_genes[child], new_priorities[child])
@@ -230,8 +233,8 @@ def random_rows(
     for row in range(len(genes)):
         for task in range(genes.shape[1]):
             count = option_from[task + 1] - option_from[task]
-            genes[row, task] = option[option_from[task] + _below(count, state)]
-            priorities[row, task] = _random(state)
+            genes[row, task] = option[option_from[task] + below(count, state)]
+            priorities[row, task] = drawn(state)
 
 
 @njit(cache=True, nogil=True)
@@ -263,10 +266,10 @@ def anneal(
     for step in range(steps):
         new_gene[:] = gene
         new_priority[:] = priority
-        _change(space, new_gene, new_priority, nowhere, 0.0, hurry, state)
+        change(space, new_gene, new_priority, nowhere, 0.0, hurry, 0, len(gene), state)
         reached = decode(tables, room, new_gene, new_priority, bias)
         new_gene[:] = room[1][2]  # what was chosen for a task that is free
-        if reached <= makespan or _random(state) < np.exp((makespan - reached) / heat):
+        if reached <= makespan or drawn(state) < np.exp((makespan - reached) / heat):
             gene[:] = new_gene
             priority[:] = new_priority
             makespan = reached

@@ -55,6 +55,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
     "bias": Option(_GENETIC, 0, 1),
     "hurry": Option((*_GENETIC, "annealing"), 0, 1),
     "rounds": Option(_GENETIC, 1, 10_000, whole=True),
+    "parts": Option(("sphinx",), 0, 1),
+    "brood": Option(_GENETIC, 0, 10_000, whole=True),
     "listed": Option(_GENETIC, 0, 1),
     "prune": Option(("sphinx",), 0, 1),
     "enough_ns": Option((*_GENETIC, "annealing", "random"), 0, 1e18),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dsa_sched.placement.methods.genetic_ops import breed, random_rows
 from dsa_sched.placement.methods.list_scheduling import ListRule
 from dsa_sched.placement.methods.registry import Search
+from dsa_sched.placement.methods.segments import Pools, breed_segments, cuts, keep, longest, rest_of
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.list_decoder import Decoder, offsets
 from dsa_sched.placement.schedule.schedule import Placement
@@ -28,6 +29,7 @@ __all__ = [
     "Generation",
     "Rates",
     "Rows",
+    "SegmentEvolution",
     "Space",
     "Tally",
     "best_placement",
@@ -144,7 +146,8 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Of a genetic algorithm. `cross`: children of two parents; `again`: another change after each; `bias`: changes of
-    the critical path; `hurry`: changes of priority; `rounds`: individuals that a parent is the best of."""
+    the critical path; `hurry`: changes of priority; `rounds`: individuals that a parent is the best of; `parts`: of the
+    segments, how many change at a time, where 0 knows no segments; `brood`: children at a time, 0 for `population`."""
 
     population: int
     cross: float
@@ -152,6 +155,8 @@ class Rates:
     bias: float
     hurry: float
     rounds: int
+    parts: float = 0.0
+    brood: int = 0
 
     @staticmethod
     def of(search: Search, default: Rates) -> Rates:
@@ -163,6 +168,8 @@ class Rates:
             bias=search.option("bias", default.bias),
             hurry=search.option("hurry", default.hurry),
             rounds=int(search.option("rounds", default.rounds)),
+            parts=search.option("parts", default.parts),
+            brood=int(search.option("brood", default.brood)),
         )
 
 
@@ -194,7 +201,7 @@ class Evolution:
         return self._survivors([self._evaluated(rows[0][:count], rows[1][:count])])
 
     def next(self, parents: Generation) -> Generation:
-        count = min(self.rates.population, self.tally.left)
+        count = min(self.rates.brood or self.rates.population, self.tally.left)
         genes = np.zeros((count, parents.genes.shape[1]), np.int64)
         priorities = np.zeros(genes.shape)
         own = self.rates
@@ -220,6 +227,43 @@ class Evolution:
         priorities = np.concatenate([group.priorities for group in groups])[kept]
         paths = np.concatenate([group.paths for group in groups])
         return Generation(genes, priorities, makespans[kept], paths[kept] if len(paths) else paths)
+
+
+@dataclass(frozen=True)
+class SegmentEvolution(Evolution):
+    """The same, with pools of segments as parents, where a network has cuts. The generation is the best whole rows."""
+
+    pools: Pools
+
+    @staticmethod
+    def of(space: Space, rates: Rates, state: NDArray[np.uint64], tally: Tally) -> Evolution:
+        """An ordinary one where there is one segment. Where one has more tasks than there are individuals, as many
+        children are bred at a time as there are of these."""
+        last = cuts(space.problem.graph)
+        if longest(last) > rates.population:
+            rates = replace(rates, brood=0)
+        if len(last) == 1:
+            return Evolution(space, rates, state, tally)
+        pools = Pools.of(last, len(space.problem.machines), rates.population)
+        return SegmentEvolution(space, rates, state, tally, pools)
+
+    def next(self, parents: Generation) -> Generation:
+        count = min(self.rates.brood or self.rates.population, self.tally.left)
+        genes = np.zeros((count, parents.genes.shape[1]), np.int64)
+        priorities = np.zeros(genes.shape)
+        own = self.rates
+        rates = np.array([own.cross, own.again, own.bias, own.hurry, own.rounds, own.parts])
+        better = int(self.pools.rest[0].min()) < self.tally.best
+        breed_segments(self.space.arrays, self.pools.arrays, rates, better, self.state, genes, priorities)
+        return self._survivors([self._evaluated(genes, priorities), parents])
+
+    def _evaluated(self, genes: NDArray[np.int64], priorities: NDArray[np.float64]) -> Generation:
+        pools, biased = self.pools, self.rates.bias > 0
+        makespans, paths, ends = self.space.decoder.watch(genes, priorities, pools.last, paths=biased)
+        self.tally.add(makespans)
+        keep(self.space.arrays, pools.arrays, genes, priorities, paths, np.column_stack([ends[:, :-1], makespans]))
+        rest_of(self.space.arrays, pools.arrays)
+        return Generation(genes, priorities, makespans, paths)
 
 
 def best_placement(space: Space, rows: Rows) -> Placement:

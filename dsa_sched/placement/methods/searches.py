@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsa_sched.placement.methods.genetic_ops import anneal
-from dsa_sched.placement.methods.list_scheduling import list_rules
+from dsa_sched.placement.methods.list_starts import list_starts, shaken, stacked
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
@@ -93,15 +93,13 @@ def annealing(problem: Problem, search: Search) -> Outcome:
 def genetic(problem: Problem, search: Search) -> Outcome:
     """A genetic algorithm over devices and priorities, from random individuals.
 
-    Options: those of `Rates` by name, and `listed` (0): 1 puts the schedules of HEFT, CPOP and PEFT among the first.
+    Options: those of `Rates` by name, and `listed` (0): 1 starts from the list schedules that `sphinx` starts from.
     """
     space, tally = Space.of(problem), Tally.of(search)
     evolution = Evolution(space, Rates.of(search, PLAIN), random_state(search), tally)
     genes, priorities = space.random(evolution.rates.population, evolution.state)
     if search.option("listed", 0):
-        known = space.listed(list_rules(problem))
-        genes = np.concatenate([known[0], genes])[: max(len(genes), len(known[0]))]
-        priorities = np.concatenate([known[1], priorities])[: len(genes)]
+        genes, priorities = stacked(list_starts(space), shaken(space, priorities))
     generation = evolution.first((genes, priorities))
     while tally.left > 0:
         generation = evolution.next(generation)

@@ -5,9 +5,10 @@
 
 After the abstract of SPHINX (Yuchi, Shi, Bao, ICPP 2024), which names the pruned space, a cost model and the Critical
 Path Genetic Algorithm, and gives no details: they are this project's reading. The cost model is the list
-scheduler with copies of `decode.py`. CPGA has the operators of the plain genetic algorithm (`breed.py`); it starts from
-schedules that are good on critical paths, and changes tasks that are on the current one, by the operator that answers
-what they wait for there.
+scheduler with copies of `decode.py`. CPGA has the operators of the plain genetic algorithm (`genetic_ops.py`); it
+starts from schedules that are good on critical paths, changes tasks that are on the current one, by the operator that
+answers what they wait for there, and searches the segments between cuts of the network each for itself (`segments.py`).
+Groups are searched first where a segment has more tasks than there are individuals.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from dsa_sched.placement.methods import pruning
 from dsa_sched.placement.methods.coarsening import Coarse, expanded
-from dsa_sched.placement.methods.list_scheduling import ListRule, list_rules, upward_ranks
+from dsa_sched.placement.methods.list_starts import list_starts, shaken, stacked
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
@@ -29,28 +30,26 @@ from dsa_sched.placement.methods.search_space import (
     Generation,
     Rates,
     Rows,
+    SegmentEvolution,
     Space,
     Tally,
     best_placement,
     random_state,
 )
-from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
+from dsa_sched.placement.methods.segments import cuts, longest
+from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.bounds import through
-from dsa_sched.placement.schedule.list_decoder import FREE
 from dsa_sched.placement.schedule.schedule import Placement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
 __all__ = ["CRITICAL", "sphinx"]
 
-CRITICAL = Rates(population=60, cross=0.9, again=0.0, bias=0.4, hurry=0.1, rounds=6)
+CRITICAL = Rates(population=60, cross=0.9, again=0.3, bias=0.4, hurry=0.1, rounds=6, parts=0.5, brood=10)
 """Of CPGA, chosen as the plain one's (`searches.PLAIN`), but for what it has early in the search too."""
 
 COARSE_PART = 0.5
 """Of the evaluations, at most so many are of groups; the rest are of single tasks."""
-
-SHAKEN = 0.3
-"""By so much of themselves, ranks of the first individuals differ at most."""
 
 PATIENCE = 0.03
 """The search of groups ends when so many of all evaluations, one after the other, found nothing better."""
@@ -59,7 +58,8 @@ PATIENCE = 0.03
 def sphinx(problem: Problem, search: Search) -> Outcome:
     """Pruned space and Critical Path Genetic Algorithm; never worse than HEFT, CPOP, PEFT and any one machine.
 
-    Options: those of `search_space.Rates` by name, and to see what a part is worth: `prune` 0 searches the whole space
+    Options: those of `search_space.Rates` by name, and to see what a part is worth: `parts` 0 knows no
+    segments, `prune` 0 searches the whole space
     of single tasks, `listed` 0 starts from random genes, `bias` 0 changes any task.
     """
     ways = through(problem)
@@ -68,7 +68,7 @@ def sphinx(problem: Problem, search: Search) -> Outcome:
     placements, rows, known = list[Placement](), None, math.inf
     if search.option("listed", 1):
         space = Space.of(problem)
-        rows = _starts(space, ways)
+        rows = list_starts(space, ways)
         critical.tally.add(space.decoder.evaluate(*rows)[0])
         placements, known = _known(space, rows, critical.tally)
     options, decisions = problem.accepted, list[Decision]()
@@ -76,13 +76,13 @@ def sphinx(problem: Problem, search: Search) -> Outcome:
         fewer = pruning.shorter(ways, known)
         decisions += _said_dominated(problem, fewer, known)
         options = fewer or options
-        if fewer and critical.goes_on:
+        if fewer and critical.goes_on and critical.is_wide(problem):
             found, own = pruning.together(problem, fewer)
             decisions += _said_together(problem, fewer, found, own)
             if len(own) < len(options):
                 placement, better = critical.coarse(found, own, listed=rows is not None)
                 placements.append(placement)
-                rows = better if rows is None else _stacked(better, rows)
+                rows = better if rows is None else stacked(better, rows)
     if critical.goes_on or not placements:
         kinds, twins = pruning.alike(problem), pruning.twins(problem, options)
         space = Space.of(problem, options, kinds.tolist(), twins)
@@ -127,13 +127,18 @@ class _Critical:
     def goes_on(self) -> bool:
         return self.tally.left > 0 and self.tally.best > self.bound_ns
 
+    def is_wide(self, problem: Problem) -> bool:
+        """Whether a segment has more tasks than there are individuals: groups of tasks are then searched first."""
+        return not self.rates.parts or longest(cuts(problem.graph)) > self.rates.population
+
     def search(self, space: Space, rows: Rows | None, most: int, patience: int) -> Generation:
         """Until so many evaluations are over in all, or so many one after the other found nothing better."""
-        evolution = Evolution(space, self.rates, self.state, self.tally)
+        make = SegmentEvolution.of if self.rates.parts else Evolution
+        evolution = make(space, self.rates, self.state, self.tally)
         began = self.tally.evaluations
-        first = space.random(self.rates.population, self.state)
+        first = space.random(evolution.rates.brood or evolution.rates.population, self.state)
         if rows is not None:
-            first = _stacked(rows, _shaken(space, first[1]))
+            first = stacked(rows, shaken(space, first[1]))
         generation = evolution.first(first)
         while self.goes_on and self.tally.evaluations < most:
             last = max(began, self.tally.history[-1][0])
@@ -148,34 +153,10 @@ class _Critical:
         kinds, twins = pruning.alike(found.problem), pruning.twins(found.problem, options)
         space = Space.of(found.problem, options, kinds.tolist(), twins)
         most, patience = (max(1, int(part * self.tally.budget)) for part in (COARSE_PART, PATIENCE))
-        generation = self.search(space, _starts(space, through(found.problem)) if listed else None, most, patience)
+        generation = self.search(space, list_starts(space, through(found.problem)) if listed else None, most, patience)
         placement = best_placement(space, generation.best(JUDGED))
         genes = _single_genes(found, space, generation.best(max(1, self.rates.population // 2)))
         return expanded(found, placement), genes
-
-
-def _starts(space: Space, ways: NDArray[np.float64]) -> Rows:
-    """List schedules; every task where its longest way through the network is shortest; and every task on one machine,
-    or by its way where that refuses it, in the order of the graph where the machine does one at a time."""
-    problem = space.problem
-    way = ways.argmin(axis=1)
-    rank = upward_ranks(problem)
-    rules = [*list_rules(problem), ListRule("ways", rank, np.asarray(way, np.int64))]
-    for machine, kind in enumerate(problem.machines):
-        gene = np.where(problem.work_ns[:, machine] == NOT_ACCEPTED, way, machine)
-        rules.append(ListRule("alone", np.arange(len(way), 0.0, -1.0) if kind.streams == 1 else rank, gene))
-    return space.listed(rules)
-
-
-def _shaken(space: Space, random: NDArray[np.float64]) -> Rows:
-    """HEFT with ranks that are a little off: every task goes where it ends first."""
-    rank = upward_ranks(space.problem)
-    priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + SHAKEN * (random - 0.5))
-    return np.full(priorities.shape, FREE, np.int64), priorities
-
-
-def _stacked(one: Rows, other: Rows) -> Rows:
-    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
 
 
 def _single_genes(found: Coarse, space: Space, rows: Rows) -> Rows:

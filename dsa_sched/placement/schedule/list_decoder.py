@@ -288,12 +288,16 @@ def evaluate(
     bias: NDArray[np.float64],
     makespans: NDArray[np.int64],
     paths: NDArray[np.int8],
+    watched: NDArray[np.int64],
+    ends: NDArray[np.int64],
 ) -> None:
     """Makespans and critical paths of rows of genes, of which those that are FREE become what was chosen. `paths` may
-    be empty when none are wanted."""
+    be empty when none are wanted. `ends` gets when the tasks of `watched` end."""
     for row in range(len(genes)):
         makespans[row] = decode(tables, room, genes[row], priorities[row], bias)
         genes[row] = room[1][_ON]
+        for place in range(len(watched)):
+            ends[row, place] = room[1][_RUN_END, watched[place]]
         if len(paths):
             _trace(tables, room, paths[row])
 
@@ -384,7 +388,13 @@ class Decoder:
         self, genes: NDArray[np.int64], priorities: NDArray[np.float64], *, paths: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Makespans of rows of genes; with `paths`, what each task of their critical paths waited for (else 0)."""
-        makespans = np.zeros(len(genes), np.int64)
+        return self.watch(genes, priorities, np.zeros(0, np.int64), paths=paths)[:2]
+
+    def watch(
+        self, genes: NDArray[np.int64], priorities: NDArray[np.float64], watched: NDArray[np.int64], *, paths: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64]]:
+        """The same, and row x task when the tasks of `watched` end."""
+        makespans, ends = np.zeros(len(genes), np.int64), np.zeros((len(genes), len(watched)), np.int64)
         codes = np.zeros(genes.shape if paths else (0, 0), np.int8)
-        evaluate(self.tables, self.room, genes, priorities, self.no_bias, makespans, codes)
-        return makespans, codes
+        evaluate(self.tables, self.room, genes, priorities, self.no_bias, makespans, codes, watched, ends)
+        return makespans, codes, ends

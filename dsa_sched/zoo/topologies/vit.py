@@ -42,9 +42,9 @@ def vit_b16_topology(layers: int = FULL.layers) -> onnx.ModelProto:
     return _topology(replace(FULL, layers=layers))
 
 
-def vit_b16_384_topology() -> onnx.ModelProto:
-    """577 places, 86.9 million parameters."""
-    return _topology(LARGE)
+def vit_b16_384_topology(layers: int = LARGE.layers) -> onnx.ModelProto:
+    """577 places, 86.9 million parameters; fewer layers likewise."""
+    return _topology(replace(LARGE, layers=layers))
 
 
 def vit_b16_mini_topology() -> onnx.ModelProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
 from codegen.target import ClusterFiles
 from hw_models.chip import Chip
-from hw_models.errors import PlanError
+from hw_models.errors import PlanError, TargetError
 from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Program, Stream
 from isched.program.timed_ops import Issue, TimedOp
@@ -202,6 +203,18 @@ def test_cores_share_text_and_differ_by_addresses() -> None:
     assert 2 * both < straight
 
 
+def test_long_stretches_are_shared_though_one_core_has_more_to_do() -> None:
+    """No barrier in thousands of steps, and nothing repeats evenly; one core does more, early and late."""
+    rng = random.Random(4)
+    common = [add(2 * rng.randrange(2000), 0x8000, 0x10000, rng.choice((1, 2, 3)), rng.choice("ab"))
+              for _ in range(3000)]  # fmt: skip
+    own = [add(0x40000 + 64 * n * n, 0x9000, 0x60000, source="own") for n in range(90)]
+    _, one = same_work(program_of(common), empty_graph(), NOTHING, ON_TWO_CORES)
+    more = [*own[:60], *common[:2500], *own[60:], *common[2500:]]
+    _, both = same_work(program_of(common, more), empty_graph(), NOTHING, ON_TWO_CORES)
+    assert both < 1.1 * one
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 30))
 def test_patterns_drawn_at_random(seed: int) -> None:
@@ -230,3 +243,27 @@ def test_patterns_drawn_at_random(seed: int) -> None:
     whole = [instr for _ in range(3) for instr in pattern(rng.randint(1, 3), (0x20000, 0x60000, 0xA0000))]
     other = [instr for instr in whole if rng.random() < 0.9]
     same_work(program_of(whole, other), empty_graph(), NOTHING, ON_TWO_CORES)
+
+
+def fault(files: ClusterFiles) -> str:
+    """How a run ends that reads what nobody wrote, without the registers that its instruction names."""
+    with pytest.raises(TargetError) as refused:
+        TARGET.run(files, {}, (), 0)
+    found = re.search(r"has (core \d+) at \S+ (\(operator \w+\)): (\S+) [^:]*: (.*)", str(refused.value))
+    assert found, refused.value
+    return " ".join(found.groups())
+
+
+@pytest.mark.parametrize(("turn", "operator"), [(2, "first"), (30, "second")])
+def test_a_fault_in_an_iteration_of_a_core_names_its_operator(turn: int, operator: str) -> None:
+    """Core 1 has less to read than core 0, which does the same."""
+
+    def reading(rows: int) -> list[Instr]:
+        (fill,) = Maker(CHIP, "fill").fill(Matrix("L1", 0, rows, 32, 0), 1.0)
+        sums = [add(128 * n, 128 * n, 0x20000, source="first" if n < 10 else "second") for n in range(40)]
+        return [fill, *sums]
+
+    program = program_of(reading(100), reading(2 * turn))
+    said = [fault(emit(program, empty_graph(), NOTHING, ON_TWO_CORES)) for emit in (TARGET.emit, TARGET.emit_rolled)]
+    assert said[0] == said[1]
+    assert said[0].startswith(f"core 1 (operator {operator}) veadd.mm reads L1 {0xC000_0000 + 128 * turn:#x}")

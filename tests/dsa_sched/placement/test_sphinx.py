@@ -132,8 +132,9 @@ def test_what_its_critical_path_proves_ends_the_search() -> None:
 
 
 def test_decisions_say_what_became_of_the_space() -> None:
-    """Two chains of three on two equal devices: eight tasks become four, of which two have a choice of two devices."""
-    problem = branches((3, 3), (-1, 500, 500), size_bytes=1)
+    """Two chains of 31 on two equal devices, more tasks than there are individuals: 64 become four, of which two have a
+    choice of two devices."""
+    problem = branches((31, 31), (-1, 500, 500), size_bytes=1)
     text = "\n".join(map(str, SPHINX(problem, Search(options={"listed": 0})).decisions))
-    assert "space: 8 tasks as 4: 2^6 placements become 2^2; single tasks are searched after them" in text
-    assert "b0 t0: together with 2 more: up to b0 t2, 1500 ns on one device" in text
+    assert "space: 64 tasks as 4: 2^62 placements become 2^2; single tasks are searched after them" in text
+    assert "b0 t0: together with 30 more: up to b0 t30, 15500 ns on one device" in text
