@@ -4,9 +4,9 @@ Each network of benchmarks/branching_networks.py is placed by DUET with the devi
 really run: by the run-time on both devices, by one onnxruntime that has the same two cores, and as a whole on each
 device alone. The one runtime comes first, since it needs no placement: with two threads that share each operator, and
 in its parallel mode, where each of two threads may take an operator (since its version 1.14 none on a CPU does:
-microsoft/onnxruntime#16158). All of that happens in turns, round by round, so that
-other work on the machine meets all alike; times are the shortest of all rounds, and the ratio of medians stands beside
-them. An ordinary network of the zoo, without parts worth a second device, shows what is lost.
+microsoft/onnxruntime#16158). All of that happens in turns, round by round, so that other work on the machine meets all
+alike; times are the shortest of all rounds, and the ratio of medians stands beside them. An ordinary network of the
+zoo, without parts worth a second device, shows what is lost.
 
 Every scenario is two devices on one host: two cores through onnxruntime, one core through onnxruntime beside one
 through TVM, and an optimising beside a plain onnxruntime. Keys of the JSON object: `host_cpu`, `python`, `cpus`,
