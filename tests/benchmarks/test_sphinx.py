@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from dsa_sched.placement.methods.search_space import Space, random_state
 from tests.placement_problems import random_problem
 
 ROOT = Path(__file__).resolve().parents[2]
+FEW = 500
+"""Evaluations: more than the first individuals are."""
 
 
 def result(*history: tuple[int, float]) -> Result:
@@ -38,9 +41,9 @@ def test_both_begin_with_the_same_individuals(start: str) -> None:
     genes, priorities = space.random(60, random_state(search))
     listed = [list_starts(space), shaken(space, priorities)] if start == "listed" else [(genes, priorities)]
     makespans = [int(ns) for rows in listed for ns in space.decoder.evaluate(*rows)[0]]
-    plain = find_method(method)(problem, search)
+    plain = find_method(method)(problem, replace(search, evaluations=FEW))
     method, search = parts[f"cpga {start} {BUDGETS[-1]}"][0]
-    cpga = find_method(method)(problem, search)
+    cpga = find_method(method)(problem, replace(search, evaluations=FEW))
     assert plain.history[0] == cpga.history[0]
     assert plain.history[0][1] == makespans[0]
     assert {ns for count, ns in plain.history if count <= len(makespans)} <= set(makespans)

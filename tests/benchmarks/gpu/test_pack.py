@@ -19,6 +19,7 @@ from hw_models.errors import FileError
 KEY = "0123456789abcdef" * 4
 
 
+@pytest.mark.slow
 def test_equal_checkouts_make_equal_packs(branching_file: Path, pack: Path, tmp_path: Path) -> None:
     wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
     _, size = build(tmp_path / "again", wanted, lambda _said: None)
