@@ -23,9 +23,10 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.regions import Box, full_box, input_boxes, join
+from partitioner.ir.structural_key import likeness_and_names
 from partitioner.ir.target import AcceptingTarget, Load, Pass, PlanTarget, Work
 
-__all__ = ["Context", "GraphContext", "KernelContext", "Local", "PlanContext"]
+__all__ = ["Context", "GraphContext", "KernelContext", "Likeness", "Local", "PlanContext"]
 
 AnyTargetT = TypeVar("AnyTargetT", bound=AcceptingTarget, covariant=True)
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
@@ -38,6 +39,16 @@ class Local:
 
     memory: str
     part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Of which `kind` a layer is, a number that layers share which differ in names only: by each of its names that of
+    the first layer of the kind, and the converse."""
+
+    kind: int
+    to_first: Mapping[str, str]
+    from_first: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +97,8 @@ class Context(GraphContext[TargetT]):
     _works: dict[tuple[Layer, Box], Work] = field(default_factory=dict, init=False, repr=False)
     _reads: dict[tuple[Layer, Box], Mapping[str, Box]] = field(default_factory=dict, init=False, repr=False)
     _images: dict[Layer, frozenset[str] | None] = field(default_factory=dict, init=False, repr=False)
+    _kinds: dict[object, tuple[int, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
+    _likeness: dict[Layer, Likeness] = field(default_factory=dict, init=False, repr=False)
 
     # Memories.
 
@@ -123,6 +136,16 @@ class Context(GraphContext[TargetT]):
         return Footprints(self.graph)
 
     # Tiles.
+
+    def likeness(self, layer: Layer) -> Likeness:
+        """Which layers are like this one. What one of them costs, all of them cost."""
+        found = self._likeness.get(layer)
+        if found is None:
+            alike, names = likeness_and_names(self.graph, layer)
+            kind, first = self._kinds.setdefault(alike, (len(self._kinds), tuple(names)))
+            found = Likeness(kind, dict(zip(names, first, strict=True)), dict(zip(first, names, strict=True)))
+            self._likeness[layer] = found
+        return found
 
     def work(self, layer: Layer, box: Box) -> Work:
         """What the target needs for a box of a layer's output, asked once for all images that are alike."""

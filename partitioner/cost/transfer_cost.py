@@ -6,10 +6,11 @@ where a value lies on which core, what a core needs of it --> cycles until it is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
+from partitioner.ir.graph import Tensor
 from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_count
 from partitioner.tiling.core_partition import load_cycles, store_cycles
 
@@ -24,6 +25,8 @@ class Transfers:
     """Cycles of ways between the cores' local memory and the shared one, the staging memory."""
 
     ctx: PlanContext
+    known: dict[object, float] = field(default_factory=dict, compare=False)
+    """Cycles of moves, by the type of a value, where it lies and what is needed of it."""
 
     def shared(self, name: str, boxes: Mapping[int, Box], needs: Sequence[Mapping[int, Box]]) -> float:
         """Storing a value in the shared memory and loading what each reader needs."""
@@ -38,9 +41,15 @@ class Transfers:
     def moved(self, name: str, boxes: Mapping[int, Box], need: Mapping[int, Box]) -> float:
         """A move step: own parts are copied inside the core, others' go through the shared memory; 0 if all is there
         already."""
+        tensor = self.ctx.graph.by_name[name]
+        key = tensor.dtype, tensor.item_bytes, tuple(boxes.items()), tuple(need.items())
+        if key not in self.known:
+            self.known[key] = self._moved(tensor, boxes, need)
+        return self.known[key]
+
+    def _moved(self, tensor: Tensor, boxes: Mapping[int, Box], need: Mapping[int, Box]) -> float:
         if all(core in boxes and holds(boxes[core], box) for core, box in need.items()):
             return 0.0
-        tensor = self.ctx.graph.by_name[name]
         item_bytes = tensor.item_bytes
         given: dict[int, dict[Box, None]] = {}
         taken: list[float] = []

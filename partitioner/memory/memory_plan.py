@@ -9,7 +9,7 @@ an instruction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hw_models.errors import required
 from hw_models.infeasible import Infeasible
@@ -18,6 +18,7 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
 from partitioner.ir.steps import RunStep, Step
 from partitioner.memory.fit_diagnostics import holders_at, unplaced
+from partitioner.memory.layer_rounds import Cut, layer_rounds
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
     FOR_CONSTANTS_AHEAD,
@@ -33,8 +34,6 @@ from partitioner.memory.memory_plan_types import (
 )
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, lowest, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
-from partitioner.tiling.core_partition import cut_granularity
-from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
 __all__ = [
@@ -302,27 +301,30 @@ def _layer(
     sources = {name: tuple(places.of(held, SHARED) for held in kept) for name, kept in entry.sources.items()}
     destination = places.of(entry.destination, SHARED) if entry.destination else None
 
-    def staged(name: str) -> bool:
+    def is_staged(name: str) -> bool:
         if graph.by_name[name].constant:
             return name not in walk.pinnable
         return any(place.memory == walk.ctx.main for place in sources.get(name, ()))
 
     to_main = destination is not None and destination.memory == walk.ctx.main
-    stager = Stager(ctx, layer, staged, to_main, staging[1])
+    staged = frozenset(name for name in layer.inputs(graph) if is_staged(name))
     small = staging[1]
     if options.rounds_ahead:
         small = min(small, ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING)
     if options.constants_ahead and small < staging[1] < ctx.chip.memory(ctx.staging).size_bytes // LEAST_APART:
-        through = to_main or any(staged(name) for name in sources)
+        through = to_main or any(name in staged for name in sources)
         small = min(small, staging[1] // (2 if through else ROUNDS_IN_STAGING))
-    rounds = _rounds(walk, entry, replace(stager, room_bytes=small))
+    cut = Cut(entry.boxes)
+    if len(walk.groups[entry.step.group].layers) == 1 and not entry.local:
+        cut = Cut(entry.boxes, entry.step.box, entry.step.binding.pieces)
+    rounds = layer_rounds(ctx, layer, cut, staged, to_main, small)
     if isinstance(rounds, Infeasible) and small < staging[1]:
-        rounds = _rounds(walk, entry, stager)
+        rounds = layer_rounds(ctx, layer, cut, staged, to_main, staging[1])
     if isinstance(rounds, Infeasible):
         return rounds
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
-        for this_round in rounds:
+        for this_round, _ in rounds:
             if number < len(this_round.boxes) and box_size(this_round.boxes[number]):
                 lack = missing_for_tile(ctx, layer, this_round.boxes[number], residents, free_regions)
                 if lack is not None:
@@ -351,19 +353,5 @@ def _layer(
         ),
         free_regions=free_regions,
         staging=staging,
-        rounds=tuple((this_round, stager.stage(this_round)) for this_round in rounds),
+        rounds=rounds,
     )
-
-
-def _rounds(walk: Walk, entry: Slot, stager: Stager) -> tuple[Round, ...] | Infeasible:
-    """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
-    ctx, layer = walk.ctx, entry.layer
-    shared = len(walk.groups[entry.step.group].layers) == 1 and not entry.local
-    box = entry.step.box if shared else max(entry.boxes, key=box_size)
-    wide = cut_granularity(ctx, layer, box)
-    if shared:
-        return shared_rounds(stager, box, entry.step.binding.pieces, wide)
-    found = own_rounds(stager, entry.boxes, wide)
-    if isinstance(found, Infeasible):
-        return own_rounds(stager, entry.boxes, ctx.target.granularity(ctx.graph, layer))
-    return found

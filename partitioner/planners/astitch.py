@@ -148,7 +148,7 @@ class _Stitcher:
 
     ctx: PlanContext
     decisions: list[Decision]
-    known: dict[tuple[object, ...], tuple[Binding, float]] = field(default_factory=dict)
+    known: dict[int, tuple[Binding, float]] = field(default_factory=dict)
 
     def parts(self, members: tuple[int, ...]) -> list[Part]:
         """One group, or several where it does not fit or has views whose names leave it."""

@@ -18,6 +18,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.cost.transfer_cost import Transfers
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
+from partitioner.ir.layers import Layer
 from partitioner.ir.regions import (
     Box,
     box_size,
@@ -28,7 +29,6 @@ from partitioner.ir.regions import (
     view_box,
 )
 from partitioner.ir.steps import Binding
-from partitioner.ir.structural_key import likeness
 from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign
 from partitioner.tiling.core_partition import TileCycles, cut_granularity, piece_boxes, tile_cycles, ways
@@ -79,9 +79,12 @@ class Binder:
     own: dict[str, str] = field(init=False)
     transfers: Transfers = field(init=False)
     known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
-    alike: dict[tuple[object, ...], dict[tuple[int, ...], float]] = field(default_factory=dict)
+    alike: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
     needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
     banned: frozenset[str] = frozenset()
+    best: dict[object, Bound] = field(default_factory=dict)
+    """By a layer's kind, its choices and all around it that counts: what was chosen."""
+    views: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.values = {value.name: value for value in waiting_values(self.ctx.graph, self.ctx.layers)}
@@ -188,7 +191,44 @@ class Binder:
         return self._in_own_name(name, box) if box is not None else ((0, 0),)
 
     def _best(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
-        """The choice with the fewest cycles, less those that it saves at the layer's output and inputs."""
+        """The choice with the fewest cycles, less those that it saves at the layer's output and inputs; looked for once
+        where layers and what is around them are alike."""
+        key = self._surroundings(index, choices, bound)
+        if key not in self.best:
+            self.best[key] = self._least(index, choices, bound)
+        return self.best[key]
+
+    def _surroundings(
+        self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]
+    ) -> tuple[object, ...]:
+        """All that decides for a layer, without names: its kind, values that it reads and makes, where they lie, and
+        what their other readers need of them."""
+        likeness = self.ctx.likeness(self.ctx.layers[index])
+        around = []
+        for name in (self.ctx.layers[index].output, *self._inputs(index)):
+            value = self.values[name]
+            maker = bound.get(value.made) if value.made != index else None
+            held = None if maker is None else tuple(maker.boxes.items())
+            read = tuple(likeness.to_first[name] for name in self._names_read(index, name))
+            others = {reader: bound[reader] for reader in value.readers if reader in bound and reader != index}
+            places = tuple(reader < index for reader in others)
+            needs = tuple(tuple(need.items()) for _, _, need in self.needs(value, others))
+            around.append((self._nature(value), name in self.banned, held, read, places, needs))
+        return likeness.kind, tuple(choices.items()), tuple(around)
+
+    def _nature(self, value: Waiting) -> object:
+        """What a value is, without names, with its views."""
+        if value.name not in self.views:
+            tensor, views = self.ctx.graph.by_name[value.name], []
+            for name in value.names[1:]:
+                op = self.ctx.graph.producer[name]
+                kind = self.ctx.likeness(Layer(op.name, (op.name,), name)).kind
+                views.append((kind, value.names.index(op.inputs[0])))
+            shape = tensor.shape, tensor.dtype, tensor.item_bytes
+            self.views[value.name] = shape, value.leaves, bool(value.readers), tuple(views)
+        return self.views[value.name]
+
+    def _least(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
         layer = self.ctx.layers[index]
         box = full_box(self.ctx.graph.by_name[layer.output].shape)
         granularity = cut_granularity(self.ctx, layer, box)
@@ -273,7 +313,7 @@ class Binder:
         if index not in self.known:
             layer = self.ctx.layers[index]
             box = full_box(self.ctx.graph.by_name[layer.output].shape)
-            alike = likeness(self.ctx.graph, layer)
+            alike = self.ctx.likeness(layer).kind
             if alike not in self.alike:
                 found = ways(self.ctx, layer, box, self.cycles_of)
                 entries = sorted((cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in found)

@@ -14,7 +14,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, Step, ViewStep
-from partitioner.ir.structural_key import likeness
 from partitioner.tiling.core_partition import bind
 
 __all__ = ["batch_of", "bound_step", "in_main", "layer_plan", "view_step", "views_alone"]
@@ -24,7 +23,7 @@ def in_main(ctx: PlanContext) -> Plan:
     """Level O0: one kernel a layer, every output in the main memory, every layer on the cores that make it fastest."""
     reasons = list(ctx.layer_decisions)
     steps: list[Step] = []
-    known: dict[tuple[object, ...], tuple[Binding, float]] = {}
+    known: dict[int, tuple[Binding, float]] = {}
     for layer in ctx.layers:
         if layer.is_view(ctx.graph):
             steps.append(view_step(ctx.graph, layer, ctx.main))
@@ -61,11 +60,11 @@ def view_step(graph: Graph, layer: Layer, scope: str) -> ViewStep:
 
 
 def bound_step(
-    ctx: PlanContext, layer: Layer, scope: str, known: dict[tuple[object, ...], tuple[Binding, float]]
+    ctx: PlanContext, layer: Layer, scope: str, known: dict[int, tuple[Binding, float]]
 ) -> tuple[RunStep, Decision]:
     """A layer as its own kernel on the cores that are done soonest; `known` remembers how layers like it were bound."""
     box = full_box(ctx.graph.by_name[layer.output].shape)
-    alike = likeness(ctx.graph, layer)
+    alike = ctx.likeness(layer).kind
     if alike not in known:
         known[alike] = bind(ctx, layer, box)
     binding, cycles = known[alike]

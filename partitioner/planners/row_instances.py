@@ -22,7 +22,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Plan, Split
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
-from partitioner.ir.structural_key import likeness
 from partitioner.ir.value_lifetimes import own_names
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, fit_layout
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
@@ -50,7 +49,7 @@ def with_row_instances(ctx: PlanContext, plan: Plan) -> Plan:
     alike: dict[object, list[_Pair]] = {}
     for pair in _pairs(ctx, plan):
         layers = [layer for step in (pair.maker, pair.reader) for layer in plan.group_by_name[step.group].layers]
-        kind = tuple(likeness(ctx.graph, layer) for layer in layers)
+        kind = tuple(ctx.likeness(layer).kind for layer in layers)
         alike.setdefault((kind, pair.reader.binding.pieces), []).append(pair)
     for pairs in alike.values():
         plan = next((found for found in _attempts(ctx, plan, pairs) if fits(ctx, found)), plan)

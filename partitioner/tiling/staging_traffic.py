@@ -29,7 +29,7 @@ EVER = 1 << 62
 
 @dataclass(frozen=True)
 class StagedBytes:
-    """Asks for one layer at a time and remembers."""
+    """Asks for one layer at a time and remembers for all that are alike."""
 
     ctx: PlanContext
     known: dict[tuple[object, ...], list[tuple[int, int, int | None]]] = field(default_factory=dict)
@@ -48,7 +48,9 @@ class StagedBytes:
         `in_main` are the values read from there, `to_main` says that the output goes there. Where something lies in the
         cores' memories, each core keeps to its own box, one of `own`.
         """
-        answers = self.known.setdefault((layer.name, step.binding.pieces, in_main, to_main, bool(own)), [])
+        likeness = self.ctx.likeness(layer)
+        read = frozenset(likeness.to_first[name] for name in in_main if name in likeness.to_first)
+        answers = self.known.setdefault((likeness.kind, step.box, step.binding.pieces, read, to_main, own), [])
         for least, most, moved in answers:
             if least <= room_bytes <= most:
                 return moved

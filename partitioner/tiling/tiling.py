@@ -9,7 +9,7 @@ cost model wins, for both loop orders; whatever does not fit is refused with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -21,7 +21,6 @@ from hw_models.memory_parts import aligned, aligned_in, part_bytes, part_start, 
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.structural_key import likeness_and_names
 from partitioner.ir.target import Buffer, Work
 from partitioner.tiling.buffer_aliasing import NOTHING, Fit, FreeRegions, Residents, fit
 from partitioner.tiling.core_partition import (
@@ -255,15 +254,6 @@ class _Known:
     tilings: dict[object, Choice] = field(default_factory=dict)
     alike: dict[object, Choice] = field(default_factory=dict)
     """The same by all that decides, for layers that differ in names only."""
-    kinds: dict[object, int] = field(default_factory=dict)
-    numbered: dict[Layer, tuple[int, Mapping[str, str]]] = field(default_factory=dict)
-
-    def kind(self, ctx: PlanContext, layer: Layer) -> tuple[int, Mapping[str, str]]:
-        """A number that layers share which are alike, and what stands for each of the layer's names."""
-        if layer not in self.numbered:
-            found, names = likeness_and_names(ctx.graph, layer)
-            self.numbered[layer] = self.kinds.setdefault(found, len(self.kinds)), names
-        return self.numbered[layer]
 
 
 def piece_tiling(
@@ -365,9 +355,9 @@ def _known(
     key = (layer, box_shape(piece), held, bounds, cheapest, twice)
     table = ctx.memo(_Known)
     if key not in table.tilings:
-        kind, names = table.kind(ctx, layer)
-        places = tuple(sorted((names.get(name, name), box) for name, box in residents.boxes.items()))
-        whole = (kind, piece, places, residents.part, bounds, cheapest, twice)
+        likeness = ctx.likeness(layer)
+        places = tuple(sorted((likeness.to_first.get(name, name), box) for name, box in residents.boxes.items()))
+        whole = (likeness.kind, piece, places, residents.part, bounds, cheapest, twice)
         if whole not in table.alike:
             chosen = choose_tiles(ctx, layer, piece, residents, free_regions, cheapest, twice)
             if isinstance(chosen, Infeasible):
