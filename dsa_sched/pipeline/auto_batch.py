@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from codegen.target import TileTarget
@@ -22,6 +23,8 @@ from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
 from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import UserError
+from isched.program.target import Timeable
+from isched.program.timed_ops import busiest_engine_cycles, timed_streams
 from partitioner.cost.micro_batching import candidate_batches, pass_count
 from partitioner.cost.roofline import peak_cycles
 from partitioner.ir.batch_independence import batch_problem
@@ -31,6 +34,10 @@ from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, O3
 __all__ = ["compile_fastest_batch", "sizes_to_try"]
 
 SUBJECT = "batch"
+
+LEAST_BUSY = 0.5
+"""Where the busiest engine works for a smaller share of the time, another size of a pass may win much: all is tried of
+it that is tried of the share. Else only the level that is best so far and O3 are."""
 
 Progress = Callable[[str], None]
 
@@ -51,6 +58,11 @@ class _Best:
     def expected_cycles(self) -> float:
         return self.passes * self.found.chosen.expected_cycles
 
+    def is_busy(self, chip: Chip, target: Timeable) -> bool:
+        program = self.found.compilation.program
+        streams = timed_streams(program, chip, target.issue_costs(program))
+        return busiest_engine_cycles(streams) >= LEAST_BUSY * self.found.chosen.cycles
+
     def __str__(self) -> str:
         runs = "1 pass" if self.passes == 1 else f"{self.passes} passes"
         return f"{self.batch} a pass, {runs}"
@@ -63,12 +75,17 @@ def compile_fastest_batch(
     one that the cycle model can ask. Raises as `compile_model` does for the share as one pass.
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation."""
-
+    assert isinstance(target, Timeable)  # as it says above
     progress("reading the model")
     opened = open_model(source)
 
     def load(batch: int) -> Model:
         return load_model(opened, dict(options.shapes), batch, judge_of(chip, target))
+
+    def at_size(
+        batch: int, say: Progress, limit_cycles: float, without: frozenset[Way], promising_cycles: float
+    ) -> FastestLevel | None:
+        return compile_fastest(load(batch), chip, target, options, say, limit_cycles, without, promising_cycles)
 
     progress(f"level auto: {share} a pass")
     model = load(share)
@@ -91,11 +108,15 @@ def compile_fastest_batch(
                 decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
                 continue
             progress(f"level auto: {batch} a pass")
-            without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
+            without, promising = frozenset[Way](), inf
+            if best.is_busy(chip, target):
+                without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
+                promising = best.expected_cycles / passes
             if not frozenset(WAYS) - without:
                 decisions.append(Decision(SUBJECT, name, "the cost model expects no less of it than of the best"))
                 continue
-            found = _tried(partial(load, batch), chip, target, options, _with(progress, best), best, passes, without)
+            search = partial(at_size, batch, _with(progress, best), best.cycles / passes, without, promising)
+            found = _tried(search, best)
             if isinstance(found, str):
                 decisions.append(Decision(SUBJECT, name, found))
                 continue
@@ -123,20 +144,10 @@ def sizes_to_try(share: int, cores: int, effort: str) -> tuple[int, ...]:
     return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))
 
 
-def _tried(
-    load: Callable[[], Model],
-    chip: Chip,
-    target: TileTarget,
-    options: CompileOptions,
-    progress: Progress,
-    best: _Best,
-    passes: int,
-    without: frozenset[Way],
-) -> FastestLevel | str:
+def _tried(search: Callable[[], FastestLevel | None], best: _Best) -> FastestLevel | str:
     """A faster program for the share, or why there is none."""
-    limit, promising = best.cycles / passes, best.expected_cycles / passes
     try:
-        found = compile_fastest(load(), chip, target, options, progress, limit, without, promising)
+        found = search()
     except UserError:
         return "cannot be had: for this batch there is no model, plan or program"
     return found or f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"

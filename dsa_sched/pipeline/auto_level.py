@@ -58,7 +58,7 @@ LEAST_PATIENCE, MOST_PATIENCE = 3, 8
 does there: the most where programs are small."""
 
 PATIENT_INSTRUCTIONS = 60_000
-"""In all programs that fail one after the other, the best one's size taken for each: a few seconds."""
+"""In all programs that fail one after the other, the size of the fastest whole level taken for each: a few seconds."""
 
 
 MOST_EXPECTED = 2.0
@@ -193,6 +193,7 @@ class _Search:
         self.interrupted = False
         self.tried = 0
         self.timed: list[Timed] = []
+        self.instructions = 0
         self.of_segments: tuple[Decision, ...] = ()
         self.level_times: list[LevelTime] = []
 
@@ -205,7 +206,7 @@ class _Search:
         """Plans of segments of those that were timed."""
         normal = EFFORTS[NORMAL_EFFORT]
         most = EFFORTS[self.options.effort]
-        if most < normal or self.interrupted or self.best is None or len(self.timed) < 2:
+        if most < normal or self.interrupted or len(self.timed) < 2:
             return
         ctx = self.plans.context
         try:
@@ -227,9 +228,7 @@ class _Search:
 
     def _patience(self) -> int:
         """How many failures one after the other are borne."""
-        assert self.best is not None  # plans of segments are beside others
-        instructions = sum(len(stream.instrs) for stream in self.best[1].program.streams)
-        return min(max(PATIENT_INSTRUCTIONS // max(instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
+        return min(max(PATIENT_INSTRUCTIONS // max(self.instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
 
     def _attempt(self, candidate: Candidate, which: str) -> None:
         try:
@@ -286,6 +285,8 @@ class _Search:
         if run.cycles < self.limit_cycles:
             verified(planned, lowered, self._say)
         if whole:
+            if run.cycles < min((each.cycles for each in self.timed), default=inf):
+                self.instructions = sum(len(stream.instrs) for stream in lowered.program.streams)
             self.timed.append(timed(candidate, run, self.plans.context))
         if run.cycles >= self.limit_cycles:
             self.against(candidate, f"{run.cycles:,.0f} cycles by the cycle model")

@@ -23,6 +23,7 @@ __all__ = [
     "Issue",
     "TimedOp",
     "TimedStream",
+    "busiest_engine_cycles",
     "same_streams",
     "timed_op",
     "timed_streams",
@@ -96,6 +97,15 @@ class TimedStream:
     ops: tuple[TimedOp, ...]
     end: int = 0
     end_missed: int = 0
+
+
+def busiest_engine_cycles(streams: tuple[TimedStream, ...]) -> float:
+    """What the engine with most to do works, what it moves left out."""
+    worked: dict[tuple[int, str], float] = {}
+    for stream in streams:
+        for op in stream.ops:
+            worked[stream.core, op.unit] = worked.get((stream.core, op.unit), 0.0) + op.cycles
+    return max(worked.values(), default=0.0)
 
 
 def same_streams(first: tuple[TimedStream, ...], second: tuple[TimedStream, ...]) -> bool:
