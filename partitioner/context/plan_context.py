@@ -23,7 +23,7 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.regions import Box, full_box, input_boxes, join
-from partitioner.ir.structural_key import likeness_and_names
+from partitioner.ir.structural_key import likeness
 from partitioner.ir.target import AcceptingTarget, Load, Pass, PlanTarget, Work
 
 __all__ = ["Context", "GraphContext", "KernelContext", "Likeness", "Local", "PlanContext"]
@@ -141,7 +141,7 @@ class Context(GraphContext[TargetT]):
         """Which layers are like this one. What one of them costs, all of them cost."""
         found = self._likeness.get(layer)
         if found is None:
-            alike, names = likeness_and_names(self.graph, layer)
+            alike, names = likeness(self.graph, layer)
             kind, first = self._kinds.setdefault(alike, (len(self._kinds), tuple(names)))
             found = Likeness(kind, dict(zip(names, first, strict=True)), dict(zip(first, names, strict=True)))
             self._likeness[layer] = found

@@ -11,16 +11,12 @@ from partitioner.ir.access import Access, View
 from partitioner.ir.graph import Graph, Stage
 from partitioner.ir.layers import Layer
 
-__all__ = ["likeness", "likeness_and_names"]
+__all__ = ["likeness"]
 
 
-def likeness(graph: Graph, layer: Layer) -> tuple[object, ...]:
-    """Equal for layers that differ in names only. Values of constants do not count."""
-    return likeness_and_names(graph, layer)[0]
-
-
-def likeness_and_names(graph: Graph, layer: Layer) -> tuple[tuple[object, ...], dict[str, str]]:
-    """The same with what stands in it for each name."""
+def likeness(graph: Graph, layer: Layer) -> tuple[tuple[object, ...], dict[str, str]]:
+    """A key, equal for layers that differ in names only, and what stands in it for each name. Values of constants do
+    not count."""
     numbers: dict[str, str] = {}
 
     def number(name: str) -> str:

@@ -54,8 +54,9 @@ __all__ = [
 ]
 
 ROUNDS_IN_STAGING = 8
-"""Where rounds are staged ahead, so many would fit the staging memory: the next one arrives while one is worked on,
-and the wait for the first round of a layer is short."""
+"""Where rounds are staged ahead, so many would fit the staging memory, and of constants alone the region that these
+have to themselves: the next ones arrive while one is worked on, the wait for the first round of a layer is short, and
+what is read frees its place soon."""
 
 
 ITEMS_APART = 2
@@ -72,7 +73,7 @@ left: two of the largest rounds, and what comes ahead of them."""
 
 LEAST_BESIDE_PACKED = 8
 """Where that is not left, values are packed as low as they go, and so much is enough: for two rounds of half the
-region, and of constants alone for as many as `ROUNDS_IN_STAGING`, so that the region is never empty."""
+region."""
 
 
 class _Known(dict[tuple[object, ...], Layout | Infeasible]):
@@ -311,7 +312,7 @@ def _layer(
     small = staging[1]
     if options.rounds_ahead:
         small = min(small, ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING)
-    if options.constants_ahead and small < staging[1] < ctx.chip.memory(ctx.staging).size_bytes // LEAST_APART:
+    if options.constants_ahead and small < staging[1]:
         through = to_main or any(name in staged for name in sources)
         small = min(small, staging[1] // (2 if through else ROUNDS_IN_STAGING))
     cut = Cut(entry.boxes)

@@ -26,7 +26,7 @@ from partitioner.ir.steps import MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, fit_layout
 from partitioner.planners.levels import Streamed
 from partitioner.planners.o2 import kept_in_cores
-from partitioner.planners.row_instances import with_row_instances
+from partitioner.planners.part_instances import with_part_instances
 from partitioner.tiling.core_partition import broadcast_cycles, load_cycles, store_cycles
 from partitioner.tiling.core_regions import core_boxes
 
@@ -36,7 +36,7 @@ __all__ = ["in_streams", "streamed_cycles"]
 def in_streams(ctx: PlanContext) -> Plan:
     """Level streamed. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
     plan = kept_in_cores(ctx, Streamed.name, streamed_cycles)
-    return _with_copies(ctx, with_row_instances(ctx, plan))
+    return _with_copies(ctx, with_part_instances(ctx, plan))
 
 
 def streamed_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:

@@ -20,6 +20,7 @@ from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, 
 from partitioner.planners.registry import make_plan
 from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import Bits, Compiled, small_chip, stcp920
+from tests.movement_graphs import MovementBuilder
 from tests.small_graphs import GraphBuilder
 
 CORES = 8
@@ -185,6 +186,42 @@ def test_values_of_rows_in_several_instances_are_those_of_o0(items: int, rows: i
     graph, constants = feed_forward(items, rows, 128, 640, seed=rows)
     plan = make_plan(context(graph, constants, chip), "streamed")
     assert [group.split.cuts[0][0] for group in plan.groups if group.split.cuts] == [axis]
+    check_values((graph, constants), chip)
+
+
+def encoder_layer(items: int, rows: int, width: int, heads: int) -> tuple[Graph, Constants]:
+    """Attention with the products around it, and the sum with what it reads."""
+    b = MovementBuilder("encoder_layer")
+    x = b.elementwise("relu", b.input("x", items, rows, width))
+    query, key, value = (b.matmul(x, b.normal(width, width, scale=width**-0.5)) for _ in range(3))
+    joined = b.attend(query, key, value, heads=heads, groups=heads)
+    summed = b.elementwise("add", b.matmul(joined, b.normal(width, width, scale=width**-0.5)), x)
+    return b.build(b.matmul(summed, b.normal(width, width, scale=0.1)))
+
+
+@pytest.mark.parametrize(
+    ("data_kib", "llb_kib", "points", "left"),
+    [(40, 96, (0, 32, 64, 96, 128), 0), (44, 128, (0, 64, 128), 2), (36, 160, (0, 64, 128), 3)],
+)
+def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
+    data_kib: int, llb_kib: int, points: tuple[int, ...], left: int
+) -> None:
+    """Each weight comes once all the same; what the cores have no room for is `left` in the staging memory."""
+    chip = small_chip(4, data_bytes=data_kib << 10, llb_bytes=llb_kib << 10)
+    graph, constants = encoder_layer(8, 32, 128, 4)
+    ctx = context(graph, constants, chip)
+    plan = make_plan(ctx, "streamed")
+    (group,) = [group for group in plan.groups if group.split.cuts]
+    assert group.layers[-1].anchor(graph).kind == "attend"
+    assert group.split.cuts == ((2, points),)
+    assert [(spill.scope, spill.tensor in graph.producer) for spill in group.spills] == [("LLB", True)] * left
+    (said,) = [d for d in plan.decisions if d.subject == group.name and "instances" in d.verdict]
+    assert said.reason.endswith("of constants come once")
+    assert parse_plan(str(plan)) == plan
+    moved = plan_traffic(plan, lay_out(plan, ctx, FOR_SCHEDULING), ctx)
+    inside = {name for layer in group.layers for name in layer.inputs(graph) if graph.by_name[name].constant}
+    assert {name: moved.loaded_bytes[name] for name in inside} == {n: graph.by_name[n].size_bytes for n in inside}
+    assert not {layer.output for layer in group.layers} & (moved.stored_bytes.keys() | moved.loaded_bytes.keys())
     check_values((graph, constants), chip)
 
 
