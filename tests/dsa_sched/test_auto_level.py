@@ -378,6 +378,7 @@ class Picky(NeuralScaleTarget):
         return super().emit_rolled(program, graph, constants, chip)
 
 
+@pytest.mark.slow
 def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
     net, chip = network("squeezenet", 32, 1, "r9"), stcp920()
     best = compile_graph(net, chip, TARGET, CompileOptions("auto"))

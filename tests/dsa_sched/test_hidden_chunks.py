@@ -65,6 +65,7 @@ def test_auto_takes_them_where_they_are_faster_and_says_so(feed_forward: Path) -
     assert cycles_of(made) < cycles_of(streamed)
 
 
+@pytest.mark.slow
 def test_their_results_are_those_of_o0_and_the_verdict_is_passed(feed_forward: Path) -> None:
     feed = {INPUT: np.random.default_rng(1).normal(size=(4, 16, WIDTH)).astype(np.float32)}
     plain, auto = (dsa_sched.compile(feed_forward, chip=chip(), level=level).run(feed)["y"] for level in ("O0", "auto"))

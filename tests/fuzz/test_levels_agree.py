@@ -16,7 +16,7 @@ from tests.fuzz.levels_agree import WAYS, Way, chip_of, compare, feed_of, load, 
 from tests.fuzz.near_reference import judge
 from tests.fuzz.random_models import model_of
 
-ORDINARY, SLOW, FULL = 70, 300, 3_000
+ORDINARY, SLOW, FULL = 40, 300, 3_000
 TOGETHER = 10
 """Seeds a test: their shares of what ran and of what was judged are asserted together."""
 SMALLEST_SHARE = 0.9

@@ -79,7 +79,7 @@ def by_template(plan: PlannedKernels, template: str) -> PlannedKernels:
     return replace(plan, plan=replace(plan.plan, groups=tuple(map(forced, plan.plan.groups))))
 
 
-@pytest.mark.parametrize("template", ["gemm", "product"])
+@pytest.mark.parametrize("template", [pytest.param("gemm", marks=pytest.mark.slow), "product"])
 def test_every_shape_by_both_kernels_is_within_the_bound(
     template: str, whole: tuple[PlannedKernels, Compilation]
 ) -> None:
