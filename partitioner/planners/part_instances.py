@@ -33,6 +33,9 @@ __all__ = ["fits", "with_part_instances"]
 MOST_INSTANCES = 8
 """Of layers together: beyond, their weights come too often, or their parts are too small, to be worth it."""
 
+TWICE = 8
+"""Of a value that is made, at most one part in so many is computed twice: rows that windows of two instances read."""
+
 Spans = tuple[tuple[int, int], ...]
 
 
@@ -159,8 +162,8 @@ def _whole_bytes(ctx: PlanContext, group: Group) -> int:
 
 
 def _constant_bytes(ctx: PlanContext, group: Group, reader: RunStep, axis: int, spans: Spans) -> int | None:
-    """Of constants that all instances of a group read; None where they compute anything twice. Raises PlanError for a
-    cut that the group cannot have."""
+    """Of constants that all instances of a group read; None where they compute more than little twice. Raises PlanError
+    for a cut that the group cannot have."""
     graph = ctx.graph
     made = dict.fromkeys((layer.output for layer in group.layers), 0)
     loaded = 0
@@ -176,8 +179,8 @@ def _constant_bytes(ctx: PlanContext, group: Group, reader: RunStep, axis: int, 
                     if graph.by_name[name].constant and box_size(part):
                         read[name] = join(read[name], part) if name in read else part
         loaded += sum(box_size(part) * graph.by_name[name].item_bytes for name, part in read.items())
-    once = all(size == box_size(full_box(graph.by_name[name].shape)) for name, size in made.items())
-    return loaded if once else None
+    whole = {name: box_size(full_box(graph.by_name[name].shape)) for name in made}
+    return loaded if all(TWICE * (size - whole[name]) <= whole[name] for name, size in made.items()) else None
 
 
 def _with_views(ctx: PlanContext, plan: Plan) -> Plan:

@@ -225,6 +225,18 @@ def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
     check_values((graph, constants), chip)
 
 
+def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
+    """A 1x1 convolution that makes many channels, and a 3x3 one that reads them: a row on each side again."""
+    builder = GraphBuilder("windows")
+    wide = builder.conv(builder.input("x", 4, 32, 32, 8), 48, (1, 1), pads=(0, 0, 0, 0))
+    graph, constants = builder.build(builder.conv(wide, 8, (3, 3)))
+    chip = small_chip(4, data_bytes=64 << 10, llb_bytes=128 << 10)
+    plan = make_plan(context(graph, constants, chip), "streamed")
+    (group,) = plan.groups
+    assert group.split.cuts == ((1, (0, 16, 32)),)
+    check_values((graph, constants), chip)
+
+
 def check_values(network: tuple[Graph, Constants], chip: Chip) -> None:
     graph, constants = network
     first, other = (stored(graph, constants, chip, level) for level in ("O0", "streamed"))
