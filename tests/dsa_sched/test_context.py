@@ -55,7 +55,7 @@ def digest(compilation: Compilation) -> str:
 
 def works() -> int:
     gc.collect()
-    return sum(isinstance(thing, Work) for thing in gc.get_objects())
+    return sum(type(thing) is Work for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("level", LEVELS)
