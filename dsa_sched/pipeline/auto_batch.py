@@ -95,6 +95,7 @@ def compile_fastest_batch(
     best, decisions = _Best(share, 1, whole), list(beside.decisions)
     item_cycles = peak_cycles(model.graph, chip) / share
     interrupted = whole.chosen.interrupted
+    busy: bool | None = None  # of the best, asked where another size may be tried
     sizes = () if interrupted else sizes_to_try(share, chip.cores_per_cluster, options.effort)
     try:
         if sizes and batch_problem(model.graph, model.constants):
@@ -109,7 +110,9 @@ def compile_fastest_batch(
                 continue
             progress(f"level auto: {batch} a pass")
             without, promising = frozenset[Way](), inf
-            if best.is_busy(chip, target):
+            if busy is None:
+                busy = best.is_busy(chip, target)
+            if busy:
                 without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
                 promising = best.expected_cycles / passes
             if not frozenset(WAYS) - without:
@@ -121,7 +124,7 @@ def compile_fastest_batch(
                 decisions.append(Decision(SUBJECT, name, found))
                 continue
             decisions.append(Decision(SUBJECT, f"not {best.batch} a pass", f"{best.cycles:,.0f} cycles in all"))
-            best = _Best(batch, passes, found)
+            best, busy = _Best(batch, passes, found), None
             if found.chosen.interrupted:
                 break
     except KeyboardInterrupt:

@@ -33,8 +33,8 @@ __all__ = ["fits", "with_part_instances"]
 MOST_INSTANCES = 8
 """Of layers together: beyond, their weights come too often, or their parts are too small, to be worth it."""
 
-TWICE = 8
-"""Of a value that is made, at most one part in so many is computed twice: rows that windows of two instances read."""
+MOST_TWICE = 1 / 8
+"""Share of a value that may be computed twice: rows that windows of two instances read."""
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -180,7 +180,7 @@ def _constant_bytes(ctx: PlanContext, group: Group, reader: RunStep, axis: int, 
                         read[name] = join(read[name], part) if name in read else part
         loaded += sum(box_size(part) * graph.by_name[name].item_bytes for name, part in read.items())
     whole = {name: box_size(full_box(graph.by_name[name].shape)) for name in made}
-    return loaded if all(TWICE * (size - whole[name]) <= whole[name] for name, size in made.items()) else None
+    return loaded if all(size - whole[name] <= MOST_TWICE * whole[name] for name, size in made.items()) else None
 
 
 def _with_views(ctx: PlanContext, plan: Plan) -> Plan:
