@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hw_models.errors import PlanError
 from isched.lowering.broadcast_merge import TileCode, together
 from isched.lowering.main_memory_allocation import place_tensors
+from isched.lowering.row_lookups import looked_up_when_read, row_runs
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Placement, Program, Stream
@@ -56,6 +57,8 @@ class _Lowering:
     placement: dict[str, Placement]
     reads: dict[str, Placement]
     streams: list[list[Instr]]
+    lookups: Mapping[str, Op]
+    """By their results, those of which a layer's rows come from the table."""
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
@@ -70,6 +73,11 @@ class _Lowering:
 
     def item_bytes(self, tensor: str) -> int:
         return self.ctx.graph.by_name[tensor].item_bytes
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Offsets in the main memory."""
+        return {name: placement.offset_bytes for name, placement in self.placement.items()}
 
     def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
         """The whole of a value in the main memory."""
@@ -99,24 +107,29 @@ def lower_layout(
     ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
-    run; else values share memory by lifetime. With `isolated`, each layer reads copies of its inputs (placements of
-    kind `probe`, to be filled by whoever runs the program) instead of what the layers before it wrote: every layer can
-    then be judged by itself in one run. That needs a plan which keeps every value in the main memory.
+    run, looked-up rows among them that else go from their table to a layer; else values share memory by lifetime. With
+    `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to be filled by whoever runs the
+    program) instead of what the layers before it wrote: every layer can then be judged by itself in one run. That needs
+    a plan which keeps every value in the main memory.
     Raises DoesNotFit naming the layer or tensor, the demand and the bound.
     """
-    placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated)
+    lookups = looked_up_when_read(layout, ctx)
+    absent = frozenset(lookups) if not keep_values and not isolated else frozenset()
+    placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated, absent)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(ctx.chip.cores_per_cluster)]
-    state = _Lowering(ctx, layout, by_name, reads, streams)
-    _words(state, ctx.graph.prepared)
+    state = _Lowering(ctx, layout, by_name, reads, streams, lookups)
+    _words(state, tuple(op for op in ctx.graph.prepared if op.outputs[0] not in absent))
     source = ""
     for event in expand(layout, ctx):
         match event:
             case Begin(laid=laid):
                 source = laid.group if isinstance(laid, MoveLayout) else laid.layer.name
             case Transfers():
-                state.copy(event.core, [copy for moved in event.transfers for copy in _transfer(state, moved)], source)
+                rows, others = _apart(state, event.transfers)
+                state.streams[event.core].extend(instr for moved in rows for instr in _look_up(state, moved, source))
+                state.copy(event.core, [copy for moved in others for copy in _transfer(state, moved)], source)
             case Compute():
                 _compute(state, event)
             case Barrier():
@@ -134,8 +147,7 @@ def _words(state: _Lowering, ops: tuple[Op, ...]) -> None:
     if not ops:
         return
     assert isinstance(ctx.target, Prepares)  # else the graph is made without
-    places = {name: placement.offset_bytes for name, placement in state.placement.items()}
-    touched = False
+    places, touched = state.places, False
     for op in ops:
         instrs = ctx.target.prepare(ctx.graph, op, places, ctx.chip)
         if touched and any(instr.starts for instr in instrs):  # nothing but a barrier orders a transfer behind these
@@ -144,6 +156,25 @@ def _words(state: _Lowering, ops: tuple[Op, ...]) -> None:
         touched |= any(instr.writes and not instr.starts for instr in instrs)
         state.streams[DMA_CORE].extend(instrs)
     state.barrier(ops[-1].name)
+
+
+def _apart(state: _Lowering, transfers: tuple[Transfer, ...]) -> tuple[list[Transfer], list[Transfer]]:
+    """Rows that are looked up when they are read, and what is copied."""
+    rows: list[Transfer] = []
+    others: list[Transfer] = []
+    for moved in transfers:
+        looked_up = moved.tensor in state.lookups and isinstance(moved.source, InMain)
+        (rows if looked_up else others).append(moved)
+    return rows, others
+
+
+def _look_up(state: _Lowering, moved: Transfer, source: str) -> tuple[Instr, ...]:
+    """Instructions that bring the rows of one transfer."""
+    ctx, op = state.ctx, state.lookups[moved.tensor]
+    assert isinstance(ctx.target, Prepares)  # else the graph is made without
+    assert isinstance(moved.target, Place)  # what comes from the main memory is staged
+    runs = row_runs(ctx.graph, op, moved.target)
+    return ctx.target.look_up(ctx.graph, op, state.places, runs, source, ctx.chip)
 
 
 def _transfer(state: _Lowering, moved: Transfer) -> list[Copy]:

@@ -9,7 +9,7 @@ main memory, and shares it with values that live before it is written or after i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw_models.errors import DoesNotFit
@@ -30,16 +30,22 @@ TENSOR_ALIGNMENT_BYTES = 64
 
 
 def place_tensors(
-    ctx: PlanContext, base_bytes: int, layout: Layout, keep_values: bool = False, isolated: bool = False
+    ctx: PlanContext,
+    base_bytes: int,
+    layout: Layout,
+    keep_values: bool = False,
+    isolated: bool = False,
+    absent: Collection[str] = (),
 ) -> tuple[Placement, ...]:
-    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes.
+    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes; none
+    for what is `absent` though it is computed before all layers.
 
     With `keep_values` nothing is reused, so that each value can be read after the run; with `isolated` there is a copy
     (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
     """
     entries = (entry for step in layout.steps if isinstance(step, tuple) for entry in step)
     lives = _Lives(main_lifetimes(ctx.graph, layout, ctx.main), {entry.slot: entry.layer.name for entry in entries})
-    return _placed(ctx, base_bytes, lives, keep_values, isolated)
+    return _placed(ctx, base_bytes, lives, keep_values, isolated, absent)
 
 
 def place_group_tensors(
@@ -67,11 +73,16 @@ class _Lives:
 
 
 def _placed(
-    ctx: GraphContext[AcceptingTarget], base_bytes: int, lives: _Lives, keep_values: bool, isolated: bool
+    ctx: GraphContext[AcceptingTarget],
+    base_bytes: int,
+    lives: _Lives,
+    keep_values: bool,
+    isolated: bool,
+    absent: Collection[str] = (),
 ) -> tuple[Placement, ...]:
     graph, main, named = ctx.graph, ctx.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
-    given = {*graph.fed, *(name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)}
+    given = {*graph.fed, *(name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)} - set(absent)
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in given]
     ends = {named[name] for name in graph.outputs}
     stored = [tensor.name for tensor in names if tensor.name in lives.spans and tensor.name not in own]

@@ -21,7 +21,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget, Work
 
-__all__ = ["DENSE", "Copy", "KeepsCode", "LowerTarget", "Prepares", "Schedulable", "Timeable"]
+__all__ = ["DENSE", "Copy", "KeepsCode", "LowerTarget", "Prepares", "RowRun", "Schedulable", "Timeable"]
 
 DENSE: Mapping[str, int] = MappingProxyType({})
 """No buffer has a pitch."""
@@ -33,6 +33,15 @@ class Copy:
 
     source: Region
     destination: Region
+
+
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """Looked-up rows from number `first` of an operator's result on, dense, at `offset_bytes` of the staging memory."""
+
+    first: int
+    count: int
+    offset_bytes: int
 
 
 class LowerTarget(PlanTarget, Protocol):
@@ -76,6 +85,12 @@ class Prepares(Protocol):
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core for one of the graph's prepared operators, all of them over after the last one;
         `places` are offsets in the main memory."""
+
+    def look_up(
+        self, graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
+    ) -> tuple[Instr, ...]:
+        """Instructions of one core that bring some rows of what a `lookup` makes into the staging memory, for the
+        operator `source`; after the last of them all have landed."""
 
     def emulate_prepared(
         self, graph: Graph, op: Op, read: Callable[[str], npt.NDArray[np.generic]]

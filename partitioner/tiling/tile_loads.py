@@ -162,7 +162,8 @@ def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], 
     """Cores give parts of the boxes that they own and take what they lack of the boxes that they want.
 
     Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
-    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once.
+    in its memory takes the whole of its box, if the buffer holds all of it; one whose parts lie so gives all that it
+    owns. What several takers want is given once.
     """
     given: list[list[Box]] = [[] for _ in givers]
     taken: list[tuple[Box, ...]] = []
@@ -180,7 +181,14 @@ def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], 
         for number, part in parts:
             if part not in given[number]:
                 given[number].append(part)
-    return Relay(tuple(_maximal(parts) for parts in given), tuple(taken))
+    return Relay(tuple(_given(box, parts, buffer) for (_, box), parts in zip(givers, given, strict=True)), tuple(taken))
+
+
+def _given(box: Box, parts: list[Box], buffer: Box) -> tuple[Box, ...]:
+    """What a core gives of its `box` to those who want `parts` of it."""
+    wanted = _maximal(parts)
+    scattered = sum(_row_runs(box, part) for part in wanted) > MOST_RUNS
+    return (box,) if scattered and holds(buffer, box) else wanted
 
 
 def _row_runs(whole: Box, part: Box) -> int:

@@ -239,3 +239,13 @@ def test_a_core_gives_several_boxes_each_from_its_own_place() -> None:
     handed = relay(givers, [(0, ((0, 2), (0, 8))), (1, ((2, 4), (0, 8)))], whole)
     assert handed.given == ((), (((0, 2), (4, 8)),), (((2, 4), (0, 4)),), ())
     assert handed.taken == ((((0, 2), (4, 8)),), (((2, 4), (0, 4)),))
+
+
+def test_a_core_gives_all_that_it_has_instead_of_scattered_parts() -> None:
+    """Two cores have rows, both want columns: these lie in one run a row, so each core gives its rows as they are."""
+    whole = ((0, 64), (0, 8))
+    rows = [(0, ((0, 32), (0, 8))), (1, ((32, 64), (0, 8)))]
+    handed = relay(rows, [(0, ((0, 64), (0, 4))), (1, ((0, 64), (4, 8)))], whole)
+    assert handed.given == ((rows[0][1],), (rows[1][1],))
+    few = relay([(0, ((0, 4), (0, 8))), (1, ((4, 8), (0, 8)))], [(1, ((0, 8), (4, 8)))], whole)
+    assert few.given == ((((0, 4), (4, 8)),), ())

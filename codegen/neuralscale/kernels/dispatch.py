@@ -17,7 +17,7 @@ import numpy.typing as npt
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.instructions.reductions import reduction_runs
-from codegen.neuralscale.kernels.preparation import preparation_instructions, refused_preparation
+from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
@@ -39,7 +39,7 @@ from codegen.neuralscale.templates.softmax import SoftmaxTemplate
 from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
 from hw_models.chip import Chip
 from isched.program.program import Instr
-from isched.program.target import DENSE, Copy
+from isched.program.target import DENSE, Copy, RowRun
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
@@ -183,6 +183,11 @@ class NeuralScaleKernels:
 
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         return preparation_instructions(graph, op, places, chip)
+
+    def look_up(
+        self, graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
+    ) -> tuple[Instr, ...]:
+        return looked_up_rows(graph, op, places, runs, source, chip)
 
     def refuses_prepared(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         return refused_preparation(graph, op, chip)

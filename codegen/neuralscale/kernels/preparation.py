@@ -1,7 +1,8 @@
 """Operators on 32-bit words in the main memory, and rows looked up by such words: the scalar core's and the DMA's work.
 
     words           one loop of the scalar core over the main memory an operator
-    looked-up rows  chains of descriptors that the scalar core writes, a row each: table -> staging memory -> result
+    looked-up rows  chains of descriptors that the scalar core writes, a row each: table -> staging memory -> result,
+                    or no farther than the staging memory for a layer that reads them there
 
 Both DMA engines take chunks of rows in turn: while one gathers, the next chain is written for the other, and what the
 chunk before gathered leaves by the second channel. Whatever an index holds, only the table is read: as far as planning
@@ -18,9 +19,10 @@ from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.emit.word_loops import FUNCTIONS, WORD_PREFIX
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
+from isched.program.target import RowRun
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["GATHER", "preparation_instructions", "refused_preparation"]
+__all__ = ["GATHER", "looked_up_rows", "preparation_instructions", "refused_preparation"]
 
 GATHER = "dma.gather"
 """A chain of descriptors, one a row, whose sources the scalar core works out from indices."""
@@ -42,10 +44,8 @@ def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], ch
 
 def refused_preparation(graph: Graph, op: Op, chip: Chip) -> str | None:
     """Why an operator cannot be prepared; None where it can."""
-    if op.kind == "lookup":
-        size = graph.by_name[op.inputs[0]].size_bytes // int(op.number("rows"))
-        if size > (most := _buffer_bytes(chip)):
-            return f"a row of its table has {size:,} bytes; at most {most:,} are looked up at a time"
+    if op.kind == "lookup" and (size := _row_bytes(graph, op)) > (most := _buffer_bytes(chip)):
+        return f"a row of its table has {size:,} bytes; at most {most:,} are looked up at a time"
     return None
 
 
@@ -111,10 +111,7 @@ def _join(graph: Graph, op: Op, places: Mapping[str, int]) -> Iterator[Instr]:
 
 def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iterator[Instr]:
     """Chunks of rows on the engines in turn; a chunk leaves while the next one comes."""
-    table, index = op.inputs
-    rows = int(op.number("rows"))
-    row_bytes = graph.by_name[table].size_bytes // rows
-    total = _count(graph, index)
+    row_bytes, total = _row_bytes(graph, op), _count(graph, op.inputs[1])
     most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, _buffer_bytes(chip) // row_bytes))
     engines = chip.dma.engines_per_cluster
     chunks = [(start, min(most, total - start)) for start in range(0, total, most)]
@@ -123,35 +120,76 @@ def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iter
         if number < len(chunks):
             start, count = chunks[number]
             engine, place = number % engines, _buffer(number, chip)
-            yield Instr(
-                chip.dma.engine,
-                GATHER,
-                (
-                    ("engine", engine),
-                    ("channel", INWARD),
-                    ("index", address_of(MAIN, places[index] + 4 * start)),
-                    ("table", address_of(MAIN, places[table])),
-                    ("rows", rows),
-                    ("row_bytes", row_bytes),
-                    ("destination", address_of(STAGING, place)),
-                    ("count", count),
-                ),
-                (_whole(graph, table, places), Region(MAIN, places[index] + 4 * start, 4 * count)),
-                (Region(STAGING, place, row_bytes, count, row_bytes if count > 1 else 0),),
-                0.0,
-                op.name,
-                starts=f"dma{engine}.{INWARD}",
-            )
+            yield _gathered(graph, op, places, RowRun(start, count, place), engine, op.name, chip)
         if number > 0:
             start, count = chunks[number - 1]
             engine, place = (number - 1) % engines, _buffer(number - 1, chip)
-            yield _wait(op, engine, INWARD)
+            yield _wait(op.name, engine, INWARD)
             if engine in leaving:
-                yield _wait(op, engine, OUTWARD)
+                yield _wait(op.name, engine, OUTWARD)
             yield _leave(op, engine, place, places[op.outputs[0]] + start * row_bytes, count * row_bytes, chip)
             leaving.add(engine)
     for engine in sorted(leaving):
-        yield _wait(op, engine, OUTWARD)
+        yield _wait(op.name, engine, OUTWARD)
+
+
+def looked_up_rows(
+    graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
+) -> tuple[Instr, ...]:
+    """What one core does to have some rows of a lookup's result in the staging memory, for the operator `source`. All
+    of it is over after the last instruction."""
+    return tuple(_chains(graph, op, places, runs, source, chip))
+
+
+def _chains(
+    graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
+) -> Iterator[Instr]:
+    """On the engines in turn: while one gathers, the next chain is written for the other."""
+    most, row_bytes = max(1, chip.dma.max_descriptors // CHAIN_SHARE), _row_bytes(graph, op)
+    chunks = [
+        RowRun(run.first + start, min(most, run.count - start), run.offset_bytes + start * row_bytes)
+        for run in runs
+        for start in range(0, run.count, most)
+    ]
+    engines = chip.dma.engines_per_cluster
+    for number, chunk in enumerate(chunks):
+        if number >= engines:
+            yield _wait(source, number % engines, INWARD)
+        yield _gathered(graph, op, places, chunk, number % engines, source, chip)
+    for number in range(max(0, len(chunks) - engines), len(chunks)):
+        yield _wait(source, number % engines, INWARD)
+
+
+def _gathered(
+    graph: Graph, op: Op, places: Mapping[str, int], rows: RowRun, engine: int, source: str, chip: Chip
+) -> Instr:
+    """One chain: a descriptor a row."""
+    table, index = op.inputs
+    row_bytes, count = _row_bytes(graph, op), rows.count
+    return Instr(
+        chip.dma.engine,
+        GATHER,
+        (
+            ("engine", engine),
+            ("channel", INWARD),
+            ("index", address_of(MAIN, places[index] + 4 * rows.first)),
+            ("table", address_of(MAIN, places[table])),
+            ("rows", int(op.number("rows"))),
+            ("row_bytes", row_bytes),
+            ("destination", address_of(STAGING, rows.offset_bytes)),
+            ("count", count),
+        ),
+        (_whole(graph, table, places), Region(MAIN, places[index] + 4 * rows.first, 4 * count)),
+        (Region(STAGING, rows.offset_bytes, row_bytes, count, row_bytes if count > 1 else 0),),
+        0.0,
+        source,
+        starts=f"dma{engine}.{INWARD}",
+    )
+
+
+def _row_bytes(graph: Graph, op: Op) -> int:
+    """Of a row of the table of a lookup."""
+    return graph.by_name[op.inputs[0]].size_bytes // int(op.number("rows"))
 
 
 def _buffer_bytes(chip: Chip) -> int:
@@ -166,9 +204,9 @@ def _buffer(chunk: int, chip: Chip) -> int:
     return (chunk % (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)) * _buffer_bytes(chip)
 
 
-def _wait(op: Op, engine: int, channel: int) -> Instr:
+def _wait(source: str, engine: int, channel: int) -> Instr:
     operands = (("engine", engine), ("channel", channel))
-    return Instr("scalar", "dma.wait", operands, source=op.name, awaits=f"dma{engine}.{channel}")
+    return Instr("scalar", "dma.wait", operands, source=source, awaits=f"dma{engine}.{channel}")
 
 
 def _leave(op: Op, engine: int, place: int, to: int, size_bytes: int, chip: Chip) -> Instr:
