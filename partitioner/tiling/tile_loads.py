@@ -31,7 +31,7 @@ from partitioner.tiling.tiling import (
 __all__ = ["Relay", "TileFetch", "in_first_half", "relay", "tile_fetches"]
 
 MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it."""
+"""A part that lies in more runs than this is taken with all that lies around it, and so are parts that are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,9 @@ def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], 
     """Cores give parts of the boxes that they own and take what they lack of the boxes that they want.
 
     Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
-    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once.
+    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once; a
+    giver whose parts lie scattered in its memory gives all of its box that the buffer has room for, if that is in fewer
+    runs and at most twice the elements, and if no other one owns any of it.
     """
     given: list[list[Box]] = [[] for _ in givers]
     taken: list[tuple[Box, ...]] = []
@@ -180,7 +182,21 @@ def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], 
         for number, part in parts:
             if part not in given[number]:
                 given[number].append(part)
-    return Relay(tuple(_maximal(parts) for parts in given), tuple(taken))
+    few = (_in_few_runs(number, _maximal(parts), givers, buffer) for number, parts in enumerate(given))
+    return Relay(tuple(few), tuple(taken))
+
+
+def _in_few_runs(
+    number: int, parts: tuple[Box, ...], givers: Sequence[tuple[int, Box]], buffer: Box
+) -> tuple[Box, ...]:
+    """What a giver gives: the parts, or all of its box around them."""
+    box = givers[number][1]
+    whole = common(box, buffer)
+    runs = sum(_row_runs(box, part) for part in parts)
+    if runs <= MOST_RUNS or _row_runs(box, whole) >= runs or box_size(whole) > 2 * sum(map(box_size, parts)):
+        return parts
+    alone = all(not box_size(common(whole, other)) for n, (_, other) in enumerate(givers) if n != number)
+    return (whole,) if alone else parts
 
 
 def _row_runs(whole: Box, part: Box) -> int:

@@ -239,3 +239,24 @@ def test_a_core_gives_several_boxes_each_from_its_own_place() -> None:
     handed = relay(givers, [(0, ((0, 2), (0, 8))), (1, ((2, 4), (0, 8)))], whole)
     assert handed.given == ((), (((0, 2), (4, 8)),), (((2, 4), (0, 4)),), ())
     assert handed.taken == ((((0, 2), (4, 8)),), (((2, 4), (0, 4)),))
+
+
+def test_a_giver_whose_parts_lie_scattered_gives_all_around_them_in_few_runs() -> None:
+    """Columns that cores own rows of: a run for each row and taker, or one for all."""
+    whole = ((0, 64), (0, 8))
+    rows = [(core, ((16 * core, 16 * core + 16), (0, 8))) for core in range(4)]
+    columns = [(core, ((0, 64), (2 * core, 2 * core + 2))) for core in range(4)]
+    handed = relay(rows, columns, whole)
+    assert handed.given == tuple((box,) for _, box in rows)
+    assert handed.taken == tuple(
+        tuple(((16 * other, 16 * other + 16), wanted) for other in range(4) if other != core)
+        for core, (_, wanted) in columns
+    )
+    one = relay(rows, columns[:1], whole)  # two of eight columns: more than twice what is wanted
+    assert all(
+        set(parts) <= {((low, high), (0, 2))} for (_, ((low, high), _)), parts in zip(rows, one.given, strict=True)
+    )
+    shared = [(core, ((0, 64), (0, 8))) for core in range(2)]  # both own all: neither writes what the other may
+    assert relay(shared, columns, whole).given == tuple(
+        tuple(box for taker, box in columns if taker != core) for core in range(2)
+    )
