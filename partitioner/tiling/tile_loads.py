@@ -31,7 +31,8 @@ from partitioner.tiling.tiling import (
 __all__ = ["Relay", "TileFetch", "in_first_half", "relay", "tile_fetches"]
 
 MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it, and so are parts that are given."""
+"""A part that lies in more runs than this is taken with all that lies around it; parts are given so where they lie in more
+than so many times the runs of all around them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], 
 
     Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
     in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once; a
-    giver whose parts lie scattered in its memory gives all of its box that the buffer has room for, if that is in fewer
+    giver whose parts lie scattered in its memory gives all of its box that the buffer has room for, if that is in few
     runs and at most twice the elements, and if no other one owns any of it.
     """
     given: list[list[Box]] = [[] for _ in givers]
@@ -193,7 +194,7 @@ def _in_few_runs(
     box = givers[number][1]
     whole = common(box, buffer)
     runs = sum(_row_runs(box, part) for part in parts)
-    if runs <= MOST_RUNS or _row_runs(box, whole) >= runs or box_size(whole) > 2 * sum(map(box_size, parts)):
+    if runs <= MOST_RUNS * _row_runs(box, whole) or box_size(whole) > 2 * sum(map(box_size, parts)):
         return parts
     alone = all(not box_size(common(whole, other)) for n, (_, other) in enumerate(givers) if n != number)
     return (whole,) if alone else parts

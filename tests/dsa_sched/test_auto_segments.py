@@ -53,7 +53,7 @@ def test_a_plan_that_was_ruled_out_as_a_whole_may_be_the_best_for_a_part() -> No
 
 
 def test_what_is_known_of_the_whole_is_what_its_parts_make() -> None:
-    """The same plan, but no program of it is below a hundred times what the best takes: no part of it is worth a try."""
+    """The same plan, but no program of it is below a hundred times what the best takes: no part is worth a try."""
     ctx = context()
     found = [slow_in_front(ctx, planned(ctx, "O0"))]
     ruled_out = [RuledOut(planned(ctx, "O2"), 100 * found[0].cycles)]
