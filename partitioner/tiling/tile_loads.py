@@ -31,8 +31,8 @@ from partitioner.tiling.tiling import (
 __all__ = ["Relay", "TileFetch", "in_first_half", "relay", "tile_fetches"]
 
 MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it; parts are given so where they lie in more
-than so many times the runs of all around them."""
+"""A part that lies in more runs than this is taken with all that lies around it; parts are given so where they lie in
+more than so many times the runs of all around them."""
 
 
 @dataclass(frozen=True, slots=True)
