@@ -2,7 +2,7 @@
 
     model --every level, with spills or without--> plans --cost model--> in order of promise
           --lower, schedule, time, the best so far as limit--> the fastest program, and what was decided against
-          --parts of the plans that were timed--> plans of segments --the same--> the fastest of all
+          --parts of the plans that were timed, or ruled out as a whole--> plans of segments --the same--> the fastest
 
 A plan with which no program can win is not lowered: one whose bytes of the shared memories alone take longer than the
 best program so far. Where programs cannot be timed, the cost model decides. What is found is a plan of the level, or of
@@ -11,7 +11,7 @@ the segments, that made it in every respect but the decisions about `level`, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Generic, TypeVar
@@ -19,7 +19,15 @@ from typing import Generic, TypeVar
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.auto_floors import has_region, memory_floor_cycles
-from dsa_sched.pipeline.auto_segments import MOST_TIMES, Timed, segment_candidates, timed
+from dsa_sched.pipeline.auto_segments import (
+    MOST_TIMES,
+    RuledOut,
+    SegmentCandidate,
+    Timed,
+    segment_candidates,
+    timed,
+    with_ruled_out,
+)
 from dsa_sched.pipeline.auto_ways import (
     PLAIN_WAYS,
     SUBJECT,
@@ -44,7 +52,7 @@ from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import EFFORTS, LEVELS, NORMAL_EFFORT
+from partitioner.planners.levels import EFFORTS, IMAGES, LEVELS, NORMAL_EFFORT
 
 __all__ = ["MOST_EXPECTED", "Chosen", "cheapest_level", "fastest_level"]
 
@@ -193,6 +201,7 @@ class _Search:
         self.interrupted = False
         self.tried = 0
         self.timed: list[Timed] = []
+        self.ruled_out: list[RuledOut] = []
         self.instructions = 0
         self.of_segments: tuple[Decision, ...] = ()
         self.level_times: list[LevelTime] = []
@@ -203,28 +212,34 @@ class _Search:
             self._attempt(candidate, f"{number} of {len(self.plans.candidates)}")
 
     def run_segments(self) -> None:
-        """Plans of segments of those that were timed."""
-        normal = EFFORTS[NORMAL_EFFORT]
-        most = EFFORTS[self.options.effort]
-        if most < normal or self.interrupted or len(self.timed) < 2:
+        """Plans of segments of those that were timed, then also of those that were ruled out as a whole."""
+        if EFFORTS[self.options.effort] < EFFORTS[NORMAL_EFFORT] or self.interrupted:
             return
-        ctx = self.plans.context
+        ctx, options = self.plans.context, self.options
         try:
             limit = MOST_TIMES * self.limit_cycles
             found = [each for each in self.timed if each.cycles < limit]
-            failed = 0
-            for each in segment_candidates(ctx, found, self.options):
-                if self.interrupted or (failed >= self._patience() and most == normal):
-                    return
-                if each.candidate.way in self.without:
-                    continue
-                self._attempt(each.candidate, "beside whole levels")
-                better = self.best is not None and self.best[0] is each.candidate
-                failed = 0 if better else failed + 1
-                if better:
-                    self.of_segments = each.decisions
+            if len(found) > 1:
+                self._attempt_while_promising(segment_candidates(ctx, found, options))
+            best = min(self.limit_cycles, min((each.cycles for each in found), default=inf))
+            self._attempt_while_promising(with_ruled_out(ctx, found, self.ruled_out, options, best))
         except KeyboardInterrupt:
             self.interrupted = True
+
+    def _attempt_while_promising(self, candidates: Iterator[SegmentCandidate]) -> None:
+        failed = 0
+        for each in candidates:
+            if self.interrupted:
+                return
+            if each.candidate.way in self.without:
+                continue
+            self._attempt(each.candidate, "beside whole levels")
+            better = self.best is not None and self.best[0] is each.candidate
+            failed = 0 if better else failed + 1
+            if better:
+                self.of_segments = each.decisions
+            if failed >= self._patience() and EFFORTS[self.options.effort] == EFFORTS[NORMAL_EFFORT]:
+                return
 
     def _patience(self) -> int:
         """How many failures one after the other are borne."""
@@ -259,6 +274,7 @@ class _Search:
         ctx, limit_cycles = self.plans.context, self.limit_cycles
         thorough = EFFORTS[self.options.effort] > EFFORTS[NORMAL_EFFORT]
         if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not thorough:
+            self._rules_out(candidate, 0.0)
             return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
         if candidate.way.ahead and not has_region(candidate.plan, ctx):
             return f"values leave no region of {ctx.staging} free throughout; {expects(candidate)}"
@@ -268,6 +284,7 @@ class _Search:
         floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
             self._learned(candidate, floor, timed=False)
+            self._rules_out(candidate, floor)
             return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
         return ""
 
@@ -278,13 +295,14 @@ class _Search:
         found = lower_below(planned, candidate.way.of(self.options), self._say, limit)
         if found is None:
             self._learned(candidate, limit, timed=False)
+            self._rules_out(candidate, limit)
             self.against(candidate, f"no faster than {limit:,.0f} cycles; {expects(candidate)}")
             return
         lowered, run = found
         self._learned(candidate, run.cycles, timed=True)
         if run.cycles < self.limit_cycles:
             verified(planned, lowered, self._say)
-        if whole:
+        if whole or candidate.way.level == IMAGES:
             if run.cycles < min((each.cycles for each in self.timed), default=inf):
                 self.instructions = sum(len(stream.instrs) for stream in lowered.program.streams)
             self.timed.append(timed(candidate, run, self.plans.context))
@@ -295,6 +313,10 @@ class _Search:
             self.against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
         self.best, self.limit_cycles = (candidate, lowered, run.cycles), run.cycles
         self.progress(f"level auto: best so far {candidate.way}, {run.cycles:,.0f} cycles")
+
+    def _rules_out(self, candidate: Candidate, least_cycles: float) -> None:
+        if not candidate.way.segments:
+            self.ruled_out.append(RuledOut(candidate, least_cycles))
 
     def _learned(self, candidate: Candidate, cycles: float, timed: bool) -> None:
         if candidate.way in PLAIN_LEVELS:

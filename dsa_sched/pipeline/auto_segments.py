@@ -1,16 +1,20 @@
 """Candidates of level auto beyond whole levels: parts of the network, each as the level has it that is fastest there.
 
     programs that were timed --cycles of each layer, by the clock and by the cost model--> columns
+    plans that were ruled out --cycles of each layer by the cost model, scaled as those of the timed ones--> columns
     columns --cheapest division, borders counted more or less--> candidates, the fewest borders first
 
 What binds in a run is told layer by layer by its critical path, but a layer's neighbours have their share in it; the
 cost model sees layers by themselves, but not what waits for what. Divisions by both are offered, and the clock decides.
+A plan that one part of the network rules out may still be the best for another part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 from codegen.target import TileTarget
 from dsa_sched.pipeline.auto_floors import has_region
@@ -21,12 +25,12 @@ from isched.timing.waiting_by_part import path_cycles_by
 from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
-from partitioner.planners.levels import SEGMENTS, Segment
+from partitioner.planners.levels import IMAGES, SEGMENTS, Segment
 from partitioner.planners.segment_choice import Column, Division, column_of, divide, expected_layer_cycles
 from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["MOST_TIMES", "SegmentCandidate", "Timed", "segment_candidates", "timed"]
+__all__ = ["MOST_TIMES", "RuledOut", "SegmentCandidate", "Timed", "segment_candidates", "timed", "with_ruled_out"]
 
 MOST_TIMES = 1.6
 """Programs that take up to so many times as long as the best are timed to the end: parts of them may be faster."""
@@ -36,6 +40,9 @@ BORDER_WEIGHTS = (4.0, 2.0, 1.0, 8.0)
 
 LEAST_GAIN = 0.02
 """Of a division that is tried, by what is expected of it: changing plans costs more than is known beforehand."""
+
+LEAST_UNTIMED_GAIN = 0.1
+"""The same where a part's plan was never timed: what the cost model expects of it may be that far off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,15 @@ class Timed:
     @property
     def whole(self) -> Way:
         """The way without what only moves constants: what the plan is of."""
-        return Way(self.candidate.way.level, self.candidate.way.spill)
+        return replace(self.candidate.way, ahead=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """A candidate of which no program was timed to the end, and cycles that no program of it is below."""
+
+    candidate: Candidate
+    least_cycles: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +91,74 @@ def segment_candidates(
 ) -> Iterator[SegmentCandidate]:
     """Divisions of the network among plans that were timed, each once, that are expected to be faster than all of these
     by `LEAST_GAIN`. Lazy: each is planned when it is asked for."""
-    enough = (1 - LEAST_GAIN) * min((each.cycles for each in found), default=0.0)
+    return _offered(ctx, partial(_sources, ctx, found), options, (1 - LEAST_GAIN) * _fastest(found))
+
+
+def with_ruled_out(
+    ctx: Context[TileTarget],
+    found: Sequence[Timed],
+    ruled_out: Sequence[RuledOut],
+    options: CompileOptions,
+    best: float,
+) -> Iterator[SegmentCandidate]:
+    """Divisions of which at least one part is as a plan has it that was ruled out as a whole, expected to take fewer
+    cycles than `best` by `LEAST_UNTIMED_GAIN`."""
+    others = _whole_plans(found, ruled_out)
+    if not others:
+        return iter(())
+    scale = min(each.cycles / each.candidate.expected_cycles for each in found)
+    beside = []
+    for each in others:
+        one = each.candidate
+        cycles = max(scale * one.expected_cycles, each.least_cycles)
+        beside.append((one, column_of(ctx, one.plan, expected_layer_cycles(ctx, one.plan, one.cost, cycles))))
+
+    def sources() -> Iterator[_Source]:
+        for source in _sources(ctx, found):
+            yield [*source, *beside]
+
+    timed_plans = frozenset(each.candidate.way for each in found)
+    return _offered(ctx, sources, options, (1 - LEAST_UNTIMED_GAIN) * best, timed_plans)
+
+
+_Source: TypeAlias = Sequence[tuple[Candidate, Column]]
+
+
+def _whole_plans(found: Sequence[Timed], ruled_out: Sequence[RuledOut]) -> list[RuledOut]:
+    """What was ruled out, each plan once and by the least that is known of it, and none of which a program was timed.
+    Groups of images only where no such program was timed, and then the most promising ones: options have them once."""
+    known = {each.whole for each in found}
+    plans: dict[Way, RuledOut] = {}
+    for each in (
+        sorted(ruled_out, key=lambda each: (each.least_cycles, each.candidate.expected_cycles)) if found else ()
+    ):
+        if (way := replace(each.candidate.way, ahead=False)) not in known:
+            plans.setdefault(way, each)
+    images = [way for way in (*known, *plans) if way.level == IMAGES]
+    return [each for way, each in plans.items() if way not in images or way == images[0]]
+
+
+def _fastest(found: Sequence[Timed]) -> float:
+    return min((each.cycles for each in found), default=0.0)
+
+
+def _offered(
+    ctx: Context[TileTarget],
+    sources: Callable[[], Iterator[_Source]],
+    options: CompileOptions,
+    enough: float,
+    among: frozenset[Way] = frozenset(),
+) -> Iterator[SegmentCandidate]:
+    """Divisions of which no more than `enough` cycles are expected, none of plans `among` these ways alone."""
     seen: set[object] = set()
     for weight in BORDER_WEIGHTS if ctx.layers else ():  # all may be prepared or concluded
-        for plans, columns in _sources(ctx, found):
+        for source in sources():
+            plans, columns = [plan for plan, _ in source], [column for _, column in source]
             division = divide(ctx, columns, weight)
             segments = _segments(ctx, plans, division)
             if len(segments) == 1 or segments in seen or division.cycles > enough:
+                continue
+            if among.issuperset(plans[part.column].way for part in division.parts):
                 continue
             seen.add(segments)
             fitted = _candidate(ctx, plans, division, segments, options)
@@ -90,20 +166,20 @@ def segment_candidates(
                 yield SegmentCandidate(fitted, tuple(_decisions(ctx, plans, columns, division)))
 
 
-def _sources(
-    ctx: Context[TileTarget], found: Sequence[Timed]
-) -> Iterator[tuple[tuple[Candidate, ...], tuple[Column, ...]]]:
+def _sources(ctx: Context[TileTarget], found: Sequence[Timed]) -> Iterator[_Source]:
     """The plans as columns: by the cost model, by the clock, and by the clock with constants ahead where that was
-    timed."""
-    plain = {each.whole: each for each in sorted(found, key=lambda each: not each.candidate.way.ahead)}
-    ahead = {each.whole: each for each in sorted(found, key=lambda each: each.candidate.way.ahead)}
+    timed. Groups of images once, as options have them once: the fastest of these."""
+    once = [each for each in found if each.candidate.way.level != IMAGES]
+    once += sorted((each for each in found if each not in once), key=lambda each: each.cycles)[:1]
+    plain = {each.whole: each for each in sorted(once, key=lambda each: not each.candidate.way.ahead)}
+    ahead = {each.whole: each for each in sorted(once, key=lambda each: each.candidate.way.ahead)}
     for chosen, by_clock in ((plain, False), (plain, True), (ahead, True)):
         columns = []
         for each in chosen.values():
             one = each.candidate
             by_model = expected_layer_cycles(ctx, one.plan, one.cost, each.cycles)
-            columns.append(column_of(ctx, one.plan, each.layer_cycles if by_clock else by_model))
-        yield tuple(each.candidate for each in chosen.values()), tuple(columns)
+            columns.append((one, column_of(ctx, one.plan, each.layer_cycles if by_clock else by_model)))
+        yield columns
 
 
 def _segments(ctx: Context[TileTarget], plans: Sequence[Candidate], division: Division) -> tuple[Segment, ...]:
@@ -127,7 +203,9 @@ def _candidate(
         return None
     verify_plan(plan, ctx)
     ahead = any(each.way.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
-    way = Way(SEGMENTS, ahead=ahead and has_region(plan, ctx), segments=segments)
+    images = {way.image_groups for part in division.parts if (way := plans[part.column].way).level == IMAGES}
+    groups = images.pop() if images else ()
+    way = Way(SEGMENTS, ahead=ahead and has_region(plan, ctx), segments=segments, image_groups=groups)
     return costed(ctx, way, plan, options)
 
 
@@ -138,11 +216,10 @@ def _decisions(
     for part in division.parts:
         cycles = [column.cycles(part.first, part.end) for column in columns]
         others = ", ".join(
-            f"{Way(plan.way.level, plan.way.spill)} {spent:,.0f}"
+            f"{replace(plan.way, ahead=False)} {spent:,.0f}"
             for number, (plan, column, spent) in enumerate(zip(plans, columns, cycles, strict=True))
             if number != part.column and {part.first, part.end} <= column.cuts
         )
         layers = f"{ctx.layers[part.first].name} to {ctx.layers[part.end - 1].name}"
-        way = plans[part.column].way
-        verdict = f"segment {layers} as {Way(way.level, way.spill)}"
+        verdict = f"segment {layers} as {replace(plans[part.column].way, ahead=False)}"
         yield Decision(SUBJECT, verdict, f"{cycles[part.column]:,.0f} cycles expected{'; ' if others else ''}{others}")

@@ -24,6 +24,7 @@ from partitioner.memory.memory_plan import Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import (
     EFFORTS,
+    IMAGES,
     LEVELS,
     NO_SPILLS,
     NORMAL_EFFORT,
@@ -62,7 +63,7 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options, or `segments` of several, or groups in instances of given images; with `ahead`,
+    """A level with its options, or groups in instances of given images, or `segments` of several; with `ahead`,
     constants arrive as early as the staging memory has room for them; with `chunks`, hidden values without room on the
     cores are in chunks."""
 
@@ -75,12 +76,13 @@ class Way:
 
     def __str__(self) -> str:
         whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
-        if self.segments:
-            levels = sorted({str(Way(segment.level, segment.spill)) for segment in self.segments})
-            whole = f"{len(self.segments)} segments of {', '.join(levels)}"
         if self.image_groups:
             most = max(max(group.images) for group in self.image_groups)
             whole = f"groups of up to {most} images an instance"
+        if self.segments:
+            ways = {Way(segment.level, segment.spill) for segment in self.segments}
+            levels = sorted(whole if way.level == IMAGES else str(way) for way in ways)
+            whole = f"{len(self.segments)} segments of {', '.join(levels)}"
         chunks = ", hidden values in chunks" if self.chunks else ""
         return f"{whole}{chunks}{', constants ahead' if self.ahead else ''}"
 

@@ -54,11 +54,11 @@ class CompileOptions:
     `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
     of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
     a program that is scheduled has its constants as early as the staging memory has room for them; `segments` are the
-    parts of level "segments" and `image_groups` the groups of level "images", which level auto finds; with `chunks`,
-    hidden values that find no room on the cores are made and read in chunks; `force_groups` are groups that a target
-    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
-    timed on the device; machine code has loops, and one text for all cores, where the target can, unless `roll` is
-    False, and with True it must."""
+    parts of level "segments" and `image_groups` the groups of level "images", alone or in a segment, which level auto
+    finds; with `chunks`, hidden values that find no room on the cores are made and read in chunks; `force_groups`
+    are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`,
+    candidates of each group are timed on the device; machine code has loops, and one text for all cores, where the
+    target can, unless `roll` is False, and with True it must."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from hw_models.cost import transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.expansion.staging_schedule import StagedRound, staged_rounds
 from partitioner.ir.regions import Box, box_size, common, holds
@@ -256,9 +257,14 @@ class _Expansion:
         """Cores give parts of the boxes that they own and take what they lack, through a shared `buffer`.
 
         A giver is a core, a place in its memory and the box in it that it owns."""
-        handed = relay(
-            [(core, box) for core, _, box in givers], [(core, place.box) for core, place in takers], buffer.box
-        )
+        chip, item_bytes = self.ctx.chip, self.ctx.graph.by_name[name].item_bytes
+        link = self.ctx.local.memory, buffer.memory
+
+        def run_cycles(count: int) -> float:
+            return transfer_cycles(chip, *link, count * item_bytes, sharers=chip.cores_per_cluster)
+
+        owned = [(core, box) for core, _, box in givers]
+        handed = relay(owned, [(core, place.box) for core, place in takers], buffer.box, run_cycles)
         for (core, place, _), parts in zip(givers, handed.given, strict=True):
             given = tuple([Transfer(name, place, buffer, part, packed_at_source=True) for part in parts])
             yield Transfers(self.operation, core, given)

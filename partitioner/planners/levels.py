@@ -120,7 +120,8 @@ class Astitch:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Layers from the one named `first` to that before the next segment, as a whole level has them."""
+    """Layers from the one named `first` to that before the next segment, as a plan of that level for the whole network
+    has them."""
 
     level: str
     spill: str
@@ -129,12 +130,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Parts of the network as different levels have them: what level auto finds, with `parts` that say which."""
+    """Parts of the network as different levels have them: what level auto finds, with `parts` that say which, and the
+    groups of those of level `IMAGES`."""
 
     name: ClassVar[str] = "segments"
     summary: ClassVar[str] = "parts of the network as different levels have them"
 
     parts: tuple[Segment, ...]
+    image_groups: tuple[ImageGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,7 @@ def planner_of(
     option that planners of this name do not have."""
     require_known(level)
     if level == SEGMENTS and segments:
-        return Segments(segments)
+        return Segments(segments, image_groups)
     if level == IMAGES and image_groups:
         return Images(image_groups)
     if level in (AUTO, SEGMENTS, IMAGES):

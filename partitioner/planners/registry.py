@@ -61,9 +61,10 @@ def make_plan(
     image_groups: tuple[ImageGroup, ...] = (),
 ) -> Plan:
     """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
-    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`, `image_groups` the groups of one
-    of level `IMAGES`. Raises ModelError listing all operators it cannot compute, or saying which levels there are, and
-    DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
+    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`, `image_groups` the groups of
+    one of level `IMAGES`, as a whole or a part. Raises ModelError listing all operators it cannot compute, or
+    saying which levels there are, and DoesNotFit, before any planning, where the main memory cannot even hold
+    inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
     plan = _planned(ctx, planner_of(level, spill, segments, image_groups))
@@ -102,9 +103,10 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
             return stitched(ctx)
         case Images(groups):
             return in_image_groups(ctx, groups)
-        case Segments(parts):
+        case Segments(parts, groups):
             wanted = dict.fromkeys((part.level, part.spill) for part in parts)
-            return in_segments(ctx, parts, {key: _planned(ctx, planner_of(*key)) for key in wanted})
+            planners = {key: planner_of(*key, image_groups=groups) for key in wanted}
+            return in_segments(ctx, parts, {key: _planned(ctx, planner) for key, planner in planners.items()})
 
 
 def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...]) -> Plan:

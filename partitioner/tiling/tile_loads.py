@@ -8,7 +8,7 @@ Lowering makes copies of this, `partitioner.cost.traffic` counts it: so both mea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw_models.chip import Chip
@@ -158,12 +158,18 @@ class Relay:
     taken: tuple[tuple[Box, ...], ...]
 
 
-def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], buffer: Box) -> Relay:
+def relay(
+    givers: Sequence[tuple[int, Box]],
+    takers: Sequence[tuple[int, Box]],
+    buffer: Box,
+    run_cycles: Callable[[int], float],
+) -> Relay:
     """Cores give parts of the boxes that they own and take what they lack of the boxes that they want.
 
     Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
-    in its memory takes the whole of its box, if the buffer holds all of it; one whose parts lie so gives all that it
-    owns. What several takers want is given once.
+    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once; a
+    giver whose parts lie scattered in its memory gives all of its box that the buffer has room for, if that takes fewer
+    cycles and no other one owns any of it. `run_cycles` are those in which so many elements are given, in one run.
     """
     given: list[list[Box]] = [[] for _ in givers]
     taken: list[tuple[Box, ...]] = []
@@ -181,14 +187,29 @@ def relay(givers: Sequence[tuple[int, Box]], takers: Sequence[tuple[int, Box]], 
         for number, part in parts:
             if part not in given[number]:
                 given[number].append(part)
-    return Relay(tuple(_given(box, parts, buffer) for (_, box), parts in zip(givers, given, strict=True)), tuple(taken))
+    few = (_in_few_runs(number, _maximal(parts), givers, buffer, run_cycles) for number, parts in enumerate(given))
+    return Relay(tuple(few), tuple(taken))
 
 
-def _given(box: Box, parts: list[Box], buffer: Box) -> tuple[Box, ...]:
-    """What a core gives of its `box` to those who want `parts` of it."""
-    wanted = _maximal(parts)
-    scattered = sum(_row_runs(box, part) for part in wanted) > MOST_RUNS
-    return (box,) if scattered and holds(buffer, box) else wanted
+def _in_few_runs(
+    number: int,
+    parts: tuple[Box, ...],
+    givers: Sequence[tuple[int, Box]],
+    buffer: Box,
+    run_cycles: Callable[[int], float],
+) -> tuple[Box, ...]:
+    """What a giver gives: the parts, or all of its box around them."""
+    box = givers[number][1]
+    whole = common(box, buffer)
+
+    def cycles(part: Box) -> float:
+        runs = _row_runs(box, part)
+        return runs * run_cycles(box_size(part) // runs)
+
+    if not parts or cycles(whole) >= sum(map(cycles, parts)):
+        return parts
+    alone = all(not box_size(common(whole, other)) for n, (_, other) in enumerate(givers) if n != number)
+    return (whole,) if alone else parts
 
 
 def _row_runs(whole: Box, part: Box) -> int:

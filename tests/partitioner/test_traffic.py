@@ -236,16 +236,27 @@ def test_recomputed_macs_are_those_of_the_overlaps() -> None:
 def test_a_core_gives_several_boxes_each_from_its_own_place() -> None:
     whole = ((0, 4), (0, 8))
     givers = [(0, ((0, 2), (0, 4))), (1, ((0, 2), (4, 8))), (0, ((2, 4), (0, 4))), (1, ((2, 4), (4, 8)))]
-    handed = relay(givers, [(0, ((0, 2), (0, 8))), (1, ((2, 4), (0, 8)))], whole)
+    handed = relay(givers, [(0, ((0, 2), (0, 8))), (1, ((2, 4), (0, 8)))], whole, lambda count: 4 + count)
     assert handed.given == ((), (((0, 2), (4, 8)),), (((2, 4), (0, 4)),), ())
     assert handed.taken == ((((0, 2), (4, 8)),), (((2, 4), (0, 4)),))
 
 
-def test_a_core_gives_all_that_it_has_instead_of_scattered_parts() -> None:
-    """Two cores have rows, both want columns: these lie in one run a row, so each core gives its rows as they are."""
+def test_a_giver_whose_parts_lie_scattered_gives_all_around_them_in_few_runs() -> None:
+    """Columns that cores own rows of: a run for each row and taker, or one for all."""
     whole = ((0, 64), (0, 8))
-    rows = [(0, ((0, 32), (0, 8))), (1, ((32, 64), (0, 8)))]
-    handed = relay(rows, [(0, ((0, 64), (0, 4))), (1, ((0, 64), (4, 8)))], whole)
-    assert handed.given == ((rows[0][1],), (rows[1][1],))
-    few = relay([(0, ((0, 4), (0, 8))), (1, ((4, 8), (0, 8)))], [(1, ((0, 8), (4, 8)))], whole)
-    assert few.given == ((((0, 4), (4, 8)),), ())
+    rows = [(core, ((16 * core, 16 * core + 16), (0, 8))) for core in range(4)]
+    columns = [(core, ((0, 64), (2 * core, 2 * core + 2))) for core in range(4)]
+    handed = relay(rows, columns, whole, lambda count: 4 + count)
+    assert handed.given == tuple((box,) for _, box in rows)
+    assert handed.taken == tuple(
+        tuple(((16 * other, 16 * other + 16), wanted) for other in range(4) if other != core)
+        for core, (_, wanted) in columns
+    )
+    one = relay(rows, columns[:1], whole, lambda count: 4 + count)
+    assert all(
+        set(parts) <= {((low, high), (0, 2))} for (_, ((low, high), _)), parts in zip(rows, one.given, strict=True)
+    )
+    shared = [(core, ((0, 64), (0, 8))) for core in range(2)]  # both own all: neither writes what the other may
+    assert relay(shared, columns, whole, lambda count: 4 + count).given == tuple(
+        tuple(box for taker, box in columns if taker != core) for core in range(2)
+    )
