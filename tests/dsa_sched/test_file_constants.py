@@ -201,6 +201,19 @@ def test_what_nodes_make_of_initializers_is_taken_from_the_reference(tmp_path: P
     assert compare_constants(model, {}, wrong).different
 
 
+def test_sums_of_the_reference_are_known_up_to_its_order(tmp_path: Path) -> None:
+    """A product of initializers: where the runtime adds in another order than when it was folded, float32 steps of the
+    largest sums make other halves of small ones, which is no damage; a thousandth of a number is."""
+    builder = ModelBuilder()
+    product = builder.node("MatMul", builder.weights(100, 256), builder.weights(256, 64))
+    model = load_model(builder.save(tmp_path, builder.node("Add", builder.input(100, 64), product)))
+    exact = Reference(model.source).values(seeded_inputs(model.source, 1, 0)[0])
+    sums = np.asarray(exact[product], np.float64)
+    steps = np.random.default_rng(0).integers(-1, 2, sums.shape) * 2.0**-23 * np.abs(sums).max()
+    assert compare_constants(model, {}, {**exact, product: sums + steps}).different == ()
+    assert compare_constants(model, {}, {**exact, product: sums * 1.001}).different
+
+
 def test_numbers_beyond_the_range_are_the_largest_one(tmp_path: Path) -> None:
     builder = ModelBuilder()
     weights = builder.constant(np.array([[1e6, -1e6], [65_504.0, 1e-9]]))
