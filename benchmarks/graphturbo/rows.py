@@ -123,7 +123,7 @@ def measure(one: Wanted, chip: Chip, known: Fit | None, few: bool, sources: str,
         "passes": last.passes,
         "launches": _further([float(part.launches) for part in made], steps),
         "instructions": _further([float(part.instructions) for part in made], steps),
-        "seconds": round(_further([part.seconds for part in made], steps), 1),
+        "seconds": round(max(last.seconds, _further([part.seconds for part in made], steps)), 1),
         "tensors": [_further(list(map(float, counts)), steps) for counts in _columns(made)],
         "floor_cycles": {
             str(rate): _further([part.floors[rate] for part in made], steps) for rate in last.floors
