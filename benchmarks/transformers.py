@@ -223,7 +223,10 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{row['plan_ratio']:.1f}",
             f"{row['seconds']:.0f}",
         ))  # fmt: skip
-    return table(headings, lines)
+    return (
+        "# Transformers at level auto\n\nBy `python benchmarks/transformers.py`, where the columns are explained; rows as the "
+        "results have them.\n\n" + table(headings, lines)
+    )
 
 
 def main() -> int:
