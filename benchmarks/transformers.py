@@ -224,8 +224,8 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{row['seconds']:.0f}",
         ))  # fmt: skip
     return (
-        "# Transformers at level auto\n\nBy `python benchmarks/transformers.py`, where the columns are explained; rows as the "
-        "results have them.\n\n" + table(headings, lines)
+        "# Transformers at level auto\n\nBy `python benchmarks/transformers.py`, where the columns are explained; rows as "
+        "the results have them.\n\n" + table(headings, lines)
     )
 
 
