@@ -223,10 +223,8 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{row['plan_ratio']:.1f}",
             f"{row['seconds']:.0f}",
         ))  # fmt: skip
-    return (
-        "# Transformers at level auto\n\nBy `python benchmarks/transformers.py`, where the columns are explained; rows as "
-        "the results have them.\n\n" + table(headings, lines)
-    )
+    intro = "# Transformers at level auto\n\nBy `python benchmarks/transformers.py`, where the columns are explained."
+    return f"{intro}\n\n{table(headings, lines)}"
 
 
 def main() -> int:
