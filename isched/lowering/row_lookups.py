@@ -50,7 +50,7 @@ def row_runs(graph: Graph, op: Op, place: Place) -> tuple[RowRun, ...]:
     row_bytes = prod(tensor.shape[outer:]) * tensor.item_bytes
     runs: list[RowRun] = []
     offset = place.offset_bytes
-    for region in box_regions("", 0, tensor.shape[:outer], place.box[:outer], 1) if outer else ():
+    for region in box_regions("", 0, tensor.shape[:outer], place.box[:outer], 1):
         for row in range(region.rows):
             runs.append(RowRun(region.offset_bytes + row * region.stride_bytes, region.row_bytes, offset))
             offset += region.row_bytes * row_bytes
