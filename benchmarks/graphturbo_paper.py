@@ -3,7 +3,8 @@
     published configurations --compile, clock--> rows, kept by key --fit--> range of the fit --> tables
 
     --network NAME        only these networks; likewise --variant and --batch (a cluster)
-    --few                 networks of equal layers from one and two of them, and say so in their rows
+    --few, --whole        which rows of networks of equal layers follow from one and two of them and say so: all, or
+                          none; of neither is said those of all variants but auto
     --results FILE        rows are kept in it and added to it; a run that was stopped goes on where it was
     --markdown FILE       write the tables to FILE, not the screen
     --renew               takes rows of older sources again
@@ -14,7 +15,8 @@
 Every published variant of a network (`benchmarks.graphturbo.measure`) is compiled at its published batch and timed by
 the clock: with the most favourable numbers that documents allow, with each unpublished number in the middle of its
 limits, and over the range of a fit to three rows of ResNet-50 (`benchmarks.graphturbo.settings`, `.fit`). All else is
-predicted. docs/fidelity.md says how to read it. A row with `--few` gives way to one of the whole network.
+predicted. docs/fidelity.md says how to read it. A row from fewer layers gives way to one of
+the whole network where that is asked for.
 
 Keys of the JSON object: `chip`, and `rows`, each of them (`benchmarks.graphturbo.rows`)
 
@@ -24,6 +26,7 @@ Keys of the JSON object: `chip`, and `rows`, each of them (`benchmarks.graphturb
     refusal               why there is no program, else empty; then nothing follows
     level, passes         of the program, and how often it runs
     launches, instructions, seconds (of the processor, from the model file to the program)
+    row_seconds           of the processor for all of the row: every compilation, every column
     tensors               in DDR, LLB and L1
     floor_cycles          below which no plan is, by bytes a cycle of the DDR, launches not counted
     sums                  what the run takes under every setting of the grid, each step awaited
@@ -39,6 +42,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,6 +59,7 @@ from dsa_sched.devices.chip_device import COMPILER, source_hash
 from dsa_sched.io.atomic_write import write_whole
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
+from partitioner.planners.levels import AUTO
 
 RESULTS = Path(__file__).parent / "results" / "graphturbo_paper.json"
 
@@ -62,7 +67,6 @@ RESULTS = Path(__file__).parent / "results" / "graphturbo_paper.json"
 def to_measure(
     rows: Sequence[Json],
     asked: Sequence[Wanted],
-    few: bool,
     known: Fit | None,
     sources: str | None,
     first: Configuration = CONFIGURATIONS[0],
@@ -75,9 +79,9 @@ def to_measure(
         row = there.get(one.key)
         if row is None or sources not in (None, row["sources"]):
             return True
-        return not row["refusal"] and (
-            (known is not None and row["fit"] is None and late(one)) or (not few and row["compiled_layers"] is not None)
-        )
+        lacks_the_fit = known is not None and row["fit"] is None and late(one)
+        lacks_layers = one.layers is None and row["compiled_layers"] is not None
+        return not row["refusal"] and (lacks_the_fit or lacks_layers)
 
     def late(one: Wanted) -> bool:
         """Whether the fit does not see it."""
@@ -94,7 +98,6 @@ def measure_all(
     asked: Sequence[Wanted],
     rows: list[Json],
     chip: Chip,
-    few: bool,
     results: Path,
     renew: bool = False,
     first: Configuration = CONFIGURATIONS[0],
@@ -104,8 +107,8 @@ def measure_all(
     with TemporaryDirectory() as folder:
         for again in (False, True):  # the first rows that the fit sees are made before there is one
             known = fit_of(rows, chip, first)
-            for one in to_measure(rows, asked, few, known, sources if renew and not again else None, first):
-                row = measure(one, chip, known, few, sources, Path(folder))
+            for one in to_measure(rows, asked, known, sources if renew and not again else None, first):
+                row = measure(one, chip, known, sources, Path(folder))
                 rows[:] = [other for other in rows if key_of(other) != one.key] + [row]
                 known = known or fit_of(rows, chip, first)
                 say = row["refusal"] or f"{row['runs']['favourable']['cycles']:,.0f} cycles, {row['seconds']} s"
@@ -139,11 +142,14 @@ def main() -> int:
     parser.add_argument("--batch", action="append", type=at_least_one, metavar="N")
     parser.add_argument("--results", type=output_file, default=RESULTS, metavar="FILE")
     parser.add_argument("--markdown", type=output_file, metavar="FILE")
-    for flag in ("--few", "--renew", "--kept", "--goals"):
+    extent = parser.add_mutually_exclusive_group()
+    for flag in ("--few", "--whole"):
+        extent.add_argument(flag, action="store_true")
+    for flag in ("--renew", "--kept", "--goals"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
     asked = [
-        one
+        replace(one, few=options.few or (not options.whole and one.variant != AUTO))
         for one in wanted()
         if one.configuration.network in (options.network or (one.configuration.network,))
         and one.variant in (options.variant or (one.variant,))
@@ -151,7 +157,7 @@ def main() -> int:
     ]
     chip, rows = load_chip("stcp920"), read(options.results)
     if not options.kept:
-        measure_all(asked, rows, chip, options.few, options.results, options.renew)
+        measure_all(asked, rows, chip, options.results, options.renew)
     text = markdown(ordered(rows), chip, source_hash(COMPILER))
     if options.markdown:
         write(options.markdown, text)

@@ -71,6 +71,11 @@ class Configuration:
         """Items that a cluster takes at a time."""
         return self.tvm_batch if variant == "tvm" else self.batch
 
+    @property
+    def tvm_kernels(self) -> int | None:
+        """Of the published TVM plan: each stores one tensor. None where no count is published."""
+        return self.tensors["TVM"][0] if "TVM" in self.tensors else None
+
     def shapes(self, batch: int) -> Mapping[str, tuple[int, ...]]:
         """Of inputs that the network's file leaves open."""
         return dict.fromkeys(TEXTS, (batch, self.length)) if self.length else {}

@@ -66,18 +66,19 @@ class Readings:
     def per_second(self, row: Json, column: str = FAVOURABLE) -> float | None:
         """Items a second on all clusters; None where the row lacks the column."""
         found = row["runs"].get(column)
-        return self._rate(row, found["cycles"]) if found else None
+        return self.rate(row, found["cycles"]) if found else None
 
     def predicted(self, row: Json) -> float:
         """With the most favourable numbers."""
-        return self._rate(row, row["runs"][FAVOURABLE]["cycles"])
+        return self.rate(row, row["runs"][FAVOURABLE]["cycles"])
 
     def bound(self, row: Json, ddr_bytes: float | None = None) -> float:
         """Items a second that no plan goes beyond."""
         rate = next(iter(row["floor_cycles"])) if ddr_bytes is None else str(ddr_bytes)
-        return self._rate(row, row["floor_cycles"][rate])
+        return self.rate(row, row["floor_cycles"][rate])
 
-    def _rate(self, row: Json, cycles: float) -> float:
+    def rate(self, row: Json, cycles: float) -> float:
+        """Items a second on all clusters of a run of so many cycles."""
         return float(row["batch"] * self.chip.clusters * self.chip.clock_hz / cycles)
 
     def published(self, row: Json) -> float | None:
@@ -96,7 +97,7 @@ class Readings:
         if self.fit is None:
             return None
         if all(name in row["runs"] for name in FIT_ENDS):
-            ends = [self._rate(row, row["runs"][name]["cycles"]) for name in FIT_ENDS]
+            ends = [self.rate(row, row["runs"][name]["cycles"]) for name in FIT_ENDS]
             return min(ends), max(ends)
         sums = read_sums(row["sums"])
         return self.fit.interval(sums) if sums and row["variant"] not in ("full", "beyond", "auto") else None

@@ -9,12 +9,13 @@ them decide: these have none of its columns, and no other row that was made befo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.graphturbo.figures import CONFIGURATIONS, Configuration
+from benchmarks.graphturbo.figures import CONFIGURATIONS, Configuration, Layers
 from benchmarks.graphturbo.fit import Fit, fit
 from benchmarks.graphturbo.measure import Compiled, Run, compiled, run, source_of
 from benchmarks.graphturbo.published import FIGURE_16, TABLE_1
@@ -54,11 +55,17 @@ FEW = (1, 2)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A row that the tables have."""
+    """A row that the tables have. With `few` it follows from fewer layers, where the network has equal ones."""
 
     configuration: Configuration
     variant: str
     batch: int
+    few: bool = False
+
+    @property
+    def layers(self) -> Layers | None:
+        """Those that the row follows from one and two of; None where the whole network is compiled."""
+        return self.configuration.layers if self.few else None
 
     @property
     def key(self) -> Key:
@@ -96,19 +103,20 @@ def ddr_column(bytes_a_cycle: float) -> str:
     return f"DDR {bytes_a_cycle}"
 
 
-def measure(one: Wanted, chip: Chip, known: Fit | None, few: bool, sources: str, folder: Path) -> Json:
-    """A row, or its refusal. With `few` from networks of fewer layers, where the network has equal ones."""
-    configuration, layers = one.configuration, one.configuration.layers
+def measure(one: Wanted, chip: Chip, known: Fit | None, sources: str, folder: Path) -> Json:
+    """A row, or its refusal."""
+    began = time.process_time()
+    configuration, layers = one.configuration, one.layers
     row: Json = {
         "configuration": configuration.label,
         "column": configuration.name,
         "variant": one.variant,
         "batch": one.batch,
-        "compiled_layers": FEW[-1] if few and layers else None,
+        "compiled_layers": FEW[-1] if layers else None,
         "sources": sources,
         "refusal": "",
     }
-    sizes = FEW if few and layers else (None,)
+    sizes = FEW if layers else (None,)
     try:
         made = [
             compiled(configuration, one.variant, one.batch, source_of(configuration, size, folder), chip)
@@ -135,6 +143,7 @@ def measure(one: Wanted, chip: Chip, known: Fit | None, few: bool, sources: str,
     row["sums"] = sums.as_json()
     row["runs"] = dict(_runs(first, steps, sums, known, bool(configuration.matrix_percent)))
     row["fit"] = known.digest if known else None
+    row["row_seconds"] = round(time.process_time() - began, 1)
     return row
 
 
