@@ -47,9 +47,9 @@ from isched.bounds.lower_bounds import program_bounds
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Program
-from isched.program.timed_ops import timed_streams
+from isched.program.timed_ops import CoreIssue, timed_streams
 from isched.scheduling.schedule import schedule_program
-from isched.timing.cycle_model import time_program, time_streams
+from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_by
 from partitioner.context.plan_context import Context
@@ -113,9 +113,15 @@ class Compiled:
         return sum(len(stream.instrs) for stream in self.program.streams)
 
     @cached_property
+    def issues(self) -> tuple[CoreIssue, ...]:
+        """Scalar instructions of the program as it was made; other costs of its other instructions change none."""
+        return TARGET.issue_costs(self.program)
+
+    @cached_property
     def sums(self) -> Sums:
         """Of the run with every step awaited, whatever the variant."""
-        return self.sums_along(time_program(self.program, self.chip, TARGET, awaited=True))
+        streams = timed_streams(self.program, self.chip, self.issues)
+        return self.sums_along(time_streams(streams, self.chip, awaited=True))
 
     def sums_along(self, timeline: Timeline) -> Sums:
         """Of such a run that was made already."""
@@ -252,13 +258,13 @@ class Run:
 def run(made: Compiled, setting: Setting, reorder: bool = False, awaited: bool | None = None) -> Run:
     """Under the clock at a setting; with `reorder` what is scheduled is scheduled anew for it. `awaited` is the
     variant's own if not said."""
-    chip, program = made.chip, made.program
+    chip, program, issues = made.chip, made.program, made.issues
     if setting != favourable(made.chip):
         chip = chip_of(setting, made.chip)
         program = at_setting(program, setting, made.chip)
         if reorder and not made.awaited:
             program = schedule_program(program, chip, TARGET)
-    issues = TARGET.issue_costs(program)
+            issues = TARGET.issue_costs(program)
     if setting.miss_cycles and chip.instruction_cache is not None:
         issues = fetched(program, issues, chip.instruction_cache)
     streams = timed_streams(program, chip, issues)

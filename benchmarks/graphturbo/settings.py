@@ -16,8 +16,9 @@ instruction cache takes its time and loads the DDR: code is taken as straight an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from codegen.neuralscale.kernels.recost import work_cycles
 from hw_models.chip import Chip, Engine, Link, Memory, ScalarEngine
@@ -36,7 +37,7 @@ __all__ = [
     "Setting",
     "at_setting",
     "chip_of",
-    "cycles_at",
+    "costs_at",
     "example_of",
     "favourable",
     "mid_range",
@@ -218,26 +219,35 @@ def chip_of(setting: Setting, chip: Chip) -> Chip:
     )
 
 
-def cycles_at(opcode: str, operands: Mapping[str, int], setting: Setting, chip: Chip) -> float:
-    """Work of a matrix or vector instruction; `chip` is that of the file."""
-    lanes = setting.vector_elements
-    if opcode in ACCUMULATING:
-        lanes = min(lanes, setting.accumulate_elements)
-    elif opcode in SPECIAL:
-        lanes = min(lanes, setting.special_elements)
-    return work_cycles(opcode, operands, chip_of(replace(setting, vector_elements=lanes), chip))
+def costs_at(setting: Setting, chip: Chip) -> Callable[[str, Mapping[str, int]], float]:
+    """Opcode, operands -> work of a matrix or vector instruction; `chip` is that of the file."""
+
+    @cache
+    def at_lanes(lanes: float) -> Chip:
+        return chip_of(replace(setting, vector_elements=lanes), chip)
+
+    def cycles(opcode: str, operands: Mapping[str, int]) -> float:
+        lanes = setting.vector_elements
+        if opcode in ACCUMULATING:
+            lanes = min(lanes, setting.accumulate_elements)
+        elif opcode in SPECIAL:
+            lanes = min(lanes, setting.special_elements)
+        return work_cycles(opcode, operands, at_lanes(lanes))
+
+    return cycles
 
 
 def at_setting(program: Program, setting: Setting, chip: Chip) -> Program:
     """The same instructions in the same order at the same addresses, at what they cost there."""
     known: dict[tuple[str, tuple[tuple[str, int], ...]], float] = {}
+    cycles_of = costs_at(setting, chip)
 
     def costed(instr: Instr) -> Instr:
         if not instr.cycles or instr.engine not in ("matrix", "vector"):
             return instr
         key = (instr.opcode, instr.operands)
         if key not in known:
-            known[key] = cycles_at(instr.opcode, dict(instr.operands), setting, chip)
+            known[key] = cycles_of(instr.opcode, dict(instr.operands))
         return instr if known[key] == instr.cycles else replace(instr, cycles=known[key])
 
     streams = (replace(stream, instrs=tuple(map(costed, stream.instrs))) for stream in program.streams)

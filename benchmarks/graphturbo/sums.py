@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.graphturbo.settings import LIMITS, Setting, cycles_at, favourable
+from benchmarks.graphturbo.settings import LIMITS, Setting, costs_at, favourable
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import Issue, timed_op
@@ -162,7 +162,8 @@ def _part(names: tuple[str, ...], term: Callable[[Setting], float], home: Settin
 
 
 def _work_cycles(works: Mapping[Work, int], at: Setting, chip: Chip) -> float:
-    return sum(count * cycles_at(opcode, dict(operands), at, chip) for (opcode, operands), count in works.items())
+    cycles_of = costs_at(at, chip)
+    return sum(count * cycles_of(opcode, dict(operands)) for (opcode, operands), count in works.items())
 
 
 def _transfers(cycles: Mapping[float, float], home: Setting, chip: Chip) -> Callable[[Setting], float]:

@@ -9,8 +9,10 @@ use more. Work of the matrix and vector engines on a core's own memories is not 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hw_models.chip import Chip
 
@@ -23,10 +25,9 @@ Resource = Hashable
 """Something with a bandwidth: a link, a core's part of one, a memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mover:
+class Mover(NamedTuple):
     """One transfer in motion: over `link`, for `cores` (more than one where a single read serves all of them, none for
-    the DMA)."""
+    the DMA). A plain tuple, because the cycle model looks up what moves together by it at every event."""
 
     link: str
     cores: tuple[int, ...] = ()
@@ -43,12 +44,23 @@ class Contention:
     clusters: int = 1
     _resources: dict[Mover, tuple[tuple[Resource, float], ...]] = field(default_factory=dict)
     _shares: dict[tuple[Mover, ...], tuple[float, ...]] = field(default_factory=dict)
+    _rates: dict[frozenset[tuple[Mover, int]], Mapping[Mover, float]] = field(default_factory=dict)
 
     def shares(self, movers: tuple[Mover, ...]) -> tuple[float, ...]:
         """Bytes a cycle of each transfer in motion."""
         found = self._shares.get(movers)
         if found is None:
-            found = self._shares[movers] = _fair([self.resources(mover) for mover in movers])
+            rates = self._together(movers)
+            found = self._shares[movers] = tuple(rates[mover] for mover in movers)
+        return found
+
+    def _together(self, movers: tuple[Mover, ...]) -> Mapping[Mover, float]:
+        """Bytes a cycle by mover, the same in whatever order they are listed: cores that fetch code start in many."""
+        key = frozenset(Counter(movers).items())
+        found = self._rates.get(key)
+        if found is None:
+            fair = _fair([self.resources(mover) for mover in movers])
+            found = self._rates[key] = dict(zip(movers, fair, strict=True))
         return found
 
     def resources(self, mover: Mover) -> tuple[tuple[Resource, float], ...]:
