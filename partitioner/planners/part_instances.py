@@ -228,7 +228,8 @@ def _merged(ctx: PlanContext, plan: Plan, block: _Block, cut: _Cut) -> Plan:
     )
     group = _group(plan, block, cut.axis, cut.spans, left)
     old = {run.group for run in block.runs}
-    moves = [step for step in plan.steps if isinstance(step, MoveStep) and step.group in old]
+    brought = [step for step in plan.steps if isinstance(step, MoveStep) and step.group in old]
+    moves = [step for step in brought if step.tensor not in block.values]  # those each core computes as far as it reads
     steps: list[Step] = []
     for step in plan.steps:
         if step.group not in old:

@@ -225,6 +225,23 @@ def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
     check_values((graph, constants), chip)
 
 
+@pytest.mark.parametrize(
+    ("items", "rows", "width", "heads", "cores", "data_kib", "llb_kib"),
+    [(1, 64, 128, 4, 4, 16, 48), (1, 96, 128, 8, 4, 24, 24)],
+)
+def test_values_that_cores_handed_to_each_other_are_made_where_they_are_read_in_instances(
+    items: int, rows: int, width: int, heads: int, cores: int, data_kib: int, llb_kib: int
+) -> None:
+    """Before the layers were put together, keys or values went from core to core; inside there is nothing to hand."""
+    chip = small_chip(cores, data_bytes=data_kib << 10, llb_bytes=llb_kib << 10)
+    graph, constants = encoder_layer(items, rows, width, heads)
+    plan = make_plan(context(graph, constants, chip), "streamed")
+    inside = {layer.output for group in plan.groups for layer in group.layers[:-1]}
+    assert inside
+    assert not [step for step in plan.steps if isinstance(step, MoveStep) and step.tensor in inside]
+    check_values((graph, constants), chip)
+
+
 def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
     """A 1x1 convolution that makes many channels, and a 3x3 one that reads them: a row on each side again."""
     builder = GraphBuilder("windows")
