@@ -14,7 +14,13 @@ from dsa_sched.artifact.tensors import from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation
 from dsa_sched.verification.masked_values import held_in_range, masked_values
-from dsa_sched.verification.tolerances import Share, first_difference, judge_layer, relative_error
+from dsa_sched.verification.tolerances import (
+    Share,
+    first_difference,
+    independent_rows,
+    judge_layer,
+    relative_error,
+)
 from dsa_sched.verification.verdict import LevelResult
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
@@ -138,6 +144,7 @@ def isolated_shares(
     dumps: tuple[Dump, ...],
     exact: tuple[Feed, ...],
     rounded: tuple[Array | None, ...],
+    layer: Layer,
 ) -> tuple[Share, Share] | None:
     """A layer's value by itself and its worst channel, each for the input for which it comes nearest to its bound.
     `rounded` is what rounding alone makes of the value for each input. None where the reference has no such value."""
@@ -152,9 +159,24 @@ def isolated_shares(
         if masked:
             ours, reference = (held_in_range(array, tensor.dtype) for array in (ours, reference))
             floor = None if floor is None else held_in_range(floor, tensor.dtype)
-        found.append(judge_layer(ours, reference, floor, channel))
+        draws = _independent_rows(judged.model, layer, values, tensor.dtype)
+        found.append(judge_layer(ours, reference, floor, channel, draws))
     wholes, channels = zip(*found, strict=True)
     return max(wholes, key=lambda share: share.share), max(channels, key=lambda share: share.share)
+
+
+def _independent_rows(model: Model, layer: Layer, values: Feed, dtype: str) -> int | None:
+    """How many rows of what a layer multiplies by constants are rounded apart; None where it multiplies otherwise, or
+    the reference has no such value. Words of a text become alike in deep layers, and then so do their errors."""
+    product = layer.anchor(model.graph)
+    if product.kind != "matmul" or np.dtype(dtype).kind != "f":
+        return None
+    read, weight = (model.graph.by_name[name] for name in product.inputs[:2])
+    if read.constant or not weight.constant or not comparable(model, read.name, values):
+        return None
+    array = _exact(model, read.name, values)
+    rows = np.transpose(array, read.axes) if read.axes else array
+    return independent_rows(rows.reshape(-1, rows.shape[-1]), float(np.finfo(np.dtype(dtype)).eps))
 
 
 def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 Bounds. A layer fed with the reference's inputs: relative L2 error at most 1.5e-2, for the whole and for each channel.
 Logits of the whole network: error at most a tenth of the distance between the reference's outputs for two different
 inputs. No bound is below what rounding to the chip's dtype makes of the reference itself (`rounding.py`), times an
-`allowance`; where that does not tell two inputs apart, nothing is said about the logits. Samples: bit for bit.
+`allowance`, which is larger where rows of a product are so alike that their errors are one. Where that does not tell
+two inputs apart, nothing is said about the logits. Samples: bit for bit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = [
     "allowance",
     "difference",
     "first_difference",
+    "independent_rows",
     "judge_layer",
     "judge_logits",
     "relative_error",
@@ -32,6 +34,9 @@ LAYER_BOUND = 1.5e-2
 LOGITS_SHARE_BOUND = 0.1
 CANDIDATE_DEVIATIONS = 4.0
 """Two normally distributed errors change places of two entries beyond it once in 30,000 times."""
+
+MOST_DRAWS = 64
+"""Independent errors that are told apart: more change an allowance by little."""
 
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
@@ -74,6 +79,23 @@ def allowance(draws: int) -> float:
     return 2 + 4 / sqrt(max(draws, 1))
 
 
+def independent_rows(rows: Array, eps: float) -> int:
+    """How many of the rows [R, K] are rounded apart where they are multiplied with the same weights: at most R, and R
+    beyond MOST_DRAWS. A running sum of K terms is about sqrt(K) of them large, so terms that differ by less than its
+    last bit, eps * sqrt(K) of themselves, are rounded alike at every step."""
+    left = rows.astype(np.float64)
+    within = eps * sqrt(rows.shape[-1])
+    for count in range(MOST_DRAWS):
+        if not len(left):
+            return count
+        first = left[0]
+        with np.errstate(invalid="ignore"):
+            apart = np.linalg.norm(left - first, axis=1) > within * np.linalg.norm(first)
+        apart[0] = False
+        left = left[apart]
+    return len(rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A relative L2 error, what rounding alone is expected to make of it, and the bound; `channel` is -1 for all."""
@@ -94,12 +116,14 @@ class Share:
         return self.share <= 1
 
 
-def judge_layer(ours: Array, reference: Array, rounded: Array | None, axis: int) -> tuple[Share, Share]:
+def judge_layer(
+    ours: Array, reference: Array, rounded: Array | None, axis: int, most_draws: int | None = None
+) -> tuple[Share, Share]:
     """(the whole value, its worst channel along `axis`). `rounded` is what rounding makes of the reference: where that
     costs more than LAYER_BOUND, it is the bound, times its `allowance`.
 
     What a channel's rounding costs is never taken for less than the mean of all channels: single elements of few may be
-    exact by chance.
+    exact by chance. The elements of a channel count as `most_draws` independent ones at most.
     """
     rank = max(1, reference.ndim)
     shape = reference.shape or (1,)
@@ -113,7 +137,7 @@ def judge_layer(ours: Array, reference: Array, rounded: Array | None, axis: int)
     errors, floors, norms = (np.sqrt(part) for part in squares)
     floors = np.maximum(floors, sqrt(squares[1].mean()))
     whole = _share(_root(squares[0]), _root(squares[1]), _root(squares[2]), error.size)
-    draws = error.size // len(errors)
+    draws = min(error.size // len(errors), error.size if most_draws is None else most_draws)
     allowed = np.maximum(LAYER_BOUND * norms, allowance(draws) * floors)
     with np.errstate(divide="ignore", invalid="ignore"):
         worst = int(np.argmax(np.where(errors == 0, 0.0, errors / allowed)))

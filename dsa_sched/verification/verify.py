@@ -286,7 +286,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
     def result(layer: Layer, samples: Samples) -> LayerResult:
         theirs = file_name(judged.model, layer.output)
         rounded = tuple(found.floors.of_layer(theirs, number) for number in range(len(found.exact)))
-        shares = isolated_shares(judged, layer.output, found.alone, found.exact, rounded)
+        shares = isolated_shares(judged, layer.output, found.alone, found.exact, rounded, layer)
         return LayerResult(
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),

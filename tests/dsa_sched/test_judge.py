@@ -13,6 +13,7 @@ from dsa_sched.verification.tolerances import (
     allowance,
     difference,
     first_difference,
+    independent_rows,
     judge_layer,
     judge_logits,
     relative_error,
@@ -187,6 +188,30 @@ def test_the_floor_of_a_channel_is_at_least_the_mean_of_all() -> None:
     assert worst.channel == 0
     assert worst.floor == pytest.approx(0.02 * 0.75**0.5)
     assert worst.passed
+
+
+def test_rows_that_differ_by_less_than_a_running_sum_can_tell_count_once() -> None:
+    eps = float(np.finfo(np.float16).eps)
+    generator = np.random.default_rng(5)
+    row = generator.normal(0, 1, 400)
+    close = row + generator.normal(0, 0.3 * eps * 400**0.5, (50, 400))
+    far = row + generator.normal(0, 3 * eps * 400**0.5, (50, 400))
+    assert independent_rows(close, eps) == 1
+    assert independent_rows(far, eps) == 50
+    assert independent_rows(np.concatenate([close, far]), eps) == 51
+    assert independent_rows(generator.normal(0, 1, (300, 400)), eps) == 300
+    assert independent_rows(np.full((3, 4), np.inf), eps) == 1
+
+
+def test_errors_of_rows_that_are_alike_are_one_draw() -> None:
+    """One channel of 100 is off by four times the mean of all, the same in all of its 400 rows."""
+    exact, rounded = np.ones((400, 100)), np.full((400, 100), 1.01)
+    ours = exact.copy()
+    ours[:, 7] += 0.04
+    assert not judge_layer(ours, exact, rounded, 1)[1].passed
+    _, worst = judge_layer(ours, exact, rounded, 1, most_draws=1)
+    assert (worst.channel, worst.passed) == (7, True)
+    assert worst.bound == pytest.approx(0.01 * allowance(1))
 
 
 def test_zeros_may_be_as_wrong_as_rounding_makes_them() -> None:

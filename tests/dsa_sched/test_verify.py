@@ -17,6 +17,7 @@ from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model
 from dsa_sched.report.json_form import FORMAT, report_json
 from dsa_sched.verification.bisect import failing_check
+from dsa_sched.verification.tolerances import allowance
 from dsa_sched.verification.verdict import LevelResult, VerifyReport
 from dsa_sched.verification.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_names
@@ -335,3 +336,17 @@ def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
     assert report.end_to_end == "passed"
     assert all(result.top1_candidates < result.top1_entries / 10 for result in report.logits)
     assert (report.against_file.undeclared, report.against_file.different) == ((), ())
+
+
+def test_rows_that_are_alike_may_be_off_together(tmp_path: Path) -> None:
+    """Words of a text become alike in the deep layers of an encoder; then a channel's errors are one, not one a row."""
+    width = 768
+    b = ModelBuilder()
+    each = b.node("Mul", b.input(1, 64, width, name="x"), b.constant(1e-4))
+    rows = b.node("Add", each, b.input(1, 1, width, name="row"))
+    model = b.model(b.node("MatMul", rows, b.weights(width, width, scale=width**-0.5)))
+    report = verify_model(save(model, tmp_path / "alike.onnx"), "stcp920", CompileOptions("O0"), OPTIONS)
+    assert report.failures == ()
+    product = report.layers[-1].channel
+    assert product is not None
+    assert allowance(64) * product.floor < product.error < product.bound  # 64 rows apart would not be off so far
