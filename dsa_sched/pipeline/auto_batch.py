@@ -8,21 +8,21 @@ Items must not meet where a pass is not the share: a batch of which that cannot 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
 from dsa_sched.pipeline.auto_images import ImageGroups
-from dsa_sched.pipeline.auto_ways import WAYS, Way
+from dsa_sched.pipeline.auto_ways import WAYS, Way, one_line
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, LevelTime
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
 from dsa_sched.pipeline.targets import judge_of
 from hw_models.chip import Chip
-from hw_models.errors import UserError
+from hw_models.errors import PlanError, UserError
 from isched.program.target import Timeable
 from isched.program.timed_ops import busiest_engine_cycles, timed_streams
 from partitioner.cost.micro_batching import candidate_batches, pass_count
@@ -72,66 +72,150 @@ def compile_fastest_batch(
     source: str | Path, chip: Chip, target: TileTarget, options: CompileOptions, share: int, progress: Progress
 ) -> Compilation:
     """The program of one pass whose passes over the share take the fewest cycles. `options` are settled; the target is
-    one that the cycle model can ask. Raises as `compile_model` does for the share as one pass.
+    one that the cycle model can ask. Raises as `compile_model` does for the share as one pass, where no smaller pass
+    has a program either.
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation."""
-    assert isinstance(target, Timeable)  # as it says above
     progress("reading the model")
     opened = open_model(source)
 
     def load(batch: int) -> Model:
         return load_model(opened, dict(options.shapes), batch, judge_of(chip, target))
 
-    def at_size(
-        batch: int, say: Progress, limit_cycles: float, without: frozenset[Way], promising_cycles: float
-    ) -> FastestLevel | None:
-        return compile_fastest(load(batch), chip, target, options, say, limit_cycles, without, promising_cycles)
-
     progress(f"level auto: {share} a pass")
-    model = load(share)
-    beside = ImageGroups(model, chip, target, options, share, load, progress)
-    whole = compile_fastest(model, chip, target, options, progress, others=beside)
-    assert whole is not None  # a search without a limit ends with a program or an error
-    best, decisions = _Best(share, 1, whole), list(beside.decisions)
-    item_cycles = peak_cycles(model.graph, chip) / share
-    interrupted = whole.chosen.interrupted
-    busy: bool | None = None  # of the best, asked where another size may be tried
-    sizes = () if interrupted else sizes_to_try(share, chip.cores_per_cluster, options.effort)
-    try:
-        if sizes and batch_problem(model.graph, model.constants):
+    search = _Search(load(share), chip, target, options, share, load, progress)
+    search.whole()
+    if not search.interrupted:
+        search.other_sizes()
+    if search.best is None:
+        assert search.refused is not None  # else the share as one pass is the best
+        raise search.refused
+    return search.told(search.best)
+
+
+class _Search:
+    """Sizes of a pass one after the other; the fastest so far is the limit for the next. `model` is that of the share,
+    `load` makes those of other sizes."""
+
+    def __init__(
+        self,
+        model: Model,
+        chip: Chip,
+        target: TileTarget,
+        options: CompileOptions,
+        share: int,
+        load: Callable[[int], Model],
+        progress: Progress,
+    ) -> None:
+        self.model, self.chip, self.target, self.options, self.share = model, chip, target, options, share
+        self.load, self.progress = load, progress
+        self.o3_cycles: dict[int, float] = {}  # by batch what the cost model expects of O3's own plan
+        self.best: _Best | None = None
+        self.busy: bool | None = None  # the best one's, asked where another size may be tried
+        self.decisions: list[Decision] = []
+        self.refused: PlanError | None = None
+        self.interrupted = False
+        self.level_times: tuple[LevelTime, ...] = ()
+
+    def whole(self) -> None:
+        """The share as one pass."""
+        search = self.model, self.chip, self.target, self.options
+        beside = ImageGroups(*search, self.share, self.load, self.progress)
+        try:
+            found = compile_fastest(*search, self.progress, others=beside)
+        except PlanError as error:
+            self.refused = error.with_traceback(None)  # its frames hold all that was made
+            self._against(self.share, f"no program: {one_line(error)}")
+            return
+        assert found is not None  # a search without a limit ends with a program or an error
+        self.best, self.level_times = _Best(self.share, 1, found), found.chosen.level_times
+        self.interrupted = found.chosen.interrupted
+        self.o3_cycles = beside.expected_cycles
+        self.decisions += beside.decisions
+
+    def other_sizes(self) -> None:
+        """Those of `sizes_to_try`, and smaller ones by halves for as long as a smaller one pays. Where the share has no
+        program, all powers of two below it, the smallest first: its program is soon there, and a limit for the rest."""
+        sizes = deque(sizes_to_try(self.share, self.chip.cores_per_cluster, self.options.effort))
+        if self.best is None:
+            sizes = deque(1 << power for power in range((self.share - 1).bit_length()))
+        if sizes and batch_problem(self.model.graph, self.model.constants):
             reason = "items of the batch are not known to be computed apart"
-            decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
-            sizes = ()
-        for batch in sizes:
-            passes, name = pass_count(share, batch), f"not {batch} a pass"
-            floor_cycles = passes * batch * item_cycles
-            if floor_cycles >= best.cycles:
-                decisions.append(Decision(SUBJECT, name, f"{floor_cycles:,.0f} cycles at least, for the engines"))
-                continue
-            progress(f"level auto: {batch} a pass")
-            without, promising = frozenset[Way](), inf
-            if busy is None:
-                busy = best.is_busy(chip, target)
-            if busy:
-                without = _without(best, passes * beside.expected_cycles.get(batch, 0.0))
-                promising = best.expected_cycles / passes
-            if not frozenset(WAYS) - without:
-                decisions.append(Decision(SUBJECT, name, "the cost model expects no less of it than of the best"))
-                continue
-            search = partial(at_size, batch, _with(progress, best), best.cycles / passes, without, promising)
-            found = _tried(search, best)
-            if isinstance(found, str):
-                decisions.append(Decision(SUBJECT, name, found))
-                continue
-            decisions.append(Decision(SUBJECT, f"not {best.batch} a pass", f"{best.cycles:,.0f} cycles in all"))
-            best, busy = _Best(batch, passes, found), None
-            if found.chosen.interrupted:
-                break
-    except KeyboardInterrupt:
-        interrupted = True
-        decisions.append(Decision(SUBJECT, "search ended", "interrupted"))
-    interrupted &= not best.found.chosen.interrupted
-    return _told(best, decisions, share, interrupted, whole.chosen.level_times)
+            self.decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
+            return
+        tried = set(sizes)
+        try:
+            while sizes and not self.interrupted:
+                batch = sizes.popleft()
+                pays = self._try(batch)
+                if pays and batch < self.share and batch // 2 not in {0, *tried}:
+                    tried.add(batch // 2)
+                    sizes.appendleft(batch // 2)
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.interrupted = True
+            self.decisions.append(Decision(SUBJECT, "search ended", "interrupted"))
+
+    def _try(self, batch: int) -> bool:
+        """Whether passes of so many items are faster than the best so far, which they become then."""
+        passes, best = pass_count(self.share, batch), self.best
+        floor_cycles = passes * batch * peak_cycles(self.model.graph, self.chip) / self.share
+        if best is not None and floor_cycles >= best.cycles:
+            self._against(batch, f"{floor_cycles:,.0f} cycles at least, for the engines")
+            return False
+        self.progress(f"level auto: {batch} a pass")
+        without, promising = self._narrowed(batch, passes)
+        if not frozenset(WAYS) - without:
+            self._against(batch, "the cost model expects no less of it than of the best")
+            return False
+        say = self.progress if best is None else _with(self.progress, best)
+        limit_cycles = inf if best is None else best.cycles / passes
+        search = self.chip, self.target, self.options, say, limit_cycles, without, promising
+        try:
+            found = compile_fastest(self.load(batch), *search)
+        except UserError:
+            self._against(batch, "cannot be had: for this batch there is no model, plan or program")
+            return False
+        if found is None:
+            assert best is not None  # nothing is too slow where there is no limit
+            reason = f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
+            self._against(batch, reason)
+            return False
+        if best is not None:
+            self._against(best.batch, f"{best.cycles:,.0f} cycles in all")
+        self.best, self.busy = _Best(batch, passes, found), None
+        self.interrupted = found.chosen.interrupted
+        return True
+
+    def _narrowed(self, batch: int, passes: int) -> tuple[frozenset[Way], float]:
+        """What need not be tried for a size, and how many cycles the cost model must expect of the rest at most: little
+        is tried where the engines are busy in the best program."""
+        best = self.best
+        if best is None:
+            return frozenset(), inf
+        if self.busy is None:
+            assert isinstance(self.target, Timeable)  # who calls makes sure
+            self.busy = best.is_busy(self.chip, self.target)
+        if not self.busy:
+            return frozenset(), inf
+        return _without(best, passes * self.o3_cycles.get(batch, 0.0)), best.expected_cycles / passes
+
+    def _against(self, batch: int, reason: str) -> None:
+        self.decisions.append(Decision(SUBJECT, f"not {batch} a pass", reason))
+
+    def told(self, best: _Best) -> Compilation:
+        """The best program with what was decided on the way to it."""
+        made = best.found.compilation
+        verdict = Decision(SUBJECT, str(best), f"{best.cycles:,.0f} cycles in all by the cycle model")
+        plan = made.plan
+        if self.decisions:
+            plan = replace(plan, decisions=(verdict, *self.decisions, *plan.decisions))
+        warnings: tuple[str, ...] = ()
+        if self.interrupted and not best.found.chosen.interrupted:  # else it says so itself
+            warnings = (f"the search of level auto was interrupted: {verdict}",)
+        model = replace(made.model, warnings=(*made.model.warnings, *warnings))
+        return made.told(plan, model, self.share, self.level_times)
 
 
 def sizes_to_try(share: int, cores: int, effort: str) -> tuple[int, ...]:
@@ -147,15 +231,6 @@ def sizes_to_try(share: int, cores: int, effort: str) -> tuple[int, ...]:
     return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))
 
 
-def _tried(search: Callable[[], FastestLevel | None], best: _Best) -> FastestLevel | str:
-    """A faster program for the share, or why there is none."""
-    try:
-        found = search()
-    except UserError:
-        return "cannot be had: for this batch there is no model, plan or program"
-    return found or f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
-
-
 def _without(best: _Best, o3_cycles: float) -> frozenset[Way]:
     """What is not tried for another size of a pass: all but the level that is best so far, or those of its segments,
     and O3, whose plans depend most on the batch, unless the cost model expects no less of it than of the best."""
@@ -169,14 +244,3 @@ def _without(best: _Best, o3_cycles: float) -> frozenset[Way]:
 def _with(progress: Progress, best: _Best) -> Progress:
     """Steps with what Ctrl-C would keep."""
     return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
-
-
-def _told(
-    best: _Best, decisions: list[Decision], share: int, interrupted: bool, level_times: tuple[LevelTime, ...]
-) -> Compilation:
-    made = best.found.compilation
-    verdict = Decision(SUBJECT, str(best), f"{best.cycles:,.0f} cycles in all by the cycle model")
-    plan = replace(made.plan, decisions=(verdict, *decisions, *made.plan.decisions)) if decisions else made.plan
-    warnings = (f"the search of level auto was interrupted: {verdict}",) if interrupted else ()
-    model = replace(made.model, warnings=(*made.model.warnings, *warnings))
-    return made.told(plan, model, share, level_times)

@@ -74,6 +74,11 @@ MOST_EXPECTED = 2.0
 high: scheduled programs take three quarters of what is expected at the least (SqueezeNet, O2, constants ahead)."""
 
 
+NEAR_FLOOR = 1.1
+"""Where a program takes at most so many times the cycles that none is below, hidden values are not tried in chunks
+too: there is little to win, and it is as much work again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[TargetT]):
     """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
@@ -162,10 +167,15 @@ def _of_chunks(model: Model, chip: Chip, target: TileTarget, before: _Search) ->
     """The search among plans of the model with its hidden values in chunks, if one of them is faster than what was
     found before; else what they take is said there."""
     options = before.options
-    chunked = None
-    if EFFORTS[options.effort] >= EFFORTS[NORMAL_EFFORT] and options.schedule and not before.interrupted:
-        chunked = chunked_model(model, chip, target)
+    if EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT] or not options.schedule or before.interrupted:
+        return None
+    chunked = chunked_model(model, chip, target)
     if chunked is None:
+        return None
+    floor = binding_floor(network_floors(model.graph, chip))
+    if before.limit_cycles <= NEAR_FLOOR * floor.cycles:
+        reason = f"{floor.cycles:,.0f} cycles at least, for {floor.name}: little to win"
+        before.decisions.append(Decision(SUBJECT, "not with hidden values in chunks", reason))
         return None
     plans = chunk_plans_of(chunked, chip, target, options, before.progress, before.without)
     search = _Search(plans, options, before.progress, before.limit_cycles, before.promising_cycles, before.without)
@@ -254,7 +264,7 @@ class _Search:
             self._say(f"level auto: {candidate.way}, {which}")
             self._try(candidate)
         except PlanError as error:
-            self.errors.append(error)
+            self.errors.append(error.with_traceback(None))  # its frames hold the program that was refused
             self.against(candidate, f"no program: {one_line(error)}")
         except KeyboardInterrupt:
             if self.best is None:

@@ -162,7 +162,7 @@ def plans_of(
                 progress(f"level auto: planning {plain}")
                 made[plain] = costed(ctx, plain, make_plan(ctx, way.level, way.spill), options)
         except PlanError as error:
-            errors.append(error)
+            errors.append(error.with_traceback(None))  # its frames hold the plan
             decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {one_line(error)}"))
             continue
         if way.spill == NO_SPILLS or any(group.spills for group in made[plain].plan.groups):

@@ -1,6 +1,6 @@
 """A model whose hidden values find no room on the cores, with these in chunks (`partitioner.fusion.hidden_chunks`).
 
-model, chip --values larger than all cores' memories--> model with a product for each chunk, terms of its constants
+model, chip --blocks larger than all cores' memories--> model with a product for each chunk, terms of its constants
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["chunked_model"]
 
 
 def chunked_model(model: Model, chip: Chip, target: PlanTarget) -> Model | None:
-    """None where no value is larger than the local memories of all cores together, or none of these can be cut."""
+    """None where no block, with its hidden value, what it reads and what it makes, is larger than the local memories of
+    all cores together, or none of these can be cut."""
     room_bytes = chip.cores_per_cluster * Context(model.graph, model.constants, chip, target).local_bytes
     found = in_chunks(model.graph, model.constants, target, room_bytes)
     if found is None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hw_models.errors import PlanError
 from isched.lowering.broadcast_merge import TileCode, together
 from isched.lowering.main_memory_allocation import place_tensors
+from isched.lowering.program_size import ProgramSize
 from isched.lowering.row_lookups import looked_up_when_read, row_runs
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
@@ -34,7 +34,6 @@ from partitioner.expansion.expansion import (
 )
 from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.graph import Op
-from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
 from partitioner.ir.target import Load
@@ -43,9 +42,6 @@ from partitioner.tiling.buffer_aliasing import Fit
 from partitioner.tiling.tile_loads import TileFetch
 
 __all__ = ["lower_layout", "lower_plan"]
-
-MOST_INSTRUCTIONS = 1_000_000
-"""A program of more is refused while it is being made: no code space holds it, and hours would pass."""
 
 
 @dataclass(slots=True)
@@ -59,6 +55,12 @@ class _Lowering:
     streams: list[list[Instr]]
     lookups: Mapping[str, Op]
     """By their results, those of which a layer's rows come from the table."""
+    size: ProgramSize
+
+    @property
+    def count(self) -> int:
+        """Instructions so far."""
+        return sum(map(len, self.streams))
 
     def barrier(self, source: str) -> None:
         for stream in self.streams:
@@ -111,7 +113,8 @@ def lower_layout(
     `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to be filled by whoever runs the
     program) instead of what the layers before it wrote: every layer can then be judged by itself in one run. That needs
     a plan which keeps every value in the main memory.
-    Raises DoesNotFit naming the layer or tensor, the demand and the bound.
+    Raises DoesNotFit naming the layer or tensor, the demand and the bound, and PlanError for a program of too many
+    instructions.
     """
     lookups = looked_up_when_read(layout, ctx)
     absent = frozenset(lookups) if not keep_values and not isolated else frozenset()
@@ -119,12 +122,13 @@ def lower_layout(
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(ctx.chip.cores_per_cluster)]
-    state = _Lowering(ctx, layout, by_name, reads, streams, lookups)
+    state = _Lowering(ctx, layout, by_name, reads, streams, lookups, ProgramSize(layout, ctx))
     _words(state, tuple(op for op in ctx.graph.prepared if op.outputs[0] not in absent))
     source = ""
     for event in expand(layout, ctx):
         match event:
             case Begin(laid=laid):
+                state.size.begin(laid, state.count)
                 source = laid.group if isinstance(laid, MoveLayout) else laid.layer.name
             case Transfers():
                 rows, others = _apart(state, event.transfers)
@@ -202,18 +206,7 @@ def _compute(state: _Lowering, event: Compute) -> None:
         codes = together(codes, target.broadcast)
     for core, tiles in codes.items():
         state.streams[core].extend(instr for tile in tiles for instr in (*tile.constants, *tile.work))
-        _require_size(state, layer)
-
-
-def _require_size(state: _Lowering, layer: Layer) -> None:
-    count = sum(len(stream) for stream in state.streams)
-    if count > MOST_INSTRUCTIONS:
-        raise PlanError(
-            f"layer {layer.name}",
-            needs=f"at most {MOST_INSTRUCTIONS:,} instructions up to here",
-            has=f"{count:,}",
-            change="use a smaller batch or smaller tensors",
-        )
+        state.size.require(layer, state.count)
 
 
 def _tile(

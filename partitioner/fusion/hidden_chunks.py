@@ -1,4 +1,4 @@
-"""Hidden values that find no room, in chunks: two products around them as several, partial sums in their order.
+"""Hidden values that find no room, in chunks: the products around them as several, partial sums in their order.
 
     x @ A + a -> f -> @ B + b
         --runs in which the target adds up the second product-->
@@ -57,8 +57,8 @@ class _Block:
 
 
 def in_chunks(graph: Graph, constants: Constants, target: object, room_bytes: int) -> Chunked | None:
-    """The graph with hidden values of more than `room_bytes` in chunks; None where there are none, and for a target
-    that does not say in which order it adds up products."""
+    """The graph in which hidden values are in chunks that together with what their block reads and makes take more than
+    `room_bytes`; None where there are none, and for a target that does not say in which order it adds up products."""
     if not isinstance(target, AddsInRuns):
         return None
     blocks = {block.product.name: block for block in _blocks(graph, target, room_bytes)}
@@ -80,12 +80,14 @@ def in_chunks(graph: Graph, constants: Constants, target: object, room_bytes: in
 
 def _blocks(graph: Graph, target: AddsInRuns, room_bytes: int) -> Iterator[_Block]:
     for op in graph.ops:
-        hidden = graph.by_name[op.inputs[0]] if op.kind == "matmul" else None
-        if hidden is None or hidden.size_bytes <= room_bytes or not _by_a_matrix(graph, op):
+        if op.kind != "matmul" or not _by_a_matrix(graph, op):
             continue
+        ops = _makers(graph, op.inputs[0])
+        if not ops:
+            continue
+        held = (ops[0].inputs[0], op.inputs[0], op.outputs[0])
         runs = target.product_runs(graph, op)
-        ops = _makers(graph, hidden.name)
-        if len(runs) > 1 and ops:
+        if len(runs) > 1 and sum(graph.by_name[name].size_bytes for name in held) > room_bytes:
             yield _Block(ops, op, runs)
 
 

@@ -127,26 +127,29 @@ def _merged(boxes: list[Box]) -> Iterable[Box]:
 def shared_rounds(
     stager: Stager, box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]
 ) -> tuple[Round, ...] | Infeasible:
-    """Rounds of an output `box` of which nothing stays local, moving the fewest bytes; each is divided among the cores
-    as `pieces` says."""
-    best: tuple[float, int, tuple[int, ...]] | None = None
+    """Rounds of an output `box` of which nothing stays local; each is divided among the cores as `pieces` says. Of
+    those in which most cores have work, the ones that move the fewest bytes."""
+    best: tuple[int, float, int, tuple[int, ...]] | None = None
     least = 0
     for inner in cut_counts(box[-1], granularity[-1]):
-        for outer in outer_counts(box, granularity):
-            counts = (*outer, inner)
-            sample = middle(box, counts, granularity)
-            stage = stager.stage(Round((), sample))
-            least = min(least or stage.size_bytes, stage.size_bytes)
-            if stage.size_bytes <= stager.room_bytes:
-                rounds = prod(counts)
-                key = (float((stage.loaded_bytes + stager.scattered_bytes(stage)) * rounds), rounds, counts)
-                best = key if best is None else min(best, key)
-                break
-        if best is not None and best[1] == 1:
+        for cuts in (outer_counts(box, granularity), outer_counts(box, granularity, pieces)):
+            for outer in cuts:
+                counts = (*outer, inner)
+                sample = middle(box, counts, granularity)
+                stage = stager.stage(Round((), sample))
+                least = min(least or stage.size_bytes, stage.size_bytes)
+                if stage.size_bytes <= stager.room_bytes:
+                    rounds = prod(counts)
+                    idle = prod(pieces) - len(piece_boxes(sample, pieces, granularity))
+                    moved = float((stage.loaded_bytes + stager.scattered_bytes(stage)) * rounds)
+                    key = (idle, moved, rounds, counts)
+                    best = key if best is None else min(best, key)
+                    break
+        if best is not None and best[2] == 1:
             break
     if best is None:
         return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
-    return tuple(Round(piece_boxes(part, pieces, granularity), part) for part in piece_boxes(box, best[2], granularity))
+    return tuple(Round(piece_boxes(part, pieces, granularity), part) for part in piece_boxes(box, best[3], granularity))
 
 
 def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:

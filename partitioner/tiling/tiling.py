@@ -452,13 +452,16 @@ def cut_counts(interval: tuple[int, int], granule: int) -> Iterator[int]:
     yield units
 
 
-def outer_counts(box: Box, granularity: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all."""
+def outer_counts(box: Box, granularity: tuple[int, ...], pieces: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all; with `pieces`
+    only as far as each part still has so many of them along each axis."""
     most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], granularity[:-1], strict=True)]
+    if pieces:
+        most = [max(1, units // number) for units, number in zip(most, pieces[:-1], strict=True)]
     yield (1,) * len(most)
     for axis in range(len(most)):
         for count in cut_counts(box[axis], granularity[axis]):
-            if count > 1:
+            if 1 < count <= most[axis]:
                 yield (*most[:axis], count, *(1,) * (len(most) - axis - 1))
 
 

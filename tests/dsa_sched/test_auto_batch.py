@@ -14,7 +14,7 @@ from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.pipeline.auto_batch import sizes_to_try
 from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions, Lowered, gather_artifact
-from hw_models.errors import ModelError
+from hw_models.errors import ModelError, PlanError
 from tests.chip_runs import small_chip, stcp920
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
@@ -126,6 +126,23 @@ def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
     assert part.made.cycles is not None
     assert part.passes * part.made.cycles <= (whole.made.cycles or 0)
     assert any("the search of level auto was interrupted" in warning for warning in part.model.warnings)
+
+
+@pytest.mark.parametrize("effort", ["fast", "normal"])
+def test_a_share_without_a_program_is_divided(squeezenet: Path, effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of two images has too many instructions here, and so have those of four and eight."""
+    (one,) = compile_clusters(squeezenet, "stcp920", 1, CompileOptions("O0"))
+    most = sum(len(stream.instrs) for stream in one.program.streams)
+    monkeypatch.setattr("isched.lowering.program_size.MOST_INSTRUCTIONS", most)
+    options = CompileOptions("auto", 8, effort=effort)
+    (part,) = compile_clusters(squeezenet, "stcp920", 1, options)
+    about = {decision.verdict: decision.reason for decision in part.plan.decisions if decision.subject == "batch"}
+    assert f"needs at most {most:,} instructions" in about["not 8 a pass"]
+    assert part.passes * part.plan.batch_per_cluster == 8
+    assert part.passes > 1
+    monkeypatch.setattr("isched.lowering.program_size.MOST_INSTRUCTIONS", 10)
+    with pytest.raises(PlanError, match="needs at most 10 instructions"):
+        compile_clusters(squeezenet, "stcp920", 1, options)
 
 
 def test_a_target_that_cannot_be_timed_asks_for_a_level(model: Path) -> None:

@@ -85,11 +85,15 @@ def test_every_chunk_is_a_run_of_the_target_and_constants_are_parts_of_those_bef
     ("rows", "hidden", "room_bytes", "why"),
     [
         (4, 2_048, 0, "one run adds up all of it"),
-        (4, HIDDEN, 4 * HIDDEN * 2, "there is room"),
+        (4, HIDDEN, 4 * (HIDDEN + 2 * 48) * 2, "there is room for what the block reads and makes, too"),
     ],
 )
 def test_what_stays_whole(rows: int, hidden: int, room_bytes: int, why: str) -> None:
     assert in_chunks(*built(1, rows, 48, hidden), TARGET, room_bytes) is None, why
+
+
+def test_a_block_without_room_is_in_chunks_though_its_hidden_values_have_room() -> None:
+    assert in_chunks(*built(1, 4, 48, HIDDEN), TARGET, 4 * (HIDDEN + 2 * 48) * 2 - 1) is not None
 
 
 def test_a_value_that_others_read_or_that_leaves_stays_whole() -> None:
@@ -106,7 +110,7 @@ def test_a_target_that_does_not_say_how_it_adds_up_keeps_products_whole() -> Non
 
 
 def test_weights_come_once_where_whole_hidden_values_let_them_come_twice() -> None:
-    """197 rows a core, as in ViT-B/16: all hidden values are 9.2 MiB, the cores have 8."""
+    """197 rows a core, as in ViT-B/16: all hidden values are 9.2 MiB, the cores have 8 MiB."""
     graph, constants = built(CORES, 197, 768, 3_072)
     chunked = in_chunks(graph, constants, TARGET, CORES << 20)
     assert chunked is not None
