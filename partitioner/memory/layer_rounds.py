@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
+from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stage, Stager, own_rounds, shared_rounds
 
-__all__ = ["Cut", "Rounds", "layer_rounds"]
+__all__ = ["Cut", "Rounds", "brought_bytes", "layer_rounds"]
 
 Rounds = tuple[tuple[Round, Stage], ...]
 
@@ -52,6 +54,18 @@ def layer_rounds(
         known[key] = _renamed(found, likeness.to_first)
         return found
     return _renamed(known[key], likeness.from_first)
+
+
+def brought_bytes(graph: Graph, rounds: Rounds) -> int:
+    """What all rounds bring from the main memory; what the round before left at the same place is not brought again."""
+    stages = tuple(stage for _, stage in rounds)
+    kept = (
+        box_size(staged.box) * graph.by_name[staged.tensor].item_bytes
+        for before, stage in pairwise(stages)
+        for staged in stage.inputs
+        if staged in before.inputs
+    )
+    return sum(stage.loaded_bytes for stage in stages) - sum(kept)
 
 
 def _rounds(stager: Stager, cut: Cut) -> tuple[Round, ...] | Infeasible:

@@ -8,8 +8,9 @@ an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from hw_models.errors import required
 from hw_models.infeasible import Infeasible
@@ -18,7 +19,7 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
 from partitioner.ir.steps import RunStep, Step
 from partitioner.memory.fit_diagnostics import holders_at, unplaced
-from partitioner.memory.layer_rounds import Cut, layer_rounds
+from partitioner.memory.layer_rounds import Cut, Rounds, brought_bytes, layer_rounds
 from partitioner.memory.liveness import Held, Moved, Slot, Walk
 from partitioner.memory.memory_plan_types import (
     FOR_CONSTANTS_AHEAD,
@@ -77,6 +78,16 @@ left: two of the largest rounds, and what comes ahead of them."""
 LEAST_BESIDE_PACKED = 8
 """Where that is not left, values are packed as low as they go, and so much is enough: for two rounds of half the
 region."""
+
+
+MUCH_LESS = 0.875
+"""With `constants_ahead`, a layer whose values come from the main memory or go there is staged below the region where
+free room there is larger, and large rounds bring at most this share of what small ones bring: these wait longer for
+the first of them."""
+
+
+Region: TypeAlias = tuple[int, int]
+"""Offset and bytes in a memory."""
 
 
 class _Known(dict[tuple[object, ...], Layout | Infeasible]):
@@ -150,8 +161,9 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
     for key, (first, last, size) in walk.items.items():
         items[walk.memory[key]].append(Item(key, first, last, size))
     offsets: dict[str, int] = {}
-    gaps: dict[str, dict[int, tuple[int, int]]] = {}
+    gaps: dict[str, dict[int, Region]] = {}
     peaks: dict[str, int] = {}
+    wide: dict[int, Region] = {}
     workspaces = _wanted(walk)
     if isinstance(workspaces, Infeasible):
         return workspaces
@@ -173,7 +185,10 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
         clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
         if region is not None:
-            gaps[memory] = dict.fromkeys(range(walk.slot + 1), region)
+            below = _gaps(items[memory], packing, region[0], unit, 0, {})
+            for slot in range(walk.slot + 1):
+                wide[slot] = max(region, below.get(slot, (0, region[0])), key=lambda gap: gap[1])
+            gaps[memory] = dict.fromkeys(wide, region)
     places = _Places(walk, offsets)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
     for step in walk.steps:
@@ -185,7 +200,8 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
             gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
             free_regions = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
             staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
-            layout = _layer(walk, places, entry, free_regions, staging, options)
+            regions = (staging, wide.get(entry.slot, staging))
+            layout = _layer(walk, places, entry, free_regions, regions, options)
             if isinstance(layout, Infeasible):
                 return layout.held_by(holders_at(walk, items.get(layout.memory, ()), entry.slot), entry.slot)
             layouts.append(layout)
@@ -218,7 +234,7 @@ def _wanted(walk: Walk) -> dict[int, int] | Infeasible:
 
 def _gaps(
     items: list[Item], packing: Packing, capacity: int, unit: int, clear: int, wanted: Mapping[int, int]
-) -> dict[int, tuple[int, int]]:
+) -> dict[int, Region]:
     """The workspace of each slot: the largest gap between items, clear also of those that live up to `clear` slots
     before or behind where two places for what is wanted remain."""
     live, near = (_busy(items, packing, unit, apart) for apart in (0, clear))
@@ -230,9 +246,7 @@ def _gaps(
     return gaps
 
 
-def _with_region(
-    items: list[Item], packing: Packing, capacity: int, unit: int
-) -> tuple[Packing, tuple[int, int] | None]:
+def _with_region(items: list[Item], packing: Packing, capacity: int, unit: int) -> tuple[Packing, Region | None]:
     """The region above all items of a memory, which rounds have to themselves, and the packing that leaves it: the one
     given, or else one that needs least. None where both leave too little to rounds."""
     region = _above(items, packing, capacity, unit)
@@ -243,16 +257,16 @@ def _with_region(
     return (low, region) if region[1] >= capacity // LEAST_BESIDE_PACKED else (packing, None)
 
 
-def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> tuple[int, int]:
+def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> Region:
     """What is above all items of a memory, (offset, bytes)."""
     top = max((packing.offsets[item.name] + item.size_bytes for item in items), default=0)
     start = -(-top // unit) * unit
     return start, capacity - start
 
 
-def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[tuple[int, int]]]:
+def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[Region]]:
     """By slot the places of items that live in it, or up to `apart` slots from it."""
-    busy: dict[int, list[tuple[int, int]]] = {}
+    busy: dict[int, list[Region]] = {}
     for item in items:
         for slot in range(item.first - apart, item.last + apart + 1):
             busy.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
@@ -298,7 +312,7 @@ def _layer(
     places: _Places,
     entry: Slot,
     free_regions: FreeRegions,
-    staging: tuple[int, int],
+    regions: tuple[Region, Region],
     options: LayoutOptions,
 ) -> LayerLayout | Infeasible:
     ctx, graph, layer, ids = walk.ctx, walk.ctx.graph, entry.layer, entry.step.binding.cores
@@ -312,21 +326,22 @@ def _layer(
 
     to_main = destination is not None and destination.memory == walk.ctx.main
     staged = frozenset(name for name in layer.inputs(graph) if is_staged(name))
-    small = staging[1]
-    if options.rounds_ahead:
-        small = min(small, ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING)
-    if options.constants_ahead and small < staging[1]:
-        through = to_main or any(name in staged for name in sources)
-        small = min(small, staging[1] // (2 if through else CONSTANT_ROUNDS))
     cut = Cut(entry.boxes)
     if len(walk.groups[entry.step.group].layers) == 1 and not entry.local:
         cut = Cut(entry.boxes, entry.step.box, entry.step.binding.pieces)
-    rounds = layer_rounds(ctx, layer, cut, staged, to_main, small)
-    while isinstance(rounds, Infeasible) and small < staging[1]:
-        small = min(2 * small, staging[1])
-        rounds = layer_rounds(ctx, layer, cut, staged, to_main, small)
-    if isinstance(rounds, Infeasible):
+
+    def rounds_in(room_bytes: int, most_bytes: int) -> Rounds | Infeasible:
+        rounds = layer_rounds(ctx, layer, cut, staged, to_main, room_bytes)
+        while isinstance(rounds, Infeasible) and room_bytes < most_bytes:
+            room_bytes = min(2 * room_bytes, most_bytes)
+            rounds = layer_rounds(ctx, layer, cut, staged, to_main, room_bytes)
         return rounds
+
+    through = to_main or any(name in staged for name in sources)
+    found = _rounds_in_region(ctx, rounds_in, regions, through, options)
+    if isinstance(found, Infeasible):
+        return found
+    rounds, staging = found
     for number, core in enumerate(ids):
         residents = _residents(walk, entry, core)
         for this_round, _ in rounds:
@@ -360,3 +375,29 @@ def _layer(
         staging=staging,
         rounds=rounds,
     )
+
+
+def _rounds_in_region(
+    ctx: PlanContext,
+    rounds_in: Callable[[int, int], Rounds | Infeasible],
+    regions: tuple[Region, Region],
+    through: bool,
+    options: LayoutOptions,
+) -> tuple[Rounds, Region] | Infeasible:
+    """Rounds and the region in which they are staged, of two: that for all layers and, for those whose values come
+    from the main memory or go there (`through`), the larger one of the slot. `rounds_in` finds rounds in some room, or
+    as much more as they need up to a bound."""
+    staging, wide = regions
+    room_bytes = staging[1]
+    if options.rounds_ahead:
+        room_bytes = min(room_bytes, ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING)
+    if options.constants_ahead and room_bytes < staging[1]:
+        room_bytes = min(room_bytes, staging[1] // (2 if through else CONSTANT_ROUNDS))
+    rounds = rounds_in(room_bytes, staging[1])
+    if isinstance(rounds, Infeasible) or not through or wide == staging:
+        return rounds if isinstance(rounds, Infeasible) else (rounds, staging)
+    large = rounds_in(wide[1] // 2, wide[1] // 2)
+    if isinstance(large, Infeasible):
+        return rounds, staging
+    less = brought_bytes(ctx.graph, large) < MUCH_LESS * brought_bytes(ctx.graph, rounds)
+    return (large, wide) if less else (rounds, staging)

@@ -244,7 +244,8 @@ class Binder:
             stays = self.may_stay(value, plain.boxes)
             most = self.transfers.shared(value.name, plain.boxes, [need for _, _, need in needs]) if stays else 0.0
             for name, maker in makers.items():
-                most += self.transfers.shared(name, maker.boxes, [self._need_of(index, name, plain.boxes)])
+                read = self.needs(self.values[name], {**bound, index: plain})
+                most += self.transfers.shared(name, maker.boxes, [need for _, _, need in read])
             if best is not None and cycles - most >= best[0]:
                 continue
             cores = assign(self._affinity(index, boxes, needs, makers))
@@ -252,8 +253,8 @@ class Binder:
             saved = self._saved(value, held, needs) if stays else 0.0
             for name, maker in makers.items():
                 if self.may_stay(self.values[name], maker.boxes):
-                    others = {**bound, index: Bound(pieces, held, cycles)}
-                    saved += self._saved(self.values[name], maker.boxes, self.needs(self.values[name], others))
+                    readers = {**bound, index: Bound(pieces, held, cycles)}
+                    saved += self._saved(self.values[name], maker.boxes, self.needs(self.values[name], readers))
             if best is None or cycles - saved < best[0]:
                 best = cycles - saved, Bound(pieces, held, cycles)
         assert best is not None  # there is a choice at least

@@ -17,6 +17,7 @@ from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.value_lifetimes import activations, own_names
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.planners.core_binding import Binder, Bound
+from partitioner.planners.core_renumbering import renumbered
 from partitioner.planners.levels import O2
 from partitioner.planners.local_scopes import LocalScopes, Move
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
@@ -54,13 +55,13 @@ class _Level:
 
     def plan(self) -> Plan:
         binder = Binder(self.ctx, self.ctx.local_bytes - self.ctx.local_bytes // RESERVE, self.cycles_of)
-        bound = binder.bind()
+        bound = renumbered(binder, binder.bind())
         not_local: dict[str, str] = {}
         not_staged: dict[str, str] = {}
         chosen = self._choose(binder, bound, not_local)
         if chosen.reasons:  # bindings made for values that found no room serve nothing
             not_local = dict(chosen.reasons)
-            bound = binder.rebind(bound, frozenset(not_local))
+            bound = renumbered(binder, binder.rebind(bound, frozenset(not_local)))
             chosen = self._choose(binder, bound, not_local)
         chosen.mend()
         for attempt in range(MENDS + 1):

@@ -15,7 +15,9 @@ from partitioner.cost.transfer_cost import Transfers
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box, box_size, holds
 from partitioner.planners.core_assignment import assign
-from partitioner.planners.core_binding import Binder, renamed
+from partitioner.planners.core_binding import Binder, Bound, renamed
+from partitioner.planners.core_renumbering import renumbered
+from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -99,6 +101,47 @@ def test_banned_values_free_their_layers() -> None:
     names = frozenset(v.name for v in binds.values.values() if v.readers)
     again = binds.rebind(bound, names)
     assert {i: b.pieces for i, b in again.items()} == {i: next(iter(binds.choices(i))) for i in again}
+
+
+def test_a_reader_counts_what_other_readers_save_with_it() -> None:
+    """Three products of one value, whose rows are divided among the cores. Each alone is a little faster with its
+    columns divided too; then the value is brought to it over the shared memory, though the others find it in place."""
+    b = GraphBuilder("heads")
+    x = b.elementwise("relu", b.input("x", 2, 577, 768))
+    graph, _ = b.build(*(b.matmul(x, b.normal(768, 768)) for _ in range(3)))
+    ctx = PlanContext(graph, {}, stcp920(), TARGET)
+    binds = Binder(ctx, ctx.local_bytes, streamed_cycles)
+    bound = binds.bind()
+    value = next(value for value in binds.values.values() if len(value.readers) == 3)
+    assert any(next(iter(binds.choices(reader))) != bound[value.made].pieces for reader in value.readers)
+    assert not binds.closeness(value, bound).moved
+
+
+def on_cores(bound: Bound, cores: tuple[int, ...]) -> Bound:
+    return Bound(bound.pieces, {cores[core]: box for core, box in bound.boxes.items()}, bound.cycles)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(range(8)), st.integers(0, 5), st.integers(1, 6))
+def test_a_run_of_layers_on_other_cores_goes_where_its_neighbours_are(
+    cores: list[int], first: int, number: int
+) -> None:
+    binds = binder(pointwise(8), stcp920())
+    bound = binds.bind()
+    run = sorted(bound)[first : first + number]
+    apart = {index: on_cores(at, tuple(cores)) if index in run else at for index, at in bound.items()}
+    found = renumbered(binds, apart)
+    assert {index: (at.pieces, at.cycles) for index, at in found.items()} == {
+        index: (at.pieces, at.cycles) for index, at in bound.items()
+    }
+    assert not any(binds.closeness(value, found).moved for value in binds.values.values() if value.readers)
+
+
+def test_cores_stay_where_nothing_is_saved_by_others() -> None:
+    for graph in (pointwise(8), windows()):
+        binds = binder(graph, stcp920())
+        bound = binds.bind()
+        assert renumbered(binds, bound) == bound
 
 
 def test_a_view_has_a_box_of_the_same_elements_or_none() -> None:

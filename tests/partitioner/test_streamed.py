@@ -9,14 +9,21 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
+from isched.lowering.lower import lower_layout
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import MoveStep, RunStep
-from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import (
+    FOR_CONSTANTS_AHEAD,
+    FOR_SCHEDULING,
+    PLAIN,
+    LayoutOptions,
+    MoveLayout,
+    lay_out,
+)
 from partitioner.planners.registry import make_plan
 from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import Bits, Compiled, small_chip, stcp920
@@ -164,10 +171,12 @@ def test_where_weights_are_more_than_hidden_values_the_rows_are_not_cut() -> Non
     assert all(len(group.layers) == 1 for group in make_plan(ctx, "streamed").groups)
 
 
-def stored(graph: Graph, constants: Constants, chip: Chip, level: str) -> dict[str, Bits]:
+def stored(
+    graph: Graph, constants: Constants, chip: Chip, level: str, options: LayoutOptions = PLAIN
+) -> dict[str, Bits]:
     ctx = Context(graph, constants, chip, TARGET)
     plan = make_plan(ctx, level)
-    program = lower_plan(plan, ctx, TARGET.data_base_bytes)
+    program = lower_layout(lay_out(plan, ctx, options), ctx, TARGET.data_base_bytes)
     verify_program(program, chip)
     made = Compiled(graph, constants, chip, plan, program)
     return made.run(made.inputs(seed=3), seed=5)
@@ -254,8 +263,28 @@ def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
     check_values((graph, constants), chip)
 
 
-def check_values(network: tuple[Graph, Constants], chip: Chip) -> None:
+def test_patches_come_once_to_room_that_no_value_takes_yet() -> None:
+    """Constants have a small region, as large values follow; the first layer reads the image and runs before them."""
+    b = GraphBuilder("patches")
+    patches = b.conv(b.input("x", 2, 96, 96, 4), 64, (8, 8), 8, pads=(0, 0, 0, 0))
+    wide = b.conv(patches, 256, (1, 1), pads=(0, 0, 0, 0))
+    graph, constants = b.build(b.elementwise("add", wide, b.conv(wide, 256)))
+    chip = small_chip(8, 96 << 10, 64 << 10, 64 << 10, 256 << 10)
+    ctx = context(graph, constants, chip)
+    plan = make_plan(ctx, "streamed")
+    layout = lay_out(plan, ctx, FOR_CONSTANTS_AHEAD)
+    first, *others = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
+    ((low, size),) = {entry.staging for entry in others}
+    assert sum(first.staging) <= low
+    assert first.staging[1] > size
+    moved = plan_traffic(plan, layout, ctx)
+    read = first.layer.inputs(graph)
+    assert {name: moved.loaded_bytes[name] for name in read} == {name: graph.by_name[name].size_bytes for name in read}
+    check_values((graph, constants), chip, FOR_CONSTANTS_AHEAD)
+
+
+def check_values(network: tuple[Graph, Constants], chip: Chip, options: LayoutOptions = PLAIN) -> None:
     graph, constants = network
-    first, other = (stored(graph, constants, chip, level) for level in ("O0", "streamed"))
+    first, other = (stored(graph, constants, chip, level, options) for level in ("O0", "streamed"))
     (output,) = graph.outputs
     assert (first[output] == other[output]).all()
