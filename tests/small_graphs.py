@@ -10,7 +10,7 @@ import numpy.typing as npt
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, View
 from partitioner.ir.graph import Attribute, Axis, Constants, Graph, Op, Stage, Tensor, content_hash, verify_graph
 
-__all__ = ["GraphBuilder"]
+__all__ = ["GraphBuilder", "patches_before_large_values"]
 
 Array = npt.NDArray[np.float16]
 Pads = tuple[int, int, int, int]
@@ -210,3 +210,12 @@ def _window_attributes(
         ("dilations", (dilation, dilation)),
         ("pads", pads),
     )
+
+
+def patches_before_large_values() -> tuple[Graph, Constants]:
+    """Patches of two images, then values that leave constants a small part of a staging memory of 256 KiB: the first
+    layer reads the images and runs before these."""
+    b = GraphBuilder("patches")
+    patches = b.conv(b.input("x", 2, 96, 96, 4), 64, (8, 8), 8, pads=(0, 0, 0, 0))
+    wide = b.conv(patches, 256, (1, 1), pads=(0, 0, 0, 0))
+    return b.build(b.elementwise("add", wide, b.conv(wide, 256)))

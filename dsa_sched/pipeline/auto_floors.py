@@ -40,12 +40,14 @@ def memory_floor_cycles(
 
 
 def has_region(plan: Plan, ctx: PlanContext) -> bool:
-    """Whether rounds of all layers can be staged in one region."""
+    """Whether constants of all layers can be staged in one region: layers that are staged elsewhere are so below it."""
     layout = fit_layout(plan, ctx, FOR_CONSTANTS_AHEAD)
     if isinstance(layout, Infeasible):
         return False
     entries = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
-    return len({entry.staging for entry in entries}) == 1
+    stagings = {entry.staging for entry in entries}
+    region = max(stagings, default=(0, 0))
+    return all(sum(staging) <= region[0] for staging in stagings if staging != region)
 
 
 def _floor(plan: Plan, ctx: PlanContext, layout: Layout) -> float:

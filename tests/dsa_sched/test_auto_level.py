@@ -19,7 +19,7 @@ from dsa_sched.analysis.explanation import explain_model
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_floors import memory_floor_cycles
+from dsa_sched.pipeline.auto_floors import has_region, memory_floor_cycles
 from dsa_sched.pipeline.auto_level import MOST_EXPECTED, fastest_level
 from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way, costed
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
@@ -39,6 +39,7 @@ from partitioner.planners.levels import SEGMENTS
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded, random_chip, random_graph
+from tests.small_graphs import patches_before_large_values
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
 
@@ -422,3 +423,10 @@ def test_a_network_for_which_no_level_has_room_is_refused_as_by_the_first() -> N
         assert isinstance(raised.value, DoesNotFit)
         said.append(str(raised.value))
     assert said[0] == said[1]
+
+
+def test_a_layer_staged_where_no_value_lies_yet_leaves_constants_their_region() -> None:
+    graph, constants = patches_before_large_values()
+    chip = small_chip(8, 96 * KIB, 64 * KIB, 64 * KIB, 256 * KIB)
+    ctx = PlanContext(graph, constants, chip, TARGET)
+    assert has_region(make_plan(ctx, "streamed"), ctx)

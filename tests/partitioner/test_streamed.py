@@ -28,7 +28,7 @@ from partitioner.planners.registry import make_plan
 from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import Bits, Compiled, small_chip, stcp920
 from tests.movement_graphs import MovementBuilder
-from tests.small_graphs import GraphBuilder
+from tests.small_graphs import GraphBuilder, patches_before_large_values
 
 CORES = 8
 WIDTH, HIDDEN = 768, 3072
@@ -264,11 +264,7 @@ def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
 
 
 def test_patches_come_once_to_room_that_no_value_takes_yet() -> None:
-    """Constants have a small region, as large values follow; the first layer reads the image and runs before them."""
-    b = GraphBuilder("patches")
-    patches = b.conv(b.input("x", 2, 96, 96, 4), 64, (8, 8), 8, pads=(0, 0, 0, 0))
-    wide = b.conv(patches, 256, (1, 1), pads=(0, 0, 0, 0))
-    graph, constants = b.build(b.elementwise("add", wide, b.conv(wide, 256)))
+    graph, constants = patches_before_large_values()
     chip = small_chip(8, 96 << 10, 64 << 10, 64 << 10, 256 << 10)
     ctx = context(graph, constants, chip)
     plan = make_plan(ctx, "streamed")
