@@ -22,6 +22,7 @@ object: `rows`.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -177,8 +178,11 @@ def weight_moves(found: Made) -> float:
 
 def plan_ratio(case: Case, folder: Path) -> float:
     """Processor time of planning many layers over that of planning few, of each the least of `PLAN_TRIALS`: what else
-    runs on the machine only adds to it."""
+    runs on the machine only adds to it. What this process holds of compilations is kept out of collections of garbage,
+    which would go through all of it and more often where more is planned."""
     spent = []
+    gc.collect()
+    gc.freeze()
     for layers in (min(each, case.layers) for each in PLANNED):
         model = load_model(str(saved(case, layers, folder)), case.shapes, case.batch, judge_of(CHIP, TARGET))
         trials = []
@@ -187,6 +191,7 @@ def plan_ratio(case: Case, folder: Path) -> float:
             make_plan(Context(model.graph, model.constants, CHIP, TARGET), Streamed.name)
             trials.append(time.process_time() - began)
         spent.append(min(trials))
+    gc.unfreeze()
     return spent[1] / spent[0]
 
 
