@@ -142,8 +142,8 @@ def _schedule(
     at, none = np.zeros(count), np.zeros(count)  # by rank
     ends = np.zeros((units, depth))  # the last of each unit's queue, in turn
     sent = np.zeros(units, np.int64)
-    transfers = np.zeros(channels)
-    moving = now = 0.0
+    left = np.zeros(channels)  # cycles that each transfer would still take alone, at the time `since`
+    since = now = 0.0
     order, begun = np.empty(count, np.int64), np.zeros(count)
     for n in range(count):
         if not missing[n]:
@@ -154,6 +154,12 @@ def _schedule(
         while waits and at[waiting[0]] <= now:
             taken = waiting[0]
             waits = _pop(waiting, waits, at)
+            if awaits[ranked[taken]] >= 0:
+                over = since + _shared(left, left[awaits[ranked[taken]]])
+                if over > now:  # others have started since, and take their share
+                    at[taken] = over
+                    waits = _push(waiting, waits, taken, at)
+                    continue
             chosen = lane[ranked[taken]]
             held[chosen] = _push(free[chosen], held[chosen], taken, none)
         best = soon = -1
@@ -189,8 +195,9 @@ def _schedule(
         end = now + issue[task]
         now = end
         if background[task] >= 0:
-            moving = max(moving, end) + cycles[task]
-            transfers[background[task]] = moving
+            _advance(left, end - since)
+            since = max(since, end)
+            left[background[task]] += cycles[task]
         elif unit[task] >= 0:
             engine = unit[task]
             if sent[engine]:
@@ -205,12 +212,36 @@ def _schedule(
                 missing[other] -= 1
                 earliest[other] = max(earliest[other], moment)
                 if not missing[other]:
-                    moment_of = earliest[other]
-                    if awaits[other] >= 0:
-                        moment_of = max(moment_of, transfers[awaits[other]])
-                    at[rank[other]] = moment_of
+                    at[rank[other]] = earliest[other]
                     waits = _push(waiting, waits, rank[other], at)
     return order, begun
+
+
+@njit(cache=True, nogil=True)
+def _shared(left: Floats, own: float) -> float:  # pragma: no cover - compiled
+    """When a transfer that would take its `own` cycles alone is over, beside the others: all have equal shares."""
+    cycles = 0.0
+    for other in range(len(left)):
+        cycles += min(left[other], own)
+    return cycles
+
+
+@njit(cache=True, nogil=True)
+def _advance(left: Floats, cycles: float) -> None:  # pragma: no cover - compiled
+    """What is left of each transfer so many cycles later."""
+    while cycles > 0:
+        working, least = 0, 0.0
+        for remaining in left:
+            if remaining > 0:
+                working += 1
+                least = remaining if working == 1 else min(least, remaining)
+        if not working:
+            return
+        step = min(least, cycles / working)
+        for channel in range(len(left)):
+            if left[channel] > 0:
+                left[channel] = 0.0 if left[channel] <= step else left[channel] - step
+        cycles -= step * working
 
 
 @njit(cache=True, nogil=True)

@@ -20,14 +20,13 @@ from partitioner.ir.graph import Op
 __all__ = ["attended"]
 
 Points = npt.NDArray[np.int64]
-RUN = 512
 SUMMED = 128
 
 
 def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
     """k times the scale; scores are products of the matrix engine over the elements of a head, plus the mask; less
     their largest (plus ln 2 for each doubling of the keys beyond 128), to the power of e. These times v, in equal runs
-    of at most 512 keys that are added in order, times the reciprocal of their sum in pieces."""
+    of at most `_longest_run` keys that are added in order, times the reciprocal of their sum in pieces."""
     q, k, v, *masks = operands
     heads, groups = int(op.number("heads")), int(op.number("groups"))
     k = chip.mul(k, np.asarray(np.float16(op.number("scale")), np.float64))
@@ -38,7 +37,7 @@ def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
     inverse = chip.recip(chip.total(powers))
     back = back.reshape(-1)
     column = head // (heads // groups) * width + points[:, 2] % width
-    taken = _summed(powers[back], v[points[:, 0], :, column])
+    taken = _summed(powers[back], v[points[:, 0], :, column], _longest_run(size, width))
     return chip.mul(taken, inverse[back])
 
 
@@ -59,8 +58,15 @@ def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: in
     return chip.exp(chip.sub(scores, largest))
 
 
-def _summed(powers: Halves, values: Halves) -> Halves:
-    count = -(-powers.shape[1] // RUN)
+def _longest_run(size: int, width: int) -> int:
+    """512 keys, or more where k and v of a head, in halves, have room in 256 KiB, and k in another 256 KiB beside 128
+    rows of scores and of what is taken of v."""
+    halves = 256 * 1024 // 2
+    return max(512, min(halves // (size + width), (halves - 128 * width) // (size + 128)))
+
+
+def _summed(powers: Halves, values: Halves, longest: int) -> Halves:
+    count = -(-powers.shape[1] // longest)
     cuts = [powers.shape[1] * i // count for i in range(count + 1)]
     total = chip.dot(powers[:, : cuts[1]], values[:, : cuts[1]])
     for low, high in pairwise(cuts[1:]):

@@ -5,16 +5,20 @@
     p = exp(s - max of the row - c)
     y = p v * recip(sum of p, in pieces)    memul into IM, the quotient on the way out
 
-Keys are taken in runs of at most LONGEST_RUN, so that what the matrix engine multiplies by has room among the weights:
-scores of all runs side by side, sums of all runs added in order. c is 0 up to SUMMED keys, beyond so many powers of two
-as keep the sum of p, and what it takes of v, as small. Heads of q that share one of k and v follow each other, and turn
-and move it once. A box that holds parts of heads has the columns that it asks for.
+Keys are taken in runs, so that what the matrix engine multiplies by has room among the weights: scores of all runs side
+by side, sums of all runs added in order. c is 0 up to SUMMED keys, beyond so many powers of two as keep the sum of p,
+and what it takes of v, as small. Heads of q that share one of k and v follow each other, and turn and move it once. A
+box that holds parts of heads has the columns that it asks for.
+
+Where keys are one run, rows of a head are taken in blocks of whole tiles of the matrix array, which have two places for
+their scores in turn: the matrix engine works on one block while the vector engine works on the other, and k and v are
+turned and moved once for all of them. Each row is computed by itself, so that blocks change no bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, log, log2
 
@@ -40,14 +44,23 @@ from partitioner.ir.target import Buffer, Load, Pass, Work
 
 __all__ = ["LONGEST_HEAD", "AttentionTemplate"]
 
-LONGEST_RUN = 512
-"""Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB."""
+SURE_RUN = 512
+"""Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB. Narrower heads have
+longer runs, as `_longest_run` says."""
+
+PIXELS = 64
+BUFFER_ELEMENTS = 1 << 17
+"""Rows of a tile of the matrix array, and halves in IM and in the weights buffer, of the stcp920. They decide how sums
+are cut into runs, hence bits: chips that have others add up in the same order."""
 
 LONGEST_HEAD = 1 << 18
 """Elements of keys and values in a head: half of what L1 has for data."""
 
 SUMMED = 128
 """Keys up to which nothing is done about the range of sums: of values up to 500 they stay in it."""
+
+
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +83,42 @@ class _Shape:
         return self.first // self.shared, ceil((self.first + self.heads) / self.shared)
 
     @property
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        count = ceil(self.keys / LONGEST_RUN)
+    def runs(self) -> tuple[Span, ...]:
+        count = ceil(self.keys / _longest_run(self.size, self.width))
         return tuple(pairwise(self.keys * i // count for i in range(count + 1)))
 
     @property
     def longest(self) -> int:
         return max(high - low for low, high in self.runs)
 
-    @property
-    def lines(self) -> Lines:
-        return Lines(self.rows, self.keys, 1)
+    def blocks(self, chip: Chip) -> tuple[Span, ...]:
+        """Rows that are computed together. All of them where they find two places in IM, or not even a tile of the
+        matrix array does, or keys are several runs, which each block would turn anew."""
+        run, pixels = self.longest, chip.matrix.array_pixels
+        room = chip.memory("IM").size_bytes // ITEM_BYTES - self.size * run
+        most = room // (2 * (run + self.width))
+        if len(self.runs) > 1 or self.rows <= most or most < pixels:
+            return ((0, self.rows),)
+        step = most // pixels * pixels
+        points = list(range(0, self.rows, step))
+        if len(points) > 1 and self.rows - points[-2] <= most:
+            points.pop()
+        return tuple(pairwise((*points, self.rows)))
 
-    def columns(self, head: int) -> tuple[int, int]:
+    def lines(self, rows: int) -> Lines:
+        return Lines(rows, self.keys, 1)
+
+    def columns(self, head: int) -> Span:
         """Columns of a head that the box has, from the head's first."""
         low, high = self.box[2]
         return max(0, low - head * self.width), min(self.width, high - head * self.width)
+
+
+def _longest_run(size: int, width: int) -> int:
+    """Keys that fill the weights buffer with their values, and leave room in IM, where they are turned, for two blocks
+    of scores and sums; at least `SURE_RUN`."""
+    in_im = (BUFFER_ELEMENTS - 2 * PIXELS * width) // (size + 2 * PIXELS)
+    return max(SURE_RUN, min(in_im, BUFFER_ELEMENTS // (size + width)))
 
 
 class AttentionTemplate:
@@ -108,7 +141,8 @@ class AttentionTemplate:
         op = layer.anchor(graph)
         shape = _shape(graph, op, box)
         loads = (*_loads(graph, op, shape), *finish_loads(graph, layer, box))
-        lines, run = shape.lines, shape.longest
+        blocks, run = shape.blocks(chip), shape.longest
+        rows, places = max(high - low for low, high in blocks), min(2, len(blocks))
         buffers = (
             *(
                 Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=load.buffer != "mask")
@@ -116,12 +150,12 @@ class AttentionTemplate:
             ),
             Buffer("turned", "L1", WEIGHTS, ITEM_BYTES * shape.size * run),
             Buffer("columns", "L1", WEIGHTS, ITEM_BYTES * run * shape.width),
-            Buffer("weights", "L1", DATA, ITEM_BYTES * shape.rows * shape.keys),
-            Buffer("line", "L1", DATA, ITEM_BYTES * shape.rows),
-            Buffer("partial", "L1", DATA, ITEM_BYTES * lines.partial_elements),
+            Buffer("weights", "L1", DATA, places * ITEM_BYTES * rows * shape.keys),
+            Buffer("line", "L1", DATA, places * ITEM_BYTES * rows),
+            Buffer("partial", "L1", DATA, places * ITEM_BYTES * shape.lines(rows).partial_elements),
             Buffer("keys_turned", "IM", "", ITEM_BYTES * shape.size * run, passing=True),
-            Buffer("scores", "IM", "", ITEM_BYTES * shape.rows * run, passing=True),
-            Buffer("sum", "IM", "", ITEM_BYTES * shape.rows * shape.width, passing=True),
+            Buffer("scores", "IM", "", places * ITEM_BYTES * rows * run, passing=True),
+            Buffer("sum", "IM", "", places * ITEM_BYTES * rows * shape.width, passing=True),
             *finish_buffers(graph, layer, box),
         )
         return Work(buffers, (Pass(loads),), "output", _cycles(graph, layer, shape, chip))
@@ -129,12 +163,16 @@ class AttentionTemplate:
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         shape = _shape(tile.graph, op, tile.box)
+        blocks = shape.blocks(tile.chip)
         instrs: list[Instr] = []
         for item in range(shape.items):
             held = -1
             for head in range(shape.first, shape.first + shape.heads):
-                instrs += _attended(tile, op, shape, item, head, held=held == head // shape.shared)
-                held = head // shape.shared if len(shape.runs) == 1 else -1
+                for number, rows in enumerate(blocks):
+                    place = (len(blocks) * (head - shape.first) + number) % min(2, len(blocks))
+                    block = _Block(tile, op, shape, item, head, rows, place)
+                    instrs += _attended(block, held=held == head // shape.shared)
+                    held = head // shape.shared if len(shape.runs) == 1 else -1
         instrs += finish(tile, tile.output)
         return (tuple(instrs),)
 
@@ -171,39 +209,83 @@ def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[Load, ...]:
 def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tuple[str, float], ...]:
     heads, moved = shape.items * shape.heads, shape.items * (shape.groups[1] - shape.groups[0])
     lengths = [high - low for low, high in shape.runs]
-    products = sum(
-        matrix_cycles(chip, shape.rows, length, shape.size) + matrix_cycles(chip, shape.rows, shape.width, length)
-        for length in lengths
-    )
     turned = sum(vector_cycles(chip, length * shape.size) for length in lengths)
     copied = turned + sum(vector_cycles(chip, length * shape.width) for length in lengths)
     masked = len(layer.anchor(graph).inputs) > 3 or len(lengths) > 1
-    lines = vector_cycles(chip, shape.rows * shape.keys, 5 if masked else 4)
-    lines += shape.lines.sum_instructions * vector_cycles(chip, 1)
-    sums = vector_cycles(chip, shape.rows * shape.width, len(lengths) + (len(lengths) > 1))
-    vector = moved * copied + heads * (lines + sums)
+    products = vector = 0.0
+    for low, high in shape.blocks(chip):
+        rows = high - low
+        products += sum(
+            matrix_cycles(chip, rows, length, shape.size) + matrix_cycles(chip, rows, shape.width, length)
+            for length in lengths
+        )
+        vector += vector_cycles(chip, rows * shape.keys, 5 if masked else 4)
+        vector += shape.lines(rows).sum_instructions * vector_cycles(chip, 1)
+        vector += vector_cycles(chip, rows * shape.width, len(lengths) + (len(lengths) > 1))
+    vector = moved * copied + heads * vector
     if layer.epilogue(graph):
         vector += dict(finish_cycles(graph, layer, shape.box, chip))["vector"]
     return (("matrix", heads * products + moved * turned), ("vector", vector))
 
 
-def _attended(tile: Tile, op: Op, shape: _Shape, item: int, head: int, *, held: bool) -> Iterator[Instr]:
-    """One head of one item. `held` says that keys and values lie turned and moved as the head before left them."""
-    issue, lines = tile.issue, shape.lines
-    weights = tile.matrix("weights", shape.rows, shape.keys)
-    line, partial = (tile.matrix(name, 1, shape.rows) for name in ("line", "partial"))
-    mask = _mask(tile, op, shape, item, head)
-    data = weights
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The rows `low` to `high` of one head of one item; scratch lies at its `place`, of one or two."""
+
+    tile: Tile
+    op: Op
+    shape: _Shape
+    item: int
+    head: int
+    span: Span
+    place: int
+
+    @property
+    def rows(self) -> int:
+        return self.span[1] - self.span[0]
+
+    @property
+    def lines(self) -> Lines:
+        return self.shape.lines(self.rows)
+
+    def scratch(self, name: str, rows: int, columns: int) -> Matrix:
+        """A matrix at the block's place in a buffer, of which each place has an equal share."""
+        buffer = next(buffer for buffer in self.tile.work.buffers if buffer.name == name)
+        share = buffer.size_bytes // min(2, len(self.shape.blocks(self.tile.chip)))
+        first = self.tile.matrix(name, rows, columns)
+        return replace(first, offset_bytes=first.offset_bytes + self.place * share)
+
+    @property
+    def weights(self) -> Matrix:
+        return self.scratch("weights", self.rows, self.shape.keys)
+
+    def mask(self) -> Matrix | None:
+        """The rows of the mask that meet the scores: one for all, or one for each."""
+        if len(self.op.inputs) == 3:
+            return None
+        loads = self.tile.work.passes[0].loads
+        items, heads, rows, _ = box_shape(next(load.box for load in loads if load.buffer == "mask"))
+        place = min(self.item, items - 1) * heads + min(self.head - self.shape.first, heads - 1)
+        whole = self.tile.matrix("mask", items * heads * rows, self.shape.keys)
+        return whole.part(place * rows + self.span[0], self.rows) if rows > 1 else whole.part(place, 1)
+
+
+def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
+    """A block of a head. `held` says that keys and values lie turned and moved as the block before left them."""
+    shape, lines, issue = block.shape, block.lines, block.tile.issue
+    weights = data = block.weights
+    line = block.scratch("line", 1, block.rows)
+    mask = block.mask()
     for low, high in shape.runs:
-        scores = tile.matrix("scores", shape.rows, high - low)
-        yield from _scores(tile, op, shape, item, head, (low, high), held=held)
+        scores = block.scratch("scores", block.rows, high - low)
+        yield from _scores(block, (low, high), held=held)
         if mask is not None:
             part = mask.part(0, mask.rows, low, high - low)
-            place = weights.part(0, shape.rows, low, high - low)
-            add = issue.binary if mask.rows == shape.rows else issue.by_column
+            place = weights.part(0, block.rows, low, high - low)
+            add = issue.binary if mask.rows == block.rows else issue.by_column
             yield from add("veadd", place, scores, part)
         elif len(shape.runs) > 1:
-            yield from issue.unary("mov.m", weights.part(0, shape.rows, low, high - low), scores)
+            yield from issue.unary("mov.m", weights.part(0, block.rows, low, high - low), scores)
         else:
             data = scores
     yield from reduce(issue, "vemax", lines, data, (0, lines.length), line)
@@ -211,40 +293,40 @@ def _attended(tile: Tile, op: Op, shape: _Shape, item: int, head: int, *, held: 
         yield from issue.scalar("veadd", line, line, ceil(log2(shape.keys / SUMMED)) * log(2))
     yield from apply(issue, "vesub", lines, weights, data, line)
     yield from issue.unary("veexp.m", weights, weights)
-    yield from total(issue, lines, weights, partial, line)
+    yield from total(issue, lines, weights, block.scratch("partial", 1, block.rows), line)
     yield from issue.unary("verecip.m", line, line)
-    yield from _values(tile, shape, item, head, held=held)
+    yield from _values(block, line, held=held)
 
 
-def _scores(
-    tile: Tile, op: Op, shape: _Shape, item: int, head: int, run: tuple[int, int], *, held: bool
-) -> Iterator[Instr]:
+def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
     """The products of a run of keys, in IM."""
-    issue, length = tile.issue, run[1] - run[0]
-    group = head // shape.shared - shape.groups[0]
+    tile, shape, item, length = block.tile, block.shape, block.item, run[1] - run[0]
+    group = block.head // shape.shared - shape.groups[0]
     turned = tile.matrix("turned", shape.size, length)
     if not held:
         keys = tile.matrix("keys", shape.keys, shape.size * (shape.groups[1] - shape.groups[0]))
         own = keys.part(item * shape.keys + run[0], length, group * shape.size, shape.size)
         inside = tile.matrix("keys_turned", shape.size, length)
-        yield issue.transpose(inside, own)
-        yield from issue.scalar("veemul", turned, inside, float(op.number("scale")))
+        yield tile.issue.transpose(inside, own)
+        yield from tile.issue.scalar("veemul", turned, inside, float(block.op.number("scale")))
     queries = tile.matrix("queries", shape.rows, shape.size * shape.heads)
-    own = queries.part(item * shape.rows, shape.rows, (head - shape.first) * shape.size, shape.size)
-    yield issue.memul(tile.matrix("scores", shape.rows, length), own, turned)
+    first = item * shape.rows + block.span[0]
+    own = queries.part(first, block.rows, (block.head - shape.first) * shape.size, shape.size)
+    yield tile.issue.memul(block.scratch("scores", block.rows, length), own, turned)
 
 
-def _values(tile: Tile, shape: _Shape, item: int, head: int, *, held: bool) -> Iterator[Instr]:
-    """What a head takes of the values, over the sums of its rows, in its columns of the output."""
-    issue = tile.issue
+def _values(block: _Block, line: Matrix, *, held: bool) -> Iterator[Instr]:
+    """What a block takes of the values, over the sums of its rows, in its head's columns of the output."""
+    tile, shape, item, head = block.tile, block.shape, block.item, block.head
+    issue, weights = tile.issue, block.weights
     low, high = shape.columns(head)
     group = head // shape.shared - shape.groups[0]
     alone = shape.heads == 1
     wide = high - low if alone else shape.width * (shape.groups[1] - shape.groups[0])
     values = tile.matrix("values", shape.keys, wide)
-    place = tile.output.part(item * shape.rows, shape.rows, max(0, head * shape.width - shape.box[2][0]), high - low)
-    weights, line = tile.matrix("weights", shape.rows, shape.keys), tile.matrix("line", 1, shape.rows)
-    current = total_ = tile.matrix("sum", shape.rows, high - low)
+    first_row, first_column = item * shape.rows + block.span[0], max(0, head * shape.width - shape.box[2][0])
+    place = tile.output.part(first_row, block.rows, first_column, high - low)
+    current = total_ = block.scratch("sum", block.rows, high - low)
     for number, (first, last) in enumerate(shape.runs):
         columns = tile.matrix("columns", last - first, wide if alone else shape.width)
         if not held:
@@ -253,7 +335,7 @@ def _values(tile: Tile, shape: _Shape, item: int, head: int, *, held: bool) -> I
                 "mov.m", columns, values.part(item * shape.keys + first, last - first, start, columns.columns)
             )
         used = columns if alone else columns.part(0, last - first, low, high - low)
-        yield issue.memul(total_, weights.part(0, shape.rows, first, last - first), used)
+        yield issue.memul(total_, weights.part(0, block.rows, first, last - first), used)
         if len(shape.runs) > 1:
             current = place
             if number:
@@ -261,12 +343,3 @@ def _values(tile: Tile, shape: _Shape, item: int, head: int, *, held: bool) -> I
             else:
                 yield from issue.unary("mov.m", place, total_)
     yield from issue.by_row("veemul", place, current, line)
-
-
-def _mask(tile: Tile, op: Op, shape: _Shape, item: int, head: int) -> Matrix | None:
-    """The rows of the mask that meet the scores: one for all, or one for each."""
-    if len(op.inputs) == 3:
-        return None
-    items, heads, rows, _ = box_shape(next(load.box for load in tile.work.passes[0].loads if load.buffer == "mask"))
-    place = min(item, items - 1) * heads + min(head - shape.first, heads - 1)
-    return tile.matrix("mask", items * heads * rows, shape.keys).part(place * rows, rows)
