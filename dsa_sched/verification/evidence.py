@@ -41,6 +41,7 @@ __all__ = [
     "file_name",
     "isolated_shares",
     "logits_names",
+    "of_file",
     "probe_loads",
     "stored_values",
     "values_in_main",
@@ -90,11 +91,17 @@ def file_name(model: Model, name: str) -> str:
     return model.origins[name].name if name in model.origins else name
 
 
+def of_file(model: Model, name: str, theirs: Array) -> Array:
+    """What a value has of the file's: a part where a rewrite left no more of it."""
+    origin = model.origins.get(name)
+    return origin.of_file(theirs) if origin else theirs
+
+
 def comparable(model: Model, name: str, exact: Feed) -> bool:
     """Does the reference have this value, and is the device's array a permutation of it?"""
     tensor, theirs = model.graph.by_name[name], file_name(model, name)
     permutes = sorted(tensor.axes) == list(range(len(tensor.shape)))
-    return permutes and theirs in exact and exact[theirs].shape == tensor.source_shape
+    return permutes and theirs in exact and of_file(model, name, exact[theirs]).shape == tensor.source_shape
 
 
 def file_array(compilation: Compilation, name: str, dump: Dump) -> Array:
@@ -135,7 +142,10 @@ def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: t
         return None
     theirs = file_name(whole.model, name)
     pairs = zip(dumps, exact, strict=True)
-    return max(relative_error(file_array(whole, name, dump), values[theirs]) for dump, values in pairs)
+    return max(
+        relative_error(file_array(whole, name, dump), of_file(whole.model, name, values[theirs]))
+        for dump, values in pairs
+    )
 
 
 def isolated_shares(
@@ -155,7 +165,8 @@ def isolated_shares(
     channel = tensor.axes[-1] if tensor.axes else 0
     found = []
     for dump, values, floor in zip(dumps, exact, rounded, strict=True):
-        ours, reference = file_array(judged, name, dump), values[theirs]
+        ours, reference = file_array(judged, name, dump), of_file(judged.model, name, values[theirs])
+        floor = None if floor is None else of_file(judged.model, name, floor)
         if masked:
             ours, reference = (held_in_range(array, tensor.dtype) for array in (ours, reference))
             floor = None if floor is None else held_in_range(floor, tensor.dtype)

@@ -41,6 +41,7 @@ from dsa_sched.verification.evidence import (
     file_name,
     isolated_shares,
     logits_names,
+    of_file,
     probe_loads,
     stored_values,
     worst_error,
@@ -316,8 +317,11 @@ def _logits(judged: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
                 file_array(judged, name, ours if name in ours else stored)
                 for ours, stored in zip(found.ours, found.stored, strict=True)
             ),
-            tuple(values[file_name(judged.model, name)] for values in found.exact),
-            found.floors.of_end(file_name(judged.model, name)),
+            tuple(of_file(judged.model, name, values[file_name(judged.model, name)]) for values in found.exact),
+            tuple(
+                (of_file(judged.model, name, apart), of_file(judged.model, name, together))
+                for apart, together in found.floors.of_end(file_name(judged.model, name))
+            ),
         )
     )
 

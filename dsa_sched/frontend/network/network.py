@@ -33,6 +33,7 @@ __all__ = [
     "Network",
     "Node",
     "Origin",
+    "Part",
     "Setting",
     "Value",
     "array_of",
@@ -118,24 +119,42 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The elements of a value from index `low` to `high` along an axis."""
+
+    axis: int
+    low: int
+    high: int
+
+    def of(self, array: Array) -> Array:
+        """That part of an array."""
+        return array[(slice(None),) * self.axis + (slice(self.low, self.high),)]
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
-    """How a value of the file follows from one of ours that a rewrite put in its place: the file's `name` is
-    ours * scale + shift, both with one element for each index of axis 1. So verification can judge such a value by the
-    file's, and feed what reads it with the file's."""
+    """How a value of the file follows from one of ours that a rewrite put in its place: the file's `name`, or `part` of
+    it, is ours * scale + shift, both with one element for each index of axis 1, or one for all. So verification can
+    judge such a value by the file's, and feed what reads it with the file's."""
 
     name: str
     scale: npt.NDArray[np.float64]
     shift: npt.NDArray[np.float64]
+    part: Part | None = None
+
+    def of_file(self, theirs: Array) -> Array:
+        """What we have of the file's value."""
+        return self.part.of(theirs) if self.part else theirs
 
     def from_ours(self, ours: Array) -> Array:
-        """The file's value that ours stands for."""
+        """The file's value, as far as we have it, that ours stands for."""
         scale, shift = self._by_channel(ours.ndim)
         return np.asarray(ours.astype(np.float64) * scale + shift)
 
     def to_ours(self, theirs: Array) -> Array:
         """Our value where the file's is this."""
         scale, shift = self._by_channel(theirs.ndim)
-        return np.asarray((theirs.astype(np.float64) - shift) / scale)
+        return np.asarray((self.of_file(theirs).astype(np.float64) - shift) / scale)
 
     def _by_channel(self, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         shape = (1, -1, *(1,) * (rank - 2))

@@ -68,8 +68,9 @@ class _Draft:
 
     def unscaled(self, name: str, scale: Floats, shift: Floats) -> str:
         """A value from which the file's follows by a scale and a shift."""
-        ours = f"{name}::unscaled"
-        self.values[ours], self.origins[ours] = self.values[name], Origin(name, scale, shift)
+        ours, known = f"{name}::unscaled", self.origins.get(name)
+        of_file = Origin(known.name if known else name, scale, shift, known.part if known else None)
+        self.values[ours], self.origins[ours] = self.values[name], of_file
         return ours
 
     def constant(self, name: str, array: Array, term: Term) -> str:

@@ -26,6 +26,7 @@ from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.scale_norms import scale_norms
+from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
 
 __all__ = ["PASSES", "simplify"]
 
@@ -48,6 +49,7 @@ def simplify(
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
     network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
     network = decompose_attention(network, whole, attention_elements=attention_elements).pruned()
+    network = without_unread_rows(network).pruned()
     network = replace_masks(network) if halves else network
     network = decompose(network, whole, norms_of_lines=norms_of_lines).pruned()
     for apply in PASSES:

@@ -1,0 +1,190 @@
+"""Rows that nothing reads are not computed: a Slice or Gather of a part goes before what makes the rows, one by one.
+
+    x -> LayerNormalization -> MatMul -> Add(x) -> Gather(row 0)
+        -->  Slice(x) -> LayerNormalization -> MatMul -> Add(Slice(x)) -> Reshape
+
+A classifier that reads its class token alone needs one row of the last encoder layer, the logits of a text's next
+word that of its last word; exporters compute all. The part is one span of one axis, never the first, which is the
+batch. What all readers of a value want the same part of is made as that part, if its operator makes each index of the
+axis from the same index of its operands; the others keep their values whole, and one Slice cuts what is read of them.
+
+A value of which a part is left has a name of its own, and an origin that says which part of the file's it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.network.network import ATTEND, Array, Network, Node, Origin, Part, Value
+from dsa_sched.frontend.network.terms import Term, number
+from dsa_sched.frontend.rules.rules_elementwise import BINARY_KINDS, UNARY_KINDS
+
+__all__ = ["without_unread_rows"]
+
+BY_ELEMENT = frozenset([
+    *UNARY_KINDS, *BINARY_KINDS, "Cast", "Clip", "Dropout", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu",
+    "Mish", "Pow", "PRelu", "Where",
+])  # fmt: skip
+"""Operators that make each element from one of each operand, as numpy broadcasts."""
+
+BY_LINE = frozenset(["LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"])
+"""Operators that make lines along the axis that they name, and behind it where they are norms, each by itself."""
+
+Wanted = tuple[Part | None, ...]
+"""By operand of a node, the part that it needs; None for all of it."""
+
+
+def without_unread_rows(network: Network) -> Network:
+    """The network in which no such row is computed."""
+    parts, wanted = _parts(network)
+    return _Writer(network, parts, wanted).written() if parts else network
+
+
+def _parts(network: Network) -> tuple[dict[str, Part], dict[str, Wanted]]:
+    """Values of which a part is enough, and by the names of the nodes that make them what these want."""
+    needs: dict[str, set[Part | None]] = {name: {None} for name in network.outputs}
+    parts: dict[str, Part] = {}
+    wanted: dict[str, Wanted] = {}
+    for node in reversed(network.nodes):
+        needed = needs.get(node.outputs[0], set())
+        part = next(iter(needed)) if len(needed) == 1 and len(node.outputs) == 1 else None
+        operands = _operands(network, node, part) if part is not None else None
+        if part is not None and operands is not None:
+            parts[node.outputs[0]], wanted[node.name] = part, operands
+        else:
+            operands = (_taken(network, node), *(None for _ in node.inputs[1:]))
+        for name, each in zip(node.inputs, operands, strict=True):
+            needs.setdefault(name, set()).add(each)
+    return parts, wanted
+
+
+def _taken(network: Network, node: Node) -> Part | None:
+    """The part of its first operand that a Slice or Gather passes on; None for others, and where it is no one span of
+    one axis behind the first."""
+    if node.op_type not in ("Slice", "Gather") or node.inputs[0] not in network.values:
+        return None
+    shape, given = network.shape(node.inputs[0]), [network.constants.get(name) for name in node.inputs[1:] if name]
+    if not given or any(array is None for array in given):
+        return None
+    known = [np.asarray(array).reshape(-1).tolist() for array in given]
+    if node.op_type == "Gather":
+        axis = node.integer("axis", 0) % len(shape)
+        chosen = [index % shape[axis] if -shape[axis] <= index < shape[axis] else -1 for index in known[0]]
+        if not chosen or chosen != list(range(chosen[0], chosen[0] + len(chosen))):
+            return None
+        low, high = chosen[0], chosen[-1] + 1
+    else:
+        starts, ends, axes, steps = (*known, list(range(len(shape))), [1] * len(shape))[:4] if len(known) < 4 else known
+        cut = [
+            (axis % len(shape), slice(start, end, step).indices(shape[axis % len(shape)]))
+            for axis, start, end, step in zip(axes, starts, ends, steps, strict=False)
+        ]
+        cut = [(axis, span) for axis, span in cut if span != (0, shape[axis], 1)]
+        if len(cut) != 1 or cut[0][1][2] != 1:
+            return None
+        axis, (low, high, _) = cut[0]
+    return Part(axis, low, high) if axis and 0 <= low < high and high - low < shape[axis] else None
+
+
+def _operands(network: Network, node: Node, part: Part) -> Wanted | None:
+    """What a node wants of its operands to make a part of its result; None where it needs more than a part, or a part
+    of a constant."""
+    if any(name and name not in network.values for name in (*node.inputs, *node.outputs)):
+        return None
+    rank, position = len(network.shape(node.outputs[0])), part.axis
+    found: Wanted | None = None
+    match node.op_type:
+        case name if name in BY_ELEMENT:
+            found = tuple(_aligned(network, operand, part, rank) for operand in node.inputs)
+        case name if name in BY_LINE:
+            axis = node.integer("axis", -1) % rank
+            apart = position < axis if "Normalization" in name else position != axis
+            found = (part, *(None for _ in node.inputs[1:])) if apart else None
+        case "MatMul" if position < rank - 1 and len(network.shape(node.inputs[1])) == 2:
+            found = part, None
+        case "Transpose":
+            order = node.integers("perm", tuple(reversed(range(rank))))
+            found = (replace(part, axis=order[position]),) if order[position] else None
+        case op_type if op_type == ATTEND and position == 1:
+            masks = (_aligned(network, name, replace(part, axis=2), 4) for name in node.inputs[3:])
+            found = (part, None, None, *masks)
+    whole = zip(node.inputs, found or (), strict=False)
+    return None if found is None or any(each and name in network.constants for name, each in whole) else found
+
+
+def _aligned(network: Network, name: str, part: Part, rank: int) -> Part | None:
+    """The part of an operand that meets a part of a result of so many axes; None where it is the same for all."""
+    if not name:
+        return None
+    shape = network.shape(name)
+    axis = part.axis - (rank - len(shape))
+    return replace(part, axis=axis) if axis >= 0 and shape[axis] > 1 else None
+
+
+@dataclass
+class _Writer:
+    """The nodes as they grow, with the values, constants and origins that they bring."""
+
+    network: Network
+    parts: Mapping[str, Part]
+    wanted: Mapping[str, Wanted]
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    terms: dict[str, Term] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def written(self) -> Network:
+        for node in self.network.nodes:
+            self.nodes.append(self._rewritten(node))
+        network = self.network
+        return replace(
+            network,
+            nodes=tuple(self.nodes),
+            values={**network.values, **self.values},
+            constants={**network.constants, **self.constants},
+            terms={**network.terms, **self.terms},
+            origins={**network.origins, **self.origins},
+        )
+
+    def _rewritten(self, node: Node) -> Node:
+        if node.name in self.wanted:
+            pairs = zip(node.inputs, self.wanted[node.name], strict=True)
+            inputs = tuple(self._part(name, part) if part else name for name, part in pairs)
+            return replace(node, inputs=inputs, outputs=(self._named(node.outputs[0], self.parts[node.outputs[0]]),))
+        if node.inputs and node.inputs[0] in self.parts:
+            source = self._part(node.inputs[0], self.parts[node.inputs[0]])
+            same = self.values[source].shape == self.network.shape(node.outputs[0])
+            return Node(node.name, "Identity" if same else "Reshape", (source,), node.outputs)
+        return node
+
+    def _named(self, name: str, part: Part) -> str:
+        """The name of a part of a value, which has a shape and an origin."""
+        ours = f"{name}::{part.axis}:{part.low}:{part.high}"
+        if ours not in self.values:
+            shape, dtype = list(self.network.shape(name)), self.network.values[name].dtype
+            shape[part.axis] = part.high - part.low
+            self.values[ours] = Value(tuple(shape), dtype)
+            self.origins[ours] = Origin(name, np.ones(1), np.zeros(1), part)
+        return ours
+
+    def _part(self, name: str, part: Part) -> str:
+        """The part of a value, sliced before its first reader where the value is whole."""
+        known = f"{name}::{part.axis}:{part.low}:{part.high}" in self.values
+        ours = self._named(name, part)
+        if not known:
+            bounds = tuple(
+                self._constant(f"{ours}::{what}", index)
+                for what, index in (("start", part.low), ("end", part.high), ("axis", part.axis))
+            )
+            self.nodes.append(Node(f"{ours}::slice", "Slice", (name, *bounds), (ours,)))
+        return ours
+
+    def _constant(self, name: str, index: int) -> str:
+        self.constants[name], self.terms[name] = np.array([index], np.int64), number(index)
+        self.values[name] = Value((1,), onnx.TensorProto.INT64)
+        return name
