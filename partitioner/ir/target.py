@@ -70,12 +70,14 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One tile of one layer. `output` names the buffer that holds the result after the last pass."""
+    """One tile of one layer. `output` names the buffer that holds the result after the last pass. The engines' work comes
+    in so many `steps` that overlap: while one engine is at one of them, another may be at the one before."""
 
     buffers: tuple[Buffer, ...]
     passes: tuple[Pass, ...]
     output: str
     engine_cycles: tuple[tuple[str, float], ...]
+    steps: int = 1
 
     @property
     def local(self) -> str:

@@ -180,7 +180,7 @@ def choose_tiles(
                 cycles = sum(engines) + moving
                 if twice:
                     together = (*engines, moving) if double else engines
-                    steps = prod(counts) * len(work.passes)
+                    steps = prod(counts) * max(len(work.passes), work.steps)
                     cycles -= (sum(together) - max(together)) * (1 - 1 / steps)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), Tiling(counts, granularity, channels_outer))

@@ -158,7 +158,8 @@ class AttentionTemplate:
             Buffer("sum", "IM", "", places * ITEM_BYTES * rows * shape.width, passing=True),
             *finish_buffers(graph, layer, box),
         )
-        return Work(buffers, (Pass(loads),), "output", _cycles(graph, layer, shape, chip))
+        steps = shape.items * shape.heads * len(blocks) if len(blocks) > 1 else 1
+        return Work(buffers, (Pass(loads),), "output", _cycles(graph, layer, shape, chip), steps)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
