@@ -70,7 +70,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One tile of one layer. `output` names the buffer that holds the result after the last pass. The engines' work comes
+    """One tile of one layer. `output` names the buffer that holds the result after the last pass. The engines' work is
     in so many `steps` that overlap: while one engine is at one of them, another may be at the one before."""
 
     buffers: tuple[Buffer, ...]

@@ -134,13 +134,14 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """How a value of the file follows from one of ours that a rewrite put in its place: the file's `name`, or `part` of
-    it, is ours * scale + shift, both with one element for each index of axis 1, or one for all. So verification can
+    it, is ours * scale + shift, both with one element for each index of an axis, or one for all. So verification can
     judge such a value by the file's, and feed what reads it with the file's."""
 
     name: str
     scale: npt.NDArray[np.float64]
     shift: npt.NDArray[np.float64]
     part: Part | None = None
+    axis: int = 1
 
     def of_file(self, theirs: Array) -> Array:
         """What we have of the file's value."""
@@ -148,16 +149,17 @@ class Origin:
 
     def from_ours(self, ours: Array) -> Array:
         """The file's value, as far as we have it, that ours stands for."""
-        scale, shift = self._by_channel(ours.ndim)
+        scale, shift = self._along_axis(ours.ndim)
         return np.asarray(ours.astype(np.float64) * scale + shift)
 
     def to_ours(self, theirs: Array) -> Array:
         """Our value where the file's is this."""
-        scale, shift = self._by_channel(theirs.ndim)
+        scale, shift = self._along_axis(theirs.ndim)
         return np.asarray((self.of_file(theirs).astype(np.float64) - shift) / scale)
 
-    def _by_channel(self, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        shape = (1, -1, *(1,) * (rank - 2))
+    def _along_axis(self, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        shape = [1] * rank
+        shape[self.axis] = -1
         return self.scale.reshape(shape), self.shift.reshape(shape)
 
 

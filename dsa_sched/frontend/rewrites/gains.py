@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, Origin, Value
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["MEAN", "VARIANCE", "move_gains"]
+__all__ = ["HALF_ROUNDING", "MEAN", "VARIANCE", "halves", "move_gains"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> boo
     if node.inputs[1] not in network.constants:
         return False
     weights = np.asarray(network.constants[node.inputs[1]], np.float64)
-    acting = _halves(_scaled_weights(network, node, scale)) / scale.reshape(_by_input(weights.ndim))
+    acting = halves(_scaled_weights(network, node, scale)) / scale.reshape(_by_input(weights.ndim))
     errors, norms = (np.linalg.norm(found.reshape(len(found), -1), axis=1) for found in (acting - weights, weights))
     return bool(np.all(errors <= HALF_ROUNDING * norms))
 
@@ -151,7 +151,7 @@ def _takes_maximum(network: Network, found: _Activation) -> bool:
     return all(
         _pads_nothing(product)
         and (not product.input(2) or product.input(2) in network.constants)
-        and np.all(np.isfinite(_halves(_bias_behind_maximum(network, found, product))))
+        and np.all(np.isfinite(halves(_bias_behind_maximum(network, found, product))))
         and np.all(
             _errors_of_sums(network, product, mean - found.shift, variance)
             <= LARGEST_GROWTH * _errors_of_sums(network, product, mean, variance)
@@ -224,7 +224,7 @@ def _as_maximum(network: Network, draft: _Draft, found: _Activation) -> None:
 def _bias_behind_maximum(network: Network, found: _Activation, product: Node) -> Floats:
     """Made of the numbers that the device has, so that what the weights make of -c meets its exact negative there, but
     for the rounding of the bias itself."""
-    scaled = _halves(_scaled_weights(network, product, found.scale))
+    scaled = halves(_scaled_weights(network, product, found.scale))
     own = np.asarray(network.constants[product.input(2)], np.float64) if product.input(2) else np.zeros(1)
     return np.asarray(own + scaled.reshape(*scaled.shape[:2], -1).sum(2) @ found.offset)
 
@@ -245,7 +245,7 @@ def _by_input(rank: int) -> tuple[int, ...]:
     return (1, -1, *(1,) * (rank - 2))
 
 
-def _halves(array: Array) -> Floats:
+def halves(array: Array) -> Floats:
     """The numbers that fp16 has for these."""
     with np.errstate(over="ignore"):
         return np.asarray(array.astype(np.float16), np.float64)

@@ -25,6 +25,7 @@ from dsa_sched.frontend.patterns.patterns import find_patterns
 from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
+from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
 from dsa_sched.frontend.rewrites.scale_norms import scale_norms
 from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
 
@@ -361,4 +362,5 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     scale_norms,
     fold_affine,
     move_gains,
+    move_norm_gains,
 )

@@ -55,12 +55,10 @@ def layer_errors(
 ) -> dict[str, float]:
     """Relative L2 error of every comparable tensor, each operator fed with the reference's values where it has them.
 
-    A value with an origin is compared with the file's value over its scale."""
+    A value with an origin is compared with what that makes of the file's value."""
     reference = reference_values(model, inputs)
     for name, origin in (origins or {}).items():
-        by_channel = (1, -1, *(1,) * (reference[origin.name].ndim - 2))
-        scale, shift = origin.scale.reshape(by_channel), origin.shift.reshape(by_channel)
-        reference[name] = (reference[origin.name].astype(np.float64) - shift) / scale
+        reference[name] = origin.to_ours(reference[origin.name])
     values: dict[str, Doubles] = {}
     for tensor in graph.tensors:
         if tensor.constant:
