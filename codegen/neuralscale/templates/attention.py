@@ -45,8 +45,8 @@ from partitioner.ir.target import Buffer, Load, Pass, Work
 __all__ = ["LONGEST_HEAD", "AttentionTemplate"]
 
 SURE_RUN = 512
-"""Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB. Narrower heads have
-longer runs, as `_longest_run` says."""
+"""Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB. Narrower heads
+have longer runs, as `_longest_run` says."""
 
 PIXELS = 64
 BUFFER_ELEMENTS = 1 << 17
