@@ -233,7 +233,8 @@ class _Expansion:
                 continue
             boxes = {name: place.box for name, place in entry.residents[number].items()}
             residents = Residents(boxes, self.layout.local.part)
-            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.free_regions, ahead)
+            rounds = len(entry.rounds) if ahead else 0
+            tiles = piece_tiles(self.ctx, entry.layer, box, residents, entry.free_regions, rounds)
             from_end = self.from_end.get(core, NOWHERE)
             fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.free_regions, ahead, from_end))
             if ahead:

@@ -40,7 +40,8 @@ class Buffer:
 
     A `strided` buffer may be a matrix inside a wider one: its box's outer axes are the rows, the last axis the columns,
     and `lower` takes the bytes from row to row. Others are dense. What a pass leaves in a `passing` buffer nothing
-    reads later, so each pass may have another place for it.
+    reads later, so each pass may have another place for it. One that is used `briefly` is free for the next tile long
+    before this one ends: work runs ahead without a second place for it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Buffer:
     size_bytes: int
     strided: bool = False
     passing: bool = False
+    briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

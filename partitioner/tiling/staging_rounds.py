@@ -36,6 +36,9 @@ class Round:
 HARDLY = 0.875
 """Finer cuts are looked at where they bring less than this share of the bytes."""
 
+EVEN_ROUNDS = 1.25
+"""Up to so many times the rounds are taken where all of them are equal, and move no more."""
+
 WASTE = 1.25
 """Boxes of several cores are staged as one where that holds at most this many times their bytes."""
 
@@ -155,12 +158,13 @@ def shared_rounds(
 def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:
     """Rounds in which every core cuts the box that it owns."""
     largest = max(boxes, key=box_size)
-    best: tuple[int, int, tuple[Round, ...]] | None = None
+    best: tuple[int, bool, int, tuple[Round, ...]] | None = None
     least = 0
     for inner in cut_counts(largest[-1], granularity[-1]):
         for outer in outer_counts(largest, granularity):
             axes = [_intervals(box, (*outer, inner), granularity) for box in boxes]
             number = max(prod(map(len, intervals)) for intervals in axes)
+            uneven = _uneven(largest[-1], inner, granularity[-1])
             rounds: list[Round] = []
             demands: list[int] = []
             costs: list[int] = []
@@ -169,24 +173,30 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, .
                 stage = stager.stage(this_round)
                 demands.append(stage.size_bytes)
                 costs.append(stage.size_bytes + stager.scattered_bytes(stage))
-                if demands[-1] > stager.room_bytes or _hardly_better(costs, number, best):
+                evener = best is not None and best[1] and not uneven and number <= EVEN_ROUNDS * best[2]
+                if demands[-1] > stager.room_bytes or (not evener and _hardly_better(costs, number, best)):
                     break
             least = min(least or max(demands), max(demands))
             if max(demands) <= stager.room_bytes:
                 if len(demands) == number:
-                    key = (sum(costs), number, tuple(rounds))
-                    best = key if best is None else min(best, key, key=lambda entry: entry[:2])
+                    key = (sum(costs), uneven, number, tuple(rounds))
+                    best = key if best is None else min(best, key, key=lambda entry: entry[:3])
                 break
-        if best is not None and best[1] == 1:
+        if best is not None and best[2] == 1:
             break
     if best is None:
         return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
-    return best[2]
+    return best[3]
 
 
-def _hardly_better(costs: list[int], number: int, best: tuple[int, int, tuple[Round, ...]] | None) -> bool:
+def _uneven(interval: tuple[int, int], count: int, granule: int) -> bool:
+    """Whether parts of an interval hold more granules than others."""
+    return bool(granule) and -(-(interval[1] - interval[0]) // granule) % count > 0
+
+
+def _hardly_better(costs: list[int], number: int, best: tuple[int, bool, int, tuple[Round, ...]] | None) -> bool:
     """Whether more rounds than in the best way so far cost, by the first of them, hardly fewer bytes."""
-    if best is None or number <= best[1]:
+    if best is None or number <= best[2]:
         return False
     return sum(costs) * number >= best[0] * len(costs) * HARDLY
 

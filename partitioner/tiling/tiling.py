@@ -151,13 +151,14 @@ def choose_tiles(
     residents: Residents = NOTHING,
     free_regions: FreeRegions = EVERYWHERE,
     cheapest: bool = True,
-    twice: bool = False,
+    rounds: int = 0,
 ) -> tuple[Tiling, float] | Infeasible:
     """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
     and no number where `cheapest` is not asked for, which is many times faster.
 
-    With `twice`, tiles overlap: constants come by broadcast, and the cycles are those of the busiest engine, with what
-    the others do for one tile before and after. Moving is hidden too where every buffer finds a second place.
+    With `rounds`, tiles overlap, those of so many rounds like this one among them: constants come by broadcast, and the
+    cycles are those of the busiest engine, with this round's share of what the others do for one tile before and after
+    all. Moving is hidden too where every buffer finds a second place.
 
     What `residents` names is in the core's memory already; other buffers find place in `free_regions`. Channels are cut
     at multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
@@ -167,20 +168,20 @@ def choose_tiles(
     best: tuple[float, int, Tiling] | None = None
     closest: Overflow | None = None
     for granularity in dict.fromkeys((cut_granularity(ctx, layer, piece), ctx.target.granularity(ctx.graph, layer))):
-        for counts, work, used in _candidates(ctx, layer, piece, granularity, residents, free_regions, twice):
+        for counts, work, used in _candidates(ctx, layer, piece, granularity, residents, free_regions, rounds):
             if over := overflow(chip, _spare_sizes(used, False), free_regions):
                 if closest is None or over.missing_bytes < closest.missing_bytes:
                     closest = over
                 continue
             if not cheapest:
                 return Tiling(counts, granularity), 0.0
-            double = twice and overflow(chip, _spare_sizes(used, prod(counts) > 1), free_regions) is None
-            found = _cycles(ctx, layer, piece, counts, granularity, work, used, twice)
+            double = rounds > 0 and overflow(chip, _spare_sizes(used, rounds * prod(counts) > 1), free_regions) is None
+            found = _cycles(ctx, layer, piece, counts, granularity, work, used, rounds > 0)
             for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
-                if twice:
+                if rounds:
                     together = (*engines, moving) if double else engines
-                    steps = prod(counts) * max(len(work.passes), work.steps)
+                    steps = rounds * prod(counts) * max(len(work.passes), work.steps)
                     cycles -= (sum(together) - max(together)) * (1 - 1 / steps)
                 if best is None or (cycles, prod(counts)) < best[:2]:
                     best = (cycles, prod(counts), Tiling(counts, granularity, channels_outer))
@@ -197,7 +198,7 @@ def _candidates(
     granularity: tuple[int, ...],
     residents: Residents,
     free_regions: FreeRegions,
-    twice: bool,
+    rounds: int,
 ) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
     """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
     for inner in cut_counts(piece[-1], granularity[-1]):
@@ -207,15 +208,19 @@ def _candidates(
             work = ctx.work(layer, tile)
             used = fit(ctx, layer, tile, work, residents)
             yield counts, work, used
-            if overflow(ctx.chip, _spare_sizes(used, twice and prod(counts) > 1), free_regions) is None:
+            if overflow(ctx.chip, _spare_sizes(used, rounds * prod(counts) > 1), free_regions) is None:
                 break
 
 
 def _spare_sizes(used: Fit, twice: bool) -> Sizes:
-    """What the buffers that are no part of a resident tensor need, each with a second place if `twice`."""
+    """What the buffers that are no part of a resident tensor need, each with a second place if `twice`, but for those
+    that are used briefly."""
     sizes = buffer_sizes((used.spare,))
     if twice:
-        sizes.update({(second_place(name), memory, part): size for (name, memory, part), size in tuple(sizes.items())})
+        brief = {buffer.name for buffer in used.spare if buffer.briefly}
+        for (name, memory, part), size in tuple(sizes.items()):
+            if name not in brief:
+                sizes[second_place(name), memory, part] = size
     return sizes
 
 
@@ -293,13 +298,13 @@ def piece_tiles(
     piece: Box,
     residents: Residents = NOTHING,
     free_regions: FreeRegions = EVERYWHERE,
-    twice: bool = False,
+    rounds: int = 0,
 ) -> Tiles:
-    """The tiles of a piece, each of which fits; with `twice` such that two places of each buffer fit, where that is
-    possible. Raises DoesNotFit."""
+    """The tiles of a piece, each of which fits; with `rounds` such that two places of each buffer fit, where that is
+    possible and worth it for so many rounds after each other. Raises DoesNotFit."""
     tilings = [piece_tiling(ctx, layer, piece, residents, free_regions)]
-    if twice:
-        tilings.insert(0, required(_known(ctx, layer, piece, residents, free_regions, True, True)).tiling)
+    if rounds:
+        tilings.insert(0, required(_known(ctx, layer, piece, residents, free_regions, True, rounds)).tiling)
     for tiling in tilings:
         tiles = _cut(ctx, layer, piece, residents, tiling)
         if _all_fit(ctx, tiles, free_regions):
@@ -348,18 +353,18 @@ def _known(
     residents: Residents,
     free_regions: FreeRegions,
     cheapest: bool,
-    twice: bool = False,
+    rounds: int = 0,
 ) -> Choice | Infeasible:
     held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
     bounds = tuple(sorted((place, size) for place, (_, size) in free_regions.items()))
-    key = (layer, box_shape(piece), held, bounds, cheapest, twice)
+    key = (layer, box_shape(piece), held, bounds, cheapest, rounds)
     table = ctx.memo(_Known)
     if key not in table.tilings:
         likeness = ctx.likeness(layer)
         places = tuple(sorted((likeness.to_first.get(name, name), box) for name, box in residents.boxes.items()))
-        whole = (likeness.kind, piece, places, residents.part, bounds, cheapest, twice)
+        whole = (likeness.kind, piece, places, residents.part, bounds, cheapest, rounds)
         if whole not in table.alike:
-            chosen = choose_tiles(ctx, layer, piece, residents, free_regions, cheapest, twice)
+            chosen = choose_tiles(ctx, layer, piece, residents, free_regions, cheapest, rounds)
             if isinstance(chosen, Infeasible):
                 return chosen
             tiling, cycles = chosen

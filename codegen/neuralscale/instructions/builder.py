@@ -175,8 +175,8 @@ class Issue:
         reads = (a.region, a.region) if squares else (a.region,)
         return Instr("vector", opcode, operands, reads, (d.region,), self._passes(a), self.source)
 
-    def memul(self, d: Matrix, a: Matrix, b: Matrix) -> Instr:
-        """d = a b, fp16; `d` in IM, `b` in L1."""
+    def memul(self, d: Matrix, a: Matrix, b: Matrix, *, turned: bool = False) -> Instr:
+        """d = a b, fp16; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d."""
         operands = (
             ("rd", d.address),
             ("rs1", a.address),
@@ -186,8 +186,9 @@ class Issue:
             ("m_stride_d", d.stride_field),
             ("m_stride_s", self._pair(b.stride_field, a.stride_field)),
         )
-        cycles = matrix_cycles(self.chip, a.rows, b.columns, a.columns)
-        return Instr("matrix", "memul.mm", operands, (a.region, b.region), (d.region,), cycles, self.source)
+        cycles = matrix_cycles(self.chip, d.rows, b.columns, b.rows)
+        opcode = "memul.ts.mm" if turned else "memul.mm"
+        return Instr("matrix", opcode, operands, (a.region, b.region), (d.region,), cycles, self.source)
 
     def transpose(self, d: Matrix, a: Matrix) -> Instr:
         """d = a transposed; `d` in IM."""

@@ -36,8 +36,9 @@ def recosted(program: Program, chip: Chip) -> Program:
 
 def work_cycles(opcode: str, operands: Mapping[str, int], chip: Chip) -> float:
     """Work of a half-precision matrix or vector instruction by the extents in its operands, as `issue` wrote them."""
-    if opcode == "memul.mm":
-        depth, pixels = _halves(operands["m_shape_s1"])
+    if opcode in ("memul.mm", "memul.ts.mm"):
+        columns, rows = _halves(operands["m_shape_s1"])
+        depth, pixels = (columns, rows) if opcode == "memul.mm" else (rows, columns)
         return matrix_cycles(chip, pixels, _halves(operands["m_shape_s2"])[0], depth)
     if opcode == "meconv.mm":
         width, height = _halves(operands["conv_FM_out"])

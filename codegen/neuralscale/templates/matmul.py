@@ -5,6 +5,13 @@
 
 Long reductions are cut (`codegen.neuralscale.instructions.reductions`): a pass for each run, partial sums added in
 order.
+
+The matrix array takes `array_pixels` rows by `array_channels` columns at once. Few rows behind the last whole tile are
+computed as columns, where that takes it fewer cycles: b transposed times their transpose, which is turned back.
+
+    rows --metr.m--> IM --mov.m--> among the weights      b --mov.m--> IM      memul.ts.mm, metr.m
+
+Products are the same and added in the same order, so that no bit differs.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from itertools import product
 from math import prod
 
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
-from codegen.neuralscale.instructions.halves import matrix_cycles
+from codegen.neuralscale.instructions.halves import ITEM_BYTES, matrix_cycles, vector_cycles
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -69,7 +76,19 @@ class MatmulTemplate:
         columns = box[-1][1] - box[-1][0]
         matrix = products * sum(matrix_cycles(chip, rows, columns, high - low) for low, high in runs)
         before = len(passes) - 1 + len(bias)
-        cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
+        cycles: tuple[tuple[str, float], ...] = finish_cycles(graph, layer, box, chip, before)
+        if rest := _turned_rows(graph, op, box, chip):
+            depth = runs[0][1]
+            matrix = _turned_cycles(chip, rows, rest, columns, depth)
+            moved = vector_cycles(chip, depth * rest) + vector_cycles(chip, depth * columns)
+            cycles = tuple((engine, each + moved if engine == "vector" else each) for engine, each in cycles)
+            buffers += [
+                Buffer("rows_turned", "L1", WEIGHTS, ITEM_BYTES * depth * rest, briefly=True),
+                Buffer("rows_inside", "IM", "", ITEM_BYTES * depth * rest, passing=True, briefly=True),
+                Buffer("columns_inside", "IM", "", ITEM_BYTES * depth * columns, passing=True, briefly=True),
+                Buffer("sum_turned", "IM", "", ITEM_BYTES * columns * rest, passing=True, briefly=True),
+            ]
+        cycles = (("matrix", matrix), *cycles)
         return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
@@ -78,7 +97,9 @@ class MatmulTemplate:
         total = tile.matrix("sum", tile.output.rows, tile.output.columns)
         result: list[tuple[Instr, ...]] = []
         for position, run in enumerate(runs):
-            instrs = list(_multiply(tile, op, run, tile.work.passes[position].loads[0].box[-1]))
+            staged = tile.work.passes[position].loads[0].box[-1]
+            rest = _turned_rows(tile.graph, op, tile.box, tile.chip)
+            instrs = list(_multiply_turned(tile, rest) if rest else _multiply(tile, op, run, staged))
             if len(runs) > 1 and position == 0:
                 instrs += tile.issue.unary("mov.m", tile.output, total)
             elif len(runs) > 1:
@@ -100,6 +121,47 @@ def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
     if prod(graph.by_name[op.inputs[1]].shape[:-2]) == 1 and len(graph.by_name[op.inputs[0]].shape) == len(box):
         return 1, prod(outer)
     return prod(outer[:-1]), outer[-1]
+
+
+def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
+    """How many rows of a box, behind its last whole tile of the array, are computed as columns; 0 for none."""
+    products, rows = _products(graph, op, box)
+    runs, array = _runs(graph, op), chip.matrix
+    rest, columns, depth = rows % array.array_pixels, box[-1][1] - box[-1][0], runs[0][1]
+    if products > 1 or len(runs) > 1 or rest == rows or not 0 < rest <= array.array_channels:
+        return 0
+    inside = rows * columns + depth * (columns + rest) + columns * rest
+    if ITEM_BYTES * inside > chip.memory("IM").size_bytes or 2 * max(depth, columns) > MAX_STRIDE_BYTES:
+        return 0
+    less = _turned_cycles(chip, rows, rest, columns, depth) < matrix_cycles(chip, rows, columns, depth)
+    return rest if less else 0
+
+
+def _turned_cycles(chip: Chip, rows: int, rest: int, columns: int, depth: int) -> float:
+    """Of the matrix engine, for rows of which the last are turned."""
+    whole = matrix_cycles(chip, rows - rest, columns, depth)
+    turned = vector_cycles(chip, depth * rest) + vector_cycles(chip, columns * rest)
+    return whole + matrix_cycles(chip, columns, rest, depth) + turned
+
+
+def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
+    """One product whose last rows are computed as columns."""
+    issue, output = tile.issue, tile.output
+    depth = tile.work.passes[0].loads[1].box[-2]
+    length, whole = depth[1] - depth[0], output.rows - rest
+    rows, columns = tile.matrix("rows", output.rows, length), tile.matrix("columns", length, output.columns)
+    rows_inside, columns_inside = (
+        tile.matrix("rows_inside", length, rest),
+        tile.matrix("columns_inside", length, output.columns),
+    )
+    rows_turned, turned = tile.matrix("rows_turned", length, rest), tile.matrix("sum_turned", output.columns, rest)
+    total = tile.matrix("sum", output.rows, output.columns)
+    yield issue.transpose(rows_inside, rows.part(whole, rest))
+    yield from issue.unary("mov.m", rows_turned, rows_inside)
+    yield from issue.unary("mov.m", columns_inside, columns)
+    yield issue.memul(total.part(0, whole), rows.part(0, whole), columns)
+    yield issue.memul(turned, columns_inside, rows_turned, turned=True)
+    yield issue.transpose(total.part(whole, rest), turned)
 
 
 def _leading(graph: Graph, name: str, box: Box) -> Box:
