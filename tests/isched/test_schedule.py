@@ -205,6 +205,26 @@ def test_what_only_some_cores_do_together_orders_no_others(giver: int, taker: in
         schedule_program(by_two, chip, TARGET)
 
 
+def test_transfers_side_by_side_are_awaited_when_both_are_over() -> None:
+    """Both engines of the DMA bring halves of a box at the same time: neither is done when it would be alone, and the
+    core that awaits them has other work until then."""
+    chip = small_chip(1)
+    size = 1 << 17
+    there, staged, local = Region("DDR", 0, size), Region("LLB", 0, size), Region("L1", 0, 256)
+    fetch = TARGET.copy((Copy(there, staged),), "fetch", chip)
+    assert [instr.opcode for instr in fetch] == ["dma.start"] * 2 + ["dma.wait"] * 2
+    moved = sum(instr.cycles for instr in fetch)
+    used = TARGET.copy((Copy(Region("LLB", 0, 256), local),), "use", chip)
+    work = [Instr("vector", "mov.f", writes=(Region("L1", 1024, 64),), cycles=moved / 64) for _ in range(96)]
+    weights = Placement("weights", "constant", "DDR", 0, size)
+    program = Program("fetch", chip.name, 0, TARGET.barrier, (weights,), (Stream(0, (*fetch, *used, *work)),))
+    verify_program(program, chip)
+    scheduled = schedule_program(program, chip, TARGET)
+    waits = [span for span in time_program(scheduled, chip, TARGET).spans if span.opcode == "dma.wait"]
+    assert len(waits) == 2
+    assert all(span.end - span.ready < moved / 16 for span in waits)
+
+
 def in_random_order(program: Program, chip: Chip, choose: Seeded) -> Program:
     streams = []
     for stream, order in zip(program.streams, dependences(program, chip), strict=True):

@@ -67,27 +67,38 @@ def _taken(network: Network, node: Node) -> Part | None:
     one axis behind the first."""
     if node.op_type not in ("Slice", "Gather") or node.inputs[0] not in network.values:
         return None
-    shape, given = network.shape(node.inputs[0]), [network.constants.get(name) for name in node.inputs[1:] if name]
-    if not given or any(array is None for array in given):
+    if any(name and name not in network.constants for name in node.inputs[1:]) or len(node.inputs) < 2:
         return None
-    known = [np.asarray(array).reshape(-1).tolist() for array in given]
-    if node.op_type == "Gather":
-        axis = node.integer("axis", 0) % len(shape)
-        chosen = [index % shape[axis] if -shape[axis] <= index < shape[axis] else -1 for index in known[0]]
-        if not chosen or chosen != list(range(chosen[0], chosen[0] + len(chosen))):
-            return None
-        low, high = chosen[0], chosen[-1] + 1
-    else:
-        starts, ends, axes, steps = (*known, list(range(len(shape))), [1] * len(shape))[:4] if len(known) < 4 else known
-        cut = [
-            (axis % len(shape), slice(start, end, step).indices(shape[axis % len(shape)]))
-            for axis, start, end, step in zip(axes, starts, ends, steps, strict=False)
-        ]
-        cut = [(axis, span) for axis, span in cut if span != (0, shape[axis], 1)]
-        if len(cut) != 1 or cut[0][1][2] != 1:
-            return None
-        axis, (low, high, _) = cut[0]
+    shape = network.shape(node.inputs[0])
+    axis, low, high = (_gathered if node.op_type == "Gather" else _sliced)(network, node, shape)
     return Part(axis, low, high) if axis and 0 <= low < high and high - low < shape[axis] else None
+
+
+def _gathered(network: Network, node: Node, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Axis and span of a Gather; an empty span for indices that do not follow each other, or lie outside."""
+    axis = node.integer("axis", 0) % len(shape)
+    given = _integers(network, node.inputs[1])
+    chosen = [index % shape[axis] for index in given if -shape[axis] <= index < shape[axis]]
+    together = bool(chosen) and chosen == list(range(chosen[0], chosen[0] + len(given)))
+    return (axis, chosen[0], chosen[-1] + 1) if together else (axis, 0, 0)
+
+
+def _sliced(network: Network, node: Node, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """The same of a Slice; an empty span for one that cuts several axes, or takes steps."""
+    starts, ends = _integers(network, node.inputs[1]), _integers(network, node.inputs[2])
+    axes = _integers(network, node.input(3)) if node.input(3) else list(range(len(starts)))
+    if any(step != 1 for step in (_integers(network, node.input(4)) if node.input(4) else ())):
+        return 0, 0, 0
+    spans = {
+        axis % len(shape): slice(start, end).indices(shape[axis % len(shape)])[:2]
+        for axis, start, end in zip(axes, starts, ends, strict=False)
+    }
+    cut = [(axis, *span) for axis, span in spans.items() if span != (0, shape[axis])]
+    return cut[0] if len(cut) == 1 else (0, 0, 0)
+
+
+def _integers(network: Network, name: str) -> list[int]:
+    return [int(number) for number in np.asarray(network.constants[name]).reshape(-1)]
 
 
 def _operands(network: Network, node: Node, part: Part) -> Wanted | None:

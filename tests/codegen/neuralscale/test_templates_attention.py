@@ -56,6 +56,8 @@ CASES = {
     "several runs": Case(1, 4, 1025, 2, 2, 8, 4, (1, 1, 1)),
     "sums in levels": Case(1, 2, 4099, 1, 1, 4, 4),
     "a head of BERT": Case(1, 128, 128, 2, 2, 64, 64, (1, 1, 1)),
+    "blocks of rows": Case(1, 150, 577, 2, 2, 64, 64),
+    "blocks under a mask by row": Case(1, 150, 600, 2, 1, 64, 64, (1, 1, 150)),
 }
 
 
@@ -91,6 +93,20 @@ def test_attention_agrees_with_float64(name: str) -> None:
     operands, scale = case.operands(1), case.size**-0.5
     got = stored_attention(case, operands, scale).view(np.float16)
     np.testing.assert_allclose(got, meaning(case, operands, scale), rtol=1.5e-2, atol=1.5e-2)
+
+
+def test_keys_are_turned_once_for_all_blocks_of_rows() -> None:
+    """Two blocks of 64 and 86 rows, whose scores have two places; 577 keys of 64 elements are one run."""
+    case = CASES["blocks of rows"]
+    builder = MovementBuilder("blocks")
+    shapes = {name: array.shape for name, array in case.operands(0).items()}
+    names = [builder.input(name, *shape) for name, shape in shapes.items()]
+    out = builder.attend(*names, heads=case.heads, groups=case.groups, scale=0.125)
+    compiled = compile_graph(*builder.build(out), small_chip(1))
+    matrix = [instr for instr in compiled.program.streams[0].instrs if instr.engine == "matrix"]
+    assert [instr.opcode for instr in matrix].count("metr.m") == case.heads
+    scores = [instr.writes[0].offset_bytes for instr in matrix if instr.writes[0].row_bytes % (577 * 2) == 0]
+    assert len(set(scores)) >= 2
 
 
 @pytest.mark.parametrize("name", ["plain", "mask by head", "shared heads", "several runs"])
