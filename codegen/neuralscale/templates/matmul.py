@@ -76,20 +76,19 @@ class MatmulTemplate:
         columns = box[-1][1] - box[-1][0]
         matrix = products * sum(matrix_cycles(chip, rows, columns, high - low) for low, high in runs)
         before = len(passes) - 1 + len(bias)
-        cycles: tuple[tuple[str, float], ...] = finish_cycles(graph, layer, box, chip, before)
+        vector = sum(cycles for _, cycles in finish_cycles(graph, layer, box, chip, before))
         if rest := _turned_rows(graph, op, box, chip):
             depth = runs[0][1]
             matrix = _turned_cycles(chip, rows, rest, columns, depth)
-            moved = vector_cycles(chip, depth * rest) + vector_cycles(chip, depth * columns)
-            cycles = tuple((engine, each + moved if engine == "vector" else each) for engine, each in cycles)
+            vector += vector_cycles(chip, depth * rest) + vector_cycles(chip, depth * columns)
             buffers += [
                 Buffer("rows_turned", "L1", WEIGHTS, ITEM_BYTES * depth * rest, briefly=True),
                 Buffer("rows_inside", "IM", "", ITEM_BYTES * depth * rest, passing=True, briefly=True),
                 Buffer("columns_inside", "IM", "", ITEM_BYTES * depth * columns, passing=True, briefly=True),
                 Buffer("sum_turned", "IM", "", ITEM_BYTES * columns * rest, passing=True, briefly=True),
             ]
-        cycles = (("matrix", matrix), *cycles)
-        return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
+        buffers += finish_buffers(graph, layer, box)
+        return Work(tuple(buffers), tuple(passes), "output", (("matrix", matrix), ("vector", vector)))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -97,9 +96,11 @@ class MatmulTemplate:
         total = tile.matrix("sum", tile.output.rows, tile.output.columns)
         result: list[tuple[Instr, ...]] = []
         for position, run in enumerate(runs):
-            staged = tile.work.passes[position].loads[0].box[-1]
             rest = _turned_rows(tile.graph, op, tile.box, tile.chip)
-            instrs = list(_multiply_turned(tile, rest) if rest else _multiply(tile, op, run, staged))
+            if rest and max(tile.pitches_bytes.values(), default=0) <= MAX_STRIDE_BYTES:
+                instrs = list(_multiply_turned(tile, rest))
+            else:
+                instrs = list(_multiply(tile, op, run, tile.work.passes[position].loads[0].box[-1]))
             if len(runs) > 1 and position == 0:
                 instrs += tile.issue.unary("mov.m", tile.output, total)
             elif len(runs) > 1:
@@ -147,15 +148,12 @@ def _turned_cycles(chip: Chip, rows: int, rest: int, columns: int, depth: int) -
 def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
     """One product whose last rows are computed as columns."""
     issue, output = tile.issue, tile.output
-    depth = tile.work.passes[0].loads[1].box[-2]
-    length, whole = depth[1] - depth[0], output.rows - rest
-    rows, columns = tile.matrix("rows", output.rows, length), tile.matrix("columns", length, output.columns)
-    rows_inside, columns_inside = (
-        tile.matrix("rows_inside", length, rest),
-        tile.matrix("columns_inside", length, output.columns),
-    )
-    rows_turned, turned = tile.matrix("rows_turned", length, rest), tile.matrix("sum_turned", output.columns, rest)
-    total = tile.matrix("sum", output.rows, output.columns)
+    low, high = tile.work.passes[0].loads[1].box[-2]
+    depth, whole = high - low, output.rows - rest
+    rows, total = tile.matrix("rows", output.rows, depth), tile.matrix("sum", output.rows, output.columns)
+    columns, columns_inside = (tile.matrix(name, depth, output.columns) for name in ("columns", "columns_inside"))
+    rows_inside, rows_turned = (tile.matrix(name, depth, rest) for name in ("rows_inside", "rows_turned"))
+    turned = tile.matrix("sum_turned", output.columns, rest)
     yield issue.transpose(rows_inside, rows.part(whole, rest))
     yield from issue.unary("mov.m", rows_turned, rows_inside)
     yield from issue.unary("mov.m", columns_inside, columns)
