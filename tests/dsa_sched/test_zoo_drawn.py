@@ -138,6 +138,8 @@ def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
     compiled, counted = sum(op.macs for op in load_model(name, judge=JUDGE).graph.ops), network_size(name).macs
     if name == "wide_deep-mini":  # the first step of a recurrent operator has no product with a state of zeros
         assert 0.9 * counted < compiled < counted
+    elif name.startswith("vit"):  # of the last of two layers only keys and values are made of all words
+        assert 0.7 * counted < compiled < 0.75 * counted
     else:
         assert compiled == counted
 

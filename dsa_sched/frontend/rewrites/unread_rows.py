@@ -21,13 +21,13 @@ import onnx
 
 from dsa_sched.frontend.network.network import ATTEND, Array, Network, Node, Origin, Part, Value
 from dsa_sched.frontend.network.terms import Term, number
-from dsa_sched.frontend.rules.rules_elementwise import BINARY_KINDS, UNARY_KINDS
 
 __all__ = ["without_unread_rows"]
 
 BY_ELEMENT = frozenset([
-    *UNARY_KINDS, *BINARY_KINDS, "Cast", "Clip", "Dropout", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu",
-    "Mish", "Pow", "PRelu", "Where",
+    "Abs", "Add", "Cast", "Clip", "Cos", "Div", "Dropout", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity",
+    "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Pow", "PRelu", "Reciprocal", "Relu", "Sigmoid", "Sin",
+    "Softplus", "Sqrt", "Sub", "Tanh", "Where",
 ])  # fmt: skip
 """Operators that make each element from one of each operand, as numpy broadcasts."""
 
@@ -56,7 +56,7 @@ def _parts(network: Network) -> tuple[dict[str, Part], dict[str, Wanted]]:
         if part is not None and operands is not None:
             parts[node.outputs[0]], wanted[node.name] = part, operands
         else:
-            operands = (_taken(network, node), *(None for _ in node.inputs[1:]))
+            operands = tuple(None if position else _taken(network, node) for position in range(len(node.inputs)))
         for name, each in zip(node.inputs, operands, strict=True):
             needs.setdefault(name, set()).add(each)
     return parts, wanted
