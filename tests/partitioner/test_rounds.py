@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from codegen.neuralscale.target import TARGET
+from hw_models.infeasible import Infeasible
 from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
-from partitioner.ir.regions import box_size
+from partitioner.ir.regions import Box, box_size
 from partitioner.memory.memory_plan import MoveLayout, lay_out
 from partitioner.planners.registry import make_plan
+from partitioner.tiling.staging_rounds import Round, Stager, own_rounds
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
 
@@ -42,3 +46,38 @@ def test_every_round_has_work_for_all_cores(images: int) -> None:
     assert len(entry.rounds) > 1
     for this_round, _ in entry.rounds:
         assert sum(box_size(box) > 0 for box in this_round.boxes) == len(entry.cores)
+
+
+def _channel_rounds(granules: int, room: int) -> list[int]:
+    """Channels of each round, in granules of 64, of a product whose staging memory has room for `room` granules."""
+    b = GraphBuilder("rounds", 1)
+    graph, constants = b.build(b.conv(b.input("x", 8, 2, 2, 64), 64 * granules, (1, 1), pads=(0, 0, 0, 0)))
+    ctx = PlanContext(graph, constants, small_chip(8, 256 * KIB, 64 * KIB, 64 * KIB, 256 * KIB), TARGET)
+    (layer,) = make_plan(ctx, "O0").groups[0].layers
+    boxes: tuple[Box, ...] = tuple(((image, image + 1), (0, 2), (0, 2), (0, 64 * granules)) for image in range(8))
+    narrow = Round(tuple((*box[:3], (0, 64 * room)) for box in boxes))
+    unbounded = Stager(ctx, layer, lambda name: ctx.graph.by_name[name].constant, output=False, room_bytes=0)
+    stager = replace(unbounded, room_bytes=unbounded.stage(narrow).size_bytes)
+    found = own_rounds(stager, boxes, (1, 1, 1, 64))
+    assert not isinstance(found, Infeasible)
+    spans = [[box[-1] for box in this_round.boxes] for this_round in found]
+    assert all(len(set(cores)) == 1 for cores in spans)
+    ends = [low for (low, _), *_ in spans] + [64 * granules]
+    assert ends[0] == 0
+    assert [high for (_, high), *_ in spans] == ends[1:]
+    return [(high - low) // 64 for (low, high), *_ in spans]
+
+
+@pytest.mark.parametrize(
+    ("granules", "room", "rounds"),
+    [
+        (18, 4, [3] * 6),  # a fifth more rounds, none of which waits for a larger one behind it
+        (18, 6, [6] * 3),
+        (18, 18, [18]),
+        (16, 7, [5, 5, 6]),  # four equal ones would be a third more
+        (11, 4, [3, 4, 4]),  # a prime number of granules is equal only one by one
+    ],
+)
+def test_rounds_of_constants_are_equal_where_few_more_do(granules: int, room: int, rounds: list[int]) -> None:
+    """Constants of the next round come while this one works: unequal rounds wait for the largest."""
+    assert sorted(_channel_rounds(granules, room)) == rounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -149,3 +150,16 @@ def test_a_network_that_passes_its_input_on_needs_no_instruction() -> None:
     builder = GraphBuilder("pass")
     graph, constants = builder.build(builder.input("x", 2, 3))
     assert all(not stream.instrs for stream in compile_graph(graph, constants).program.streams)
+
+
+def test_rounds_after_each_other_leave_room_for_a_second_place() -> None:
+    """A piece that fits once is one tile; where more rounds follow it is cut until the next one's tile fits beside."""
+    chip = small_chip(1, 256 * KIB, 256 * KIB)
+    graph, layer = convolution(channels=64, outputs=128, size=20)
+    ctx, box = PlanContext(graph, {}, chip, TARGET), full_box(graph.by_name[layer.output].shape)
+    alone, several = (required(choose_tiles(ctx, layer, box, rounds=rounds))[0] for rounds in (0, 8))
+    assert len(tile_boxes(box, alone)) == 1 < len(tile_boxes(box, several))
+    for tile in tile_boxes(box, several):
+        buffers = TARGET.work(graph, layer, tile, chip).buffers
+        again = tuple(replace(buffer, name=f"{buffer.name}'") for buffer in buffers if not buffer.briefly)
+        assert overflow(chip, buffer_sizes((buffers + again,))) is None
