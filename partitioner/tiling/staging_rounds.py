@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
+from typing import NamedTuple
 
 from hw_models.infeasible import Infeasible
 from hw_models.memory_parts import aligned
@@ -158,7 +159,7 @@ def shared_rounds(
 def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:
     """Rounds in which every core cuts the box that it owns."""
     largest = max(boxes, key=box_size)
-    best: tuple[int, bool, int, tuple[Round, ...]] | None = None
+    best: _Way | None = None
     least = 0
     for inner in cut_counts(largest[-1], granularity[-1]):
         for outer in outer_counts(largest, granularity):
@@ -173,20 +174,29 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, .
                 stage = stager.stage(this_round)
                 demands.append(stage.size_bytes)
                 costs.append(stage.size_bytes + stager.scattered_bytes(stage))
-                evener = best is not None and best[1] and not uneven and number <= EVEN_ROUNDS * best[2]
+                evener = best is not None and best.uneven and not uneven and number <= EVEN_ROUNDS * best.number
                 if demands[-1] > stager.room_bytes or (not evener and _hardly_better(costs, number, best)):
                     break
             least = min(least or max(demands), max(demands))
             if max(demands) <= stager.room_bytes:
                 if len(demands) == number:
-                    key = (sum(costs), uneven, number, tuple(rounds))
-                    best = key if best is None else min(best, key, key=lambda entry: entry[:3])
+                    way = _Way(sum(costs), uneven, number, tuple(rounds))
+                    best = way if best is None else min(best, way, key=lambda way: way[:3])
                 break
-        if best is not None and best[2] == 1:
+        if best is not None and best.number == 1:
             break
     if best is None:
         return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
-    return best[3]
+    return best.rounds
+
+
+class _Way(NamedTuple):
+    """A way to cut a layer; of two the one with fewer bytes is better, then equal rounds, then fewer."""
+
+    cost_bytes: int
+    uneven: bool
+    number: int
+    rounds: tuple[Round, ...]
 
 
 def _uneven(interval: tuple[int, int], count: int, granule: int) -> bool:
@@ -194,11 +204,11 @@ def _uneven(interval: tuple[int, int], count: int, granule: int) -> bool:
     return bool(granule) and -(-(interval[1] - interval[0]) // granule) % count > 0
 
 
-def _hardly_better(costs: list[int], number: int, best: tuple[int, bool, int, tuple[Round, ...]] | None) -> bool:
+def _hardly_better(costs: list[int], number: int, best: _Way | None) -> bool:
     """Whether more rounds than in the best way so far cost, by the first of them, hardly fewer bytes."""
-    if best is None or number <= best[2]:
+    if best is None or number <= best.number:
         return False
-    return sum(costs) * number >= best[0] * len(costs) * HARDLY
+    return sum(costs) * number >= best.cost_bytes * len(costs) * HARDLY
 
 
 def _intervals(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:

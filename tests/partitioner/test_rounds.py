@@ -56,7 +56,7 @@ def _channel_rounds(granules: int, room: int) -> list[int]:
     (layer,) = make_plan(ctx, "O0").groups[0].layers
     boxes: tuple[Box, ...] = tuple(((image, image + 1), (0, 2), (0, 2), (0, 64 * granules)) for image in range(8))
     narrow = Round(tuple((*box[:3], (0, 64 * room)) for box in boxes))
-    unbounded = Stager(ctx, layer, lambda name: ctx.graph.by_name[name].constant, output=False, room_bytes=0)
+    unbounded = Stager(ctx, layer, lambda name: bool(ctx.graph.by_name[name].constant), output=False, room_bytes=0)
     stager = replace(unbounded, room_bytes=unbounded.stage(narrow).size_bytes)
     found = own_rounds(stager, boxes, (1, 1, 1, 64))
     assert not isinstance(found, Infeasible)

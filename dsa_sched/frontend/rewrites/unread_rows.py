@@ -70,6 +70,8 @@ def _taken(network: Network, node: Node) -> Part | None:
     if any(name and name not in network.constants for name in node.inputs[1:]) or len(node.inputs) < 2:
         return None
     shape = network.shape(node.inputs[0])
+    if not shape:
+        return None
     axis, low, high = (_gathered if node.op_type == "Gather" else _sliced)(network, node, shape)
     return Part(axis, low, high) if axis and 0 <= low < high and high - low < shape[axis] else None
 
@@ -175,7 +177,7 @@ class _Writer:
 
     def _named(self, name: str, part: Part) -> str:
         """The name of a part of a value, which has a shape and an origin."""
-        ours = f"{name}::{part.axis}:{part.low}:{part.high}"
+        ours = _part_name(name, part)
         if ours not in self.values:
             shape, dtype = list(self.network.shape(name)), self.network.values[name].dtype
             shape[part.axis] = part.high - part.low
@@ -185,7 +187,7 @@ class _Writer:
 
     def _part(self, name: str, part: Part) -> str:
         """The part of a value, sliced before its first reader where the value is whole."""
-        known = f"{name}::{part.axis}:{part.low}:{part.high}" in self.values
+        known = _part_name(name, part) in self.values
         ours = self._named(name, part)
         if not known:
             bounds = tuple(
@@ -199,3 +201,7 @@ class _Writer:
         self.constants[name], self.terms[name] = np.array([index], np.int64), number(index)
         self.values[name] = Value((1,), onnx.TensorProto.INT64)
         return name
+
+
+def _part_name(name: str, part: Part) -> str:
+    return f"{name}::{part.axis}:{part.low}:{part.high}"
