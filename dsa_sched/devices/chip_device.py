@@ -21,7 +21,7 @@ import onnx
 
 from codegen.target_registry import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, Compiled, Refused
-from dsa_sched.frontend.rewrites.simplify import FLOATING
+from dsa_sched.frontend.network.network import FLOATING
 from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.placement.model.from_onnx import Part
 from hw_models.chip import Chip

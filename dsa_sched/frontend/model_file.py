@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
 from dsa_sched.frontend.network.functions import inline_functions
+from dsa_sched.frontend.network.names import keep_names_apart
 from dsa_sched.frontend.network.network import name_nodes
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import first_line, skeleton
@@ -114,10 +115,11 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _checked(model: onnx.ModelProto, who: str, sha256: str, any_standard: bool) -> ModelFile:
-    """The model without functions, all nodes named. Operators first, because the checker would stop at the first
-    unknown one."""
+    """The model without functions, all nodes named, no name like those that rewrites make. Operators first, because
+    the checker would stop at the first unknown one."""
     inline_functions(model, who)
     name_nodes(model)
+    keep_names_apart(model, who)
     refused = unknown_nodes(model, any_standard=any_standard)
     if not refused:
         _check(model, who)

@@ -238,6 +238,8 @@ def _advance(left: Floats, cycles: float) -> None:  # pragma: no cover - compile
         if not working:
             return
         step = min(least, cycles / working)
+        if step <= 0:  # what rounding left of the cycles is too little to divide
+            return
         for channel in range(len(left)):
             if left[channel] > 0:
                 left[channel] = 0.0 if left[channel] <= step else left[channel] - step

@@ -27,7 +27,6 @@ import onnx
 from dsa_sched.frontend.integers.word_rules import RULES
 from dsa_sched.frontend.integers.words import (
     BOOL,
-    FLOATING,
     GATHERS,
     INT64,
     INTEGERS,
@@ -36,7 +35,7 @@ from dsa_sched.frontend.integers.words import (
     WordMaker,
     linear_places,
 )
-from dsa_sched.frontend.network.network import Network, Node, Value
+from dsa_sched.frontend.network.network import FLOATING, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
 
 __all__ = ["WORD_OPERATORS", "prepare"]

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dsa_sched.frontend.integers.words import BOOL, FLOATING, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
-from dsa_sched.frontend.network.network import Network, Node, node_proto
+from dsa_sched.frontend.integers.words import BOOL, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
+from dsa_sched.frontend.network.network import FLOATING, Network, Node, node_proto
 from partitioner.ir.graph import Attribute
 
 __all__ = ["RULES"]

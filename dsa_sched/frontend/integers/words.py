@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.frontend.network.network import Array, Network, Node, Value
+from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
 
 __all__ = [
     "BOOL",
-    "FLOATING",
     "GATHERS",
     "INT64",
     "INTEGERS",
@@ -39,7 +38,6 @@ Words = npt.NDArray[np.int64]
 BOOL, INT32, INT64 = (int(getattr(onnx.TensorProto, name)) for name in ("BOOL", "INT32", "INT64"))
 INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
 """TensorProto types whose values are words: UINT8 to INT16 too."""
-FLOATING = frozenset([1, 10, 11, 16])
 WIDE = frozenset([INT32, INT64])
 MOST_WORDS = 1 << 20
 """Elements of a value that a scalar loop makes; larger ones are refused as before."""

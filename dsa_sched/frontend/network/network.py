@@ -23,6 +23,7 @@ from partitioner.ir.graph import Op
 
 __all__ = [
     "ATTEND",
+    "FLOATING",
     "NEAREST",
     "NORMALISE",
     "OURS",
@@ -55,6 +56,14 @@ NORMALISE = "Normalise"
 
 ATTEND = "Attend"
 """And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
+
+FLOATING = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.BFLOAT16,
+)
+"""Types of values that the network computes."""
 
 OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, ATTEND)
 """Operator types that no file can hold."""

@@ -23,14 +23,12 @@ import numpy as np
 import onnx
 
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.network import Array, Network, Node, Value
+from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, number, triangle
 
 __all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
-FLOATING = (1, 10, 11, 16)
-"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
 STEP = 2.0**15
 """Twice this times the least difference of two halves is more than one."""
 LARGEST = 65504.0

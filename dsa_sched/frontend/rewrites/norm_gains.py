@@ -110,7 +110,8 @@ def _takes(network: Network, node: Node, gain: _Gain) -> bool:
     if not plain or matrix is None or matrix.ndim != 2 or (node.input(2) and node.input(2) not in network.constants):
         return False
     weights = matrix.astype(np.float64)
-    errors = np.linalg.norm(halves(weights * gain.scale[:, None]) / gain.scale[:, None] - weights, axis=0)
+    with np.errstate(invalid="ignore"):  # of an infinite scale nothing is exact
+        errors = np.linalg.norm(halves(weights * gain.scale[:, None]) / gain.scale[:, None] - weights, axis=0)
     exact = np.all(errors <= HALF_ROUNDING * np.linalg.norm(weights, axis=0))
     return bool(exact and np.all(np.isfinite(halves(_bias(network, node, gain, weights)))))
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention
 from dsa_sched.frontend.decomposition.recurrent import unroll_recurrent
-from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, Value
+from dsa_sched.frontend.network.network import FLOATING, SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, from_file, number
 from dsa_sched.frontend.patterns.patterns import find_patterns
 from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
@@ -47,15 +47,17 @@ def simplify(
     with `norms_of_lines`, norms along lines stay one operator beside their scale and bias; attentions whose heads
     have at most `attention_elements` elements of keys and values are one of heads side by side.
     """
+    of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
     network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
     network = decompose_attention(network, whole, attention_elements=attention_elements).pruned()
-    network = without_unread_rows(network).pruned()
     network = replace_masks(network) if halves else network
+    network = without_unread_rows(network.pruned()).pruned()
     network = decompose(network, whole, norms_of_lines=norms_of_lines).pruned()
     for apply in PASSES:
         network = apply(network).pruned()
-    return network
+    origins = {name: origin for name, origin in network.origins.items() if origin.name in of_file}
+    return replace(network, origins=origins)
 
 
 def drop_no_ops(network: Network) -> Network:
@@ -116,10 +118,6 @@ def _is_no_op(network: Network, node: Node) -> bool:
             amounts = node.integers("pads", ()) or (tuple(pads.reshape(-1).tolist()) if pads is not None else (1,))
             return not any(amounts)
     return False
-
-
-FLOATING = (1, 10, 11, 16)
-"""TensorProto types FLOAT, FLOAT16, DOUBLE, BFLOAT16."""
 
 
 def _renamed(node: Node, old: str, new: str) -> Node:

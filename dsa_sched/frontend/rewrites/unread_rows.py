@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 
-from dsa_sched.frontend.network.network import ATTEND, Array, Network, Node, Origin, Part, Value
+from dsa_sched.frontend.network.network import ATTEND, FLOATING, Array, Network, Node, Origin, Part, Value
 from dsa_sched.frontend.network.terms import Term, number
 
 __all__ = ["without_unread_rows"]
@@ -31,8 +31,9 @@ BY_ELEMENT = frozenset([
 ])  # fmt: skip
 """Operators that make each element from one of each operand, as numpy broadcasts."""
 
-BY_LINE = frozenset(["LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"])
-"""Operators that make lines along the axis that they name, and behind it where they are norms, each by itself."""
+SOFTMAX_ALONG_ONE_AXIS = 13
+"""The first operator set of which a Softmax is along its axis alone, the last unless it says so; before, it was along
+all from its axis on, the second unless it said so."""
 
 Wanted = tuple[Part | None, ...]
 """By operand of a node, the part that it needs; None for all of it."""
@@ -105,7 +106,7 @@ def _integers(network: Network, name: str) -> list[int]:
 
 def _operands(network: Network, node: Node, part: Part) -> Wanted | None:
     """What a node wants of its operands to make a part of its result; None where it needs more than a part, or a part
-    of a constant."""
+    of a constant, of integers or of truth values."""
     if any(name and name not in network.values for name in (*node.inputs, *node.outputs)):
         return None
     rank, position = len(network.shape(node.outputs[0])), part.axis
@@ -113,20 +114,25 @@ def _operands(network: Network, node: Node, part: Part) -> Wanted | None:
     match node.op_type:
         case name if name in BY_ELEMENT:
             found = tuple(_aligned(network, operand, part, rank) for operand in node.inputs)
-        case name if name in BY_LINE:
-            axis = node.integer("axis", -1) % rank
-            apart = position < axis if "Normalization" in name else position != axis
-            found = (part, *(None for _ in node.inputs[1:])) if apart else None
+        case "LayerNormalization" | "RMSNormalization" if position < node.integer("axis", -1) % rank:
+            found = (part, *(_aligned(network, name, part, rank) for name in node.inputs[1:]))
+        case "Softmax" | "LogSoftmax":
+            axis = node.integer("axis", 1 if network.opset < SOFTMAX_ALONG_ONE_AXIS else -1) % rank
+            behind = position > axis and network.opset >= SOFTMAX_ALONG_ONE_AXIS
+            found = (part,) if position < axis or behind else None
         case "MatMul" if position < rank - 1 and len(network.shape(node.inputs[1])) == 2:
             found = part, None
         case "Transpose":
             order = node.integers("perm", tuple(reversed(range(rank))))
-            found = (replace(part, axis=order[position]),) if order[position] else None
+            known = sorted(order) == list(range(rank)) and order[position] > 0
+            found = (replace(part, axis=order[position]),) if known else None
         case op_type if op_type == ATTEND and position == 1:
             masks = (_aligned(network, name, replace(part, axis=2), 4) for name in node.inputs[3:])
             found = (part, None, None, *masks)
-    whole = zip(node.inputs, found or (), strict=False)
-    return None if found is None or any(each and name in network.constants for name, each in whole) else found
+    cut = [name for name, each in zip(node.inputs, found or (), strict=False) if each]
+    if found is None or any(name in network.constants or network.values[name].dtype not in FLOATING for name in cut):
+        return None
+    return found
 
 
 def _aligned(network: Network, name: str, part: Part, rank: int) -> Part | None:
@@ -166,11 +172,13 @@ class _Writer:
 
     def _rewritten(self, node: Node) -> Node:
         if node.name in self.wanted:
-            pairs = zip(node.inputs, self.wanted[node.name], strict=True)
-            inputs = tuple(self._part(name, part) if part else name for name, part in pairs)
+            parts = enumerate(zip(node.inputs, self.wanted[node.name], strict=True))
+            inputs = tuple(
+                self._part(name, part, f"{node.name}::{n}::slice") if part else name for n, (name, part) in parts
+            )
             return replace(node, inputs=inputs, outputs=(self._named(node.outputs[0], self.parts[node.outputs[0]]),))
         if node.inputs and node.inputs[0] in self.parts:
-            source = self._part(node.inputs[0], self.parts[node.inputs[0]])
+            source = self._named(node.inputs[0], self.parts[node.inputs[0]])
             same = self.values[source].shape == self.network.shape(node.outputs[0])
             return Node(node.name, "Identity" if same else "Reshape", (source,), node.outputs)
         return node
@@ -182,11 +190,13 @@ class _Writer:
             shape, dtype = list(self.network.shape(name)), self.network.values[name].dtype
             shape[part.axis] = part.high - part.low
             self.values[ours] = Value(tuple(shape), dtype)
-            self.origins[ours] = Origin(name, np.ones(1), np.zeros(1), part)
+            self.origins[ours] = Origin(name, np.ones(1), np.zeros(1), part, axis=-1)
         return ours
 
-    def _part(self, name: str, part: Part) -> str:
-        """The part of a value, sliced before its first reader where the value is whole."""
+    def _part(self, name: str, part: Part | None, slicer: str) -> str:
+        """The part of a value; where that is whole, a node of the name `slicer` cuts it before its first reader."""
+        if part is None:
+            return name
         known = _part_name(name, part) in self.values
         ours = self._named(name, part)
         if not known:
@@ -194,7 +204,7 @@ class _Writer:
                 self._constant(f"{ours}::{what}", index)
                 for what, index in (("start", part.low), ("end", part.high), ("axis", part.axis))
             )
-            self.nodes.append(Node(f"{ours}::slice", "Slice", (name, *bounds), (ours,)))
+            self.nodes.append(Node(slicer, "Slice", (name, *bounds), (ours,)))
         return ours
 
     def _constant(self, name: str, index: int) -> str:

@@ -21,6 +21,7 @@ from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
     ATTEND,
+    FLOATING,
     NEAREST,
     NORMALISE,
     OURS,
@@ -34,7 +35,6 @@ from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writ
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import known_values, shape_text
 from dsa_sched.frontend.rewrites.masks import MASK_LIMITS
-from dsa_sched.frontend.rewrites.simplify import FLOATING
 from dsa_sched.frontend.rules import (
     rules_axes,
     rules_elementwise,

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.model_file import read_model
 from hw_models.errors import ModelError
+from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save
 
@@ -288,3 +289,45 @@ def test_attributes_that_refer_to_a_function(tmp_path: Path) -> None:
     model.graph.node[0].attribute[0].ref_attr_name = "outer"
     with pytest.raises(ModelError, match="Conv conv1: needs a value of attribute pads; has a reference to outer"):
         load_model(save(model, tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize("suffix", ["1:0:1", "1:0:1::start", "unscaled", "0"])
+def test_inner_names_that_rewrites_could_make_are_changed(suffix: str, tmp_path: Path) -> None:
+    """A constant and a value of such names beside the row of a value that is computed alone."""
+    b = ModelBuilder()
+    x = b.input(2, 7, 12)
+    y = b.node("Relu", x, name="relu")
+    row = b.node("Gather", y, b.constant(0, dtype=np.int64), axis=1)
+    own = b.node("Tanh", x, name=f"relu::{suffix}", outputs=[f"{y}::{suffix}"])
+    added = b.node("Add", own, b.constant([2.5], name=f"{x}::{suffix}"))
+    model = load_model(b.save(tmp_path, row, added))
+    inputs = {x: b.random.standard_normal((2, 7, 12)).astype(np.float32)}
+    errors = layer_errors(model.graph, model.constants, model.source, inputs, model.origins)
+    assert {row, added} <= set(errors)
+    assert max(errors.values()) < 1e-4, errors
+
+
+@pytest.mark.parametrize("which", ["input", "output"])
+def test_inputs_and_outputs_of_such_names_are_the_users_to_change(which: str, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x = b.input(2, 7)
+    other = b.input(2, 7, name=f"{x}::rows" if which == "input" else "other")
+    y = b.node("Add", x, other, outputs=[f"{x}::rows"] if which == "output" else [])
+    with pytest.raises(ModelError, match=f"{x}::rows: needs a name .* rename it"):
+        load_model(b.save(tmp_path, y))
+
+
+def test_names_with_separators_that_begin_with_no_other_name_stay(tmp_path: Path) -> None:
+    """As PyTorch writes them: onnx::MatMul_12."""
+    b = ModelBuilder()
+    x = b.input(2, 12, name="onnx::x")
+    y = b.node("MatMul", x, b.constant(np.eye(12), name="onnx::MatMul_12"), outputs=["onnx::y"])
+    model = load_model(b.save(tmp_path, y))
+    assert model.graph.inputs == ("onnx::x",)
+    assert {tensor.name for tensor in model.source.graph.initializer} == {"onnx::MatMul_12"}
+
+
+def test_a_name_of_many_separators_is_read_soon(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    y = b.node("Relu", b.input(2, 7), outputs=["x" + "::y" * 1_000_000])
+    load_model(b.save(tmp_path, b.node("Tanh", y)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from dsa_sched.frontend import Model, load_model
@@ -144,3 +145,85 @@ def test_rows_are_followed_through_a_transposition(tmp_path: Path) -> None:
     turned = b.node("Transpose", product(b, b.input(2, ROWS, WIDTH)), perm=[0, 2, 1])
     y = b.node("Gather", b.node("Tanh", turned), b.integers(1), axis=2)
     assert rows_of(checked(b, tmp_path, y), "matmul") == [1]
+
+
+@pytest.mark.parametrize(("op_type", "opset"), [("LayerNormalization", 18), ("RMSNormalization", 23)])
+@pytest.mark.parametrize("shape", [(ROWS, WIDTH), (1, ROWS, WIDTH), (ROWS, 1)])
+def test_a_norm_whose_scale_has_rows_is_made_whole_or_takes_that_row(
+    op_type: str, opset: int, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    b = ModelBuilder(opset=opset)
+    x = b.node("Relu", b.input(2, ROWS, WIDTH))
+    checked(b, tmp_path, first_row(b, b.node(op_type, x, b.weights(*shape))))
+    b = ModelBuilder(opset=opset)
+    x, scale = b.node("Relu", b.input(2, ROWS, WIDTH)), b.input(*shape)
+    checked(b, tmp_path, first_row(b, b.node(op_type, x, scale)))
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("cut", [1, 2])
+def test_an_old_softmax_of_several_axes_is_refused_all_the_same(
+    op_type: str, axis: int | None, cut: int, tmp_path: Path
+) -> None:
+    """Before operator set 13 it was along all axes from its own on, the second unless it said so."""
+    b = ModelBuilder(opset=11)
+    along = {} if axis is None else {"axis": axis}
+    y = b.node(op_type, product(b, b.input(1, ROWS, WIDTH)), attributes=along)
+    with pytest.raises(ModelError, match=r"together|several axes"):
+        load_model(b.save(tmp_path, b.node("Gather", y, b.integers(0), axis=cut)), judge=KERNELS)
+
+
+def test_an_old_softmax_along_the_last_axis_computes_the_rows_that_are_read(tmp_path: Path) -> None:
+    b = ModelBuilder(opset=11)
+    y = b.node("Softmax", product(b, b.input(1, ROWS, WIDTH)), axis=2)
+    assert rows_of(checked(b, tmp_path, first_row(b, y)), "matmul") == [1]
+
+
+def guarded(b: ModelBuilder) -> str:
+    """A Softmax that a computed mask may close, zero where it is no number."""
+    scores, open_ = product(b, b.input(2, ROWS, WIDTH)), b.node("Greater", b.input(2, ROWS, WIDTH), b.constant(0.0))
+    mask = b.node("Where", open_, b.constant(0.0), b.constant(-np.inf))
+    y = b.node("Softmax", b.node("Add", scores, mask), axis=-1)
+    return b.node("Where", b.node("IsNaN", y), b.constant(0.0), y)
+
+
+def chosen(b: ModelBuilder) -> str:
+    """From a Softmax whose constant mask leaves something of every row, by a condition that is computed."""
+    x = b.input(2, ROWS, WIDTH)
+    mask = b.constant(np.where(np.tri(ROWS, WIDTH) > 0, 0, -np.inf)[None])
+    y = b.node("Softmax", b.node("Add", product(b, x), mask), axis=-1)
+    return b.node("Where", b.node("Greater", x, b.constant(0.0)), b.constant(0.0), y)
+
+
+@pytest.mark.parametrize("make", [guarded, chosen])
+def test_a_choice_that_compiles_whole_compiles_of_one_row(make: Callable[[ModelBuilder], str], tmp_path: Path) -> None:
+    halves = Judge(Wants(floats_as("float16"), "channels_last", norms_of_lines=True))
+    b = ModelBuilder(opset=18)
+    load_model(b.save(tmp_path, first_row(b, make(b))), judge=halves)
+
+
+def test_a_choice_that_could_let_a_nan_through_is_refused_of_one_row_too(tmp_path: Path) -> None:
+    halves = Judge(Wants(floats_as("float16"), "channels_last", norms_of_lines=True))
+    b = ModelBuilder(opset=18)
+    x, mask = b.input(2, ROWS, WIDTH), b.input(2, ROWS, WIDTH)
+    y = b.node("Softmax", b.node("Add", product(b, x), mask), axis=-1)
+    y = b.node("Where", b.node("Greater", x, b.constant(0.0)), b.constant(0.0), y)
+    with pytest.raises(ModelError, match="whose NaN would stay"):
+        load_model(b.save(tmp_path, first_row(b, y)), judge=halves)
+
+
+def test_what_is_refused_has_the_name_of_the_files_node(tmp_path: Path) -> None:
+    b = ModelBuilder(opset=18)
+    ids = b.node("Cast", b.input(2, ROWS, WIDTH, dtype=onnx.TensorProto.INT64), to=onnx.TensorProto.FLOAT)
+    y = b.node("Mul", b.input(2, ROWS, WIDTH), ids)
+    with pytest.raises(ModelError, match="Cast cast0"):
+        load_model(b.save(tmp_path, first_row(b, y)), judge=KERNELS)
+
+
+def test_parts_of_operands_with_fewer_axes(tmp_path: Path) -> None:
+    """The part of a vector is along the first axis that it has."""
+    b = ModelBuilder(opset=18)
+    x, vector = b.input(2, WIDTH), b.node("Tanh", b.input(WIDTH))
+    y = b.node("Slice", b.node("Add", x, vector), b.integers(1), b.integers(4), b.integers(1))
+    assert vector in {origin.name for origin in checked(b, tmp_path, b.node("Relu", y)).origins.values()}
