@@ -98,7 +98,21 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
     except Exception as error:  # onnx raises several unrelated classes here
         who, said = _node_and_reason(first_line(error))
         raise ModelError(who, needs="shapes that agree", has=said) from error
-    return _static_values(inferred, model)
+    values = _static_values(inferred, model)
+    for node in model.graph.node:
+        if node.op_type in ("Transpose", "LayerNormalization", "RMSNormalization") and node.input[0] in values:
+            _require_axes(node, len(values[node.input[0]].shape))
+    return values
+
+
+def _require_axes(node: onnx.NodeProto, rank: int) -> None:
+    """Raises ModelError for axes that a value of so many does not have, which inference lets pass."""
+    who = f"{node.op_type} {node.name}"
+    for attribute in node.attribute:
+        if attribute.name == "perm" and sorted(attribute.ints) != list(range(rank)):
+            raise ModelError(who, needs=f"each of {rank} axes once", has=f"perm={list(attribute.ints)}")
+        if attribute.name == "axis" and not -rank <= attribute.i < rank:
+            raise ModelError(who, needs=f"an axis of a value of {rank}", has=f"axis={attribute.i}")
 
 
 def _node_and_reason(message: str) -> tuple[str, str]:

@@ -83,6 +83,22 @@ def test_shapes_that_inference_finds_wrong(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("perm", [(0, 1), (0, 1, 1), (0, 1, 3), (-1, 0, 1)])
+def test_a_transposition_that_is_no_permutation_is_refused(perm: tuple[int, ...], tmp_path: Path) -> None:
+    """onnxruntime refuses it, too; shape inference lets some of them pass."""
+    b = ModelBuilder()
+    path = b.save(tmp_path, b.node("Transpose", b.node("Relu", b.input(2, 3, 4)), perm=perm))
+    assert "Transpose transpose1: needs " in refusal(path)
+
+
+@pytest.mark.parametrize(("op_type", "opset"), [("LayerNormalization", 18), ("RMSNormalization", 23)])
+@pytest.mark.parametrize("axis", [3, 9, -4])
+def test_a_norm_along_an_axis_that_is_not_there_is_refused(op_type: str, opset: int, axis: int, tmp_path: Path) -> None:
+    b = ModelBuilder(opset=opset)
+    path = b.save(tmp_path, b.node(op_type, b.node("Relu", b.input(2, 3, 4)), b.weights(4), axis=axis))
+    assert f"{op_type} {op_type.lower()}1: needs " in refusal(path)
+
+
 def test_batch_fills_an_open_dimension(tmp_path: Path) -> None:
     assert input_shape(load_model(image_model(tmp_path, "N", 3, 6, 6), batch=4)) == (4, 3, 6, 6)
 
