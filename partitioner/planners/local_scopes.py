@@ -31,8 +31,9 @@ __all__ = ["LocalScopes", "Move"]
 RESERVE = 16
 """At first one part in so many of the local memory is left to tiles; what they really need is asked afterwards."""
 
-MENDS = 12
-"""How often values that did not leave enough room are sent away before all that is local is given up."""
+ALONE = 12
+"""So many values that cost more than they save are sent away one at a time, since one that goes may help the others;
+in deep networks, then, all at once that are never there together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,12 @@ class LocalScopes:
         return Lifetime(2 * value.made + 1, last, local_bytes, size, staging_cost, int(kept + main))
 
     def mend(self) -> None:
-        """Sends those away for which tiles or packing find no room."""
-        for _ in range(MENDS):
-            odd = self._misfits()
-            if not odd:
-                return
+        """Sends those away for which tiles or packing find no room, until all others have it."""
+        rounds = 0
+        while odd := self._misfits(apart=rounds >= ALONE):
             for name, reason in odd.items():
                 self._drop(name, reason)
-        for name in tuple(self.kept):
-            self._drop(name, "no room was found beside the tiles of all layers")
+            rounds += 1
 
     def moves(self) -> tuple[Move, ...]:
         """In the order of the readers."""
@@ -216,8 +214,9 @@ class LocalScopes:
 
     # All of them together, as the layout will see them.
 
-    def _misfits(self) -> dict[str, str]:
-        """Values that must go, and why: at most one for each slot in which something does not fit."""
+    def _misfits(self, apart: bool) -> dict[str, str]:
+        """Values that must go, and why: at most one for each slot in which something does not fit; of those that slow
+        others down the first, and with `apart` those too that share no slot with it or with each other."""
         slots = self.slots()
         items = self._items(slots)
         if not items:
@@ -238,6 +237,7 @@ class LocalScopes:
                 busy.setdefault(slot, []).append((packing.offsets[item.name], -(-item.size_bytes // unit) * unit))
         odd: dict[str, str] = {}
         lost: dict[str, float] = {}
+        when: dict[str, set[int]] = {}
         start = self.ctx.local_start_bytes
         for slot, taken in busy.items():
             index = slots[slot]
@@ -256,9 +256,12 @@ class LocalScopes:
                 if slower > 0 and box == self._largest(index):
                     for name in self._alive(range(slot, slot + 1), items):
                         lost[name] = lost.get(name, 0.0) + slower
+                        when.setdefault(name, set()).add(slot)
         if not odd:
+            gone: set[int] = set()
             for name, cycles in lost.items():
-                if cycles > self.worth[name] and not odd:
+                if cycles > self.worth[name] and (not odd or (apart and gone.isdisjoint(when[name]))):
+                    gone |= when[name]
                     odd[name] = (
                         f"saves about {self.worth[name]:.0f} cycles, but smaller tiles of the layers that run "
                         f"meanwhile cost {cycles:.0f}"
