@@ -14,6 +14,7 @@ from dsa_sched.pipeline.auto_ways import WAYS
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
 from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.pipeline.tile_stages import plan_tiles
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
 from hw_models.chip import Chip
@@ -45,6 +46,23 @@ def spent_by_level(model: Model, chip: Chip) -> dict[str, float]:
                 continue
             spent[f"{way}, {'scheduled' if schedule else 'as it is'}"] = cycles_of(found)
     return spent
+
+
+def kept_by_layer(layers: int, chip: Chip, folder: Path) -> list[set[str]]:
+    """Values of each encoder layer that stay in the cores' memories, by their names in the layer."""
+    plan = plan_tiles(encoder(layers, 8, chip, folder), chip, TARGET, CompileOptions("streamed")).plan
+    kept = [decision.subject for decision in plan.decisions if decision.verdict == "kept in L1"]
+    prefixes = [f"layer{number}." for number in range(layers)]
+    return [{name.removeprefix(prefix) for name in kept if name.startswith(prefix)} for prefix in prefixes]
+
+
+@pytest.mark.parametrize("data_kib", [12, 16])
+def test_layers_of_a_deep_encoder_keep_what_those_of_a_shallow_one_keep(data_kib: int, tmp_path: Path) -> None:
+    """Each layer has values for which no room is found; that it has more of them in all is no reason to keep none."""
+    chip = small_chip(4, data_bytes=data_kib << 10, weights_bytes=8 << 10, llb_bytes=1 << 20)
+    (_, shallow, *_), (_, *deep, _) = (kept_by_layer(layers, chip, tmp_path) for layers in (4, 12))
+    assert shallow
+    assert deep == [shallow] * 10
 
 
 @pytest.mark.slow
