@@ -1,7 +1,8 @@
 """Names of a file that a rewrite could make, too: `x::slice` beside `x`. All of ours begin with a name of the file
 and `::`.
 
-Inner values, constants and nodes of the file get other names; those of inputs and outputs are the user's to change.
+Inner values, constants and nodes of the file get other names. Inputs and outputs keep theirs: what they begin with gets
+another one, unless it is an input or output itself.
 """
 
 from __future__ import annotations
@@ -16,45 +17,50 @@ SEPARATOR = "::"
 
 
 def keep_names_apart(model: onnx.ModelProto, who: str) -> None:
-    """Rename, in `model`, what has such a name. Raises ModelError for inputs and outputs that have one."""
+    """Rename, in `model`, what has such a name. Raises ModelError where an input or output begins with another one."""
     graph = model.graph
     constants = dict.fromkeys(tensor.name for tensor in graph.initializer)
-    fixed = dict.fromkeys(item.name for item in (*graph.input, *graph.output) if item.name not in constants)
+    open_inputs = (item.name for item in graph.input if item.name not in constants)
+    fixed = dict.fromkeys([*open_inputs, *(item.name for item in graph.output)])
     made = dict.fromkeys(name for node in graph.node for name in node.output if name not in fixed)
     nodes = dict.fromkeys(node.name for node in graph.node)
     taken = {*constants, *fixed, *made, *nodes}
     stems = _Stems(taken)
-    for name in filter(stems.begin, fixed):
-        raise ModelError(
-            f"{who}: {name}",
-            needs=f"a name of an input or output that does not begin with another name of the file and {SEPARATOR!r}",
-            has="one that the compiler may give to a value of its own",
-            change="rename it",
-        )
-    renamed = {name: _renamed(name, taken) for name in filter(stems.begin, {**constants, **made, **nodes})}
-    if renamed:
-        _rename(graph, renamed)
+    inner = {**constants, **made, **nodes}
+    changed = dict.fromkeys(name for name in inner if name not in fixed and stems.of(name))
+    for name in fixed:
+        for stem in stems.of(name):
+            if stem in fixed:
+                raise ModelError(
+                    f"{who}: {name}",
+                    needs=f"names of inputs and outputs none of which is another one, {SEPARATOR!r} and more",
+                    has=f"{stem} beside it; the compiler may give the longer name to a value of its own",
+                    change="rename one of them",
+                )
+            changed[stem] = None
+    if changed:
+        _rename(graph, {name: _renamed(name, taken) for name in changed})
 
 
 class _Stems:
-    """Which names begin with another one and the separator: only prefixes as long as some name are looked at, so that
-    a name of many separators takes no longer than others."""
+    """The names that others begin with, with the separator behind them: only prefixes as long as some name are looked
+    at, so that a name of many separators takes no longer than others."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = frozenset(names - {""})
         self.lengths = sorted({len(name) for name in self.names})
 
-    def begin(self, name: str) -> bool:
+    def of(self, name: str) -> list[str]:
         if SEPARATOR not in name:
-            return False
+            return []
         places = (length for length in self.lengths if name.startswith(SEPARATOR, length))
-        return any(name[:length] in self.names for length in places)
+        return [name[:length] for length in places if name[:length] in self.names]
 
 
 def _renamed(name: str, taken: set[str]) -> str:
     """A free name without the separator, which is taken then."""
     other = name.replace(SEPARATOR, ":")
-    while other in taken:
+    while other in taken:  # as it is where it has none: those that begin with it are taken as inputs or outputs
         other += "_"
     taken.add(other)
     return other
