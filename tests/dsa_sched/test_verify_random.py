@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
 from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.verification import floors
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, verify_model
-from hw_models.errors import UserError
+from hw_models.errors import ModelError, UserError
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.fuzz.onnx_graphs import models
 
@@ -128,3 +129,19 @@ def test_an_input_named_like_a_rounded_value_is_kept_apart_from_it(tmp_path: Pat
     assert report is not None
     assert report.failures == ()
     assert not any(warning.startswith("bounds without rounding: ") for warning in report.warnings)
+
+
+def test_bounds_are_without_rounding_where_it_cannot_be_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_given: object) -> None:
+        raise ModelError("a", needs="a reference of its own", has="none")
+
+    monkeypatch.setattr(floors, "RoundedReference", fails)
+    builder = ModelBuilder()
+    result = builder.node("Mul", builder.input(1, 3, 6, 6), builder.weights(3, 1, 1))
+    report = judged(builder.model(result), tmp_path / "model.onnx")
+    assert report is not None
+    assert report.failures == ()
+    assert any(warning.startswith("bounds without rounding: ") for warning in report.warnings)
+    assert all(layer.floor == 0 for layer in report.layers)

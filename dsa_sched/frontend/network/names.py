@@ -22,7 +22,7 @@ def keep_names_apart(model: onnx.ModelProto, who: str) -> None:
     constants = dict.fromkeys(tensor.name for tensor in graph.initializer)
     open_inputs = (item.name for item in graph.input if item.name not in constants)
     fixed = dict.fromkeys([*open_inputs, *(item.name for item in graph.output)])
-    made = dict.fromkeys(name for node in graph.node for name in node.output if name not in fixed)
+    made = dict.fromkeys(name for node in graph.node for name in node.output)
     nodes = dict.fromkeys(node.name for node in graph.node)
     taken = {*constants, *fixed, *made, *nodes}
     stems = _Stems(taken)
@@ -33,8 +33,8 @@ def keep_names_apart(model: onnx.ModelProto, who: str) -> None:
             if stem in fixed:
                 raise ModelError(
                     f"{who}: {name}",
-                    needs=f"names of inputs and outputs none of which is another one, {SEPARATOR!r} and more",
-                    has=f"{stem} beside it; the compiler may give the longer name to a value of its own",
+                    needs=f"inputs and outputs of which none has the name of another one, {SEPARATOR!r} and more",
+                    has=f"one named {stem}; the compiler may give the longer name to a value of its own",
                     change="rename one of them",
                 )
             changed[stem] = None

@@ -100,8 +100,9 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
         raise ModelError(who, needs="shapes that agree", has=said) from error
     values = _static_values(inferred, model)
     for node in model.graph.node:
-        if node.op_type in ("Transpose", "LayerNormalization", "RMSNormalization") and node.input[0] in values:
-            _require_axes(node, len(values[node.input[0]].shape))
+        value = values.get(node.input[0]) if node.input else None
+        if value is not None and node.op_type in ("Transpose", "LayerNormalization", "RMSNormalization"):
+            _require_axes(node, len(value.shape))
     return values
 
 

@@ -193,10 +193,8 @@ class _Writer:
             self.origins[ours] = Origin(name, np.ones(1), np.zeros(1), part, axis=-1)
         return ours
 
-    def _part(self, name: str, part: Part | None, slicer: str) -> str:
+    def _part(self, name: str, part: Part, slicer: str) -> str:
         """The part of a value; where that is whole, a node of the name `slicer` cuts it before its first reader."""
-        if part is None:
-            return name
         known = _part_name(name, part) in self.values
         ours = self._named(name, part)
         if not known:

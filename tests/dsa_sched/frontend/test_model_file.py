@@ -326,7 +326,7 @@ def test_inputs_and_outputs_of_such_names_keep_them(which: str, tmp_path: Path) 
 def test_an_input_that_begins_with_another_one_is_refused(tmp_path: Path) -> None:
     b = ModelBuilder()
     y = b.node("Add", b.input(2, 7, name="x"), b.input(2, 7, name="x::rows"))
-    with pytest.raises(ModelError, match=r"x::rows: needs names .* rename one of them"):
+    with pytest.raises(ModelError, match=r"x::rows: needs inputs and outputs .* rename one of them"):
         load_model(b.save(tmp_path, y))
 
 
