@@ -72,26 +72,28 @@ def to_measure(
     first: Configuration = CONFIGURATIONS[0],
 ) -> list[Wanted]:
     """What has no row yet, or one that lacks something: what the fit sees first, so that others have its columns. Where
-    `sources` are given, rows of others too."""
+    `sources` are given, rows of others too, and rows that had another fit."""
     there = {key_of(row): row for row in rows}
 
     def lacking(one: Wanted) -> bool:
         row = there.get(one.key)
         if row is None or sources not in (None, row["sources"]):
             return True
-        lacks_the_fit = known is not None and row["fit"] is None and late(one)
+        stale = row["fit"] is None or (sources is not None and known is not None and row["fit"] != known.digest)
+        lacks_the_fit = known is not None and stale and late(one, first)
         lacks_layers = one.layers is None and row["compiled_layers"] is not None
         return not row["refusal"] and (lacks_the_fit or lacks_layers)
 
-    def late(one: Wanted) -> bool:
-        """Whether the fit does not see it."""
-        return (
-            one.configuration is not first
-            or one.variant not in FITTED_TO
-            or one.batch != one.configuration.batch_of(one.variant)
-        )
+    return sorted(filter(lacking, asked), key=lambda one: late(one, first))
 
-    return sorted(filter(lacking, asked), key=late)
+
+def late(one: Wanted, first: Configuration) -> bool:
+    """Whether the fit does not see it."""
+    return (
+        one.configuration is not first
+        or one.variant not in FITTED_TO
+        or one.batch != one.configuration.batch_of(one.variant)
+    )
 
 
 def measure_all(
@@ -105,12 +107,12 @@ def measure_all(
     """Make what lacks, a row at a time; each is in the results before the next is begun."""
     sources = source_hash(COMPILER)
     with TemporaryDirectory() as folder:
-        for again in (False, True):  # the first rows that the fit sees are made before there is one
+        for _ in range(2):  # rows of this run whose fit was another one when they were made are made again
             known = fit_of(rows, chip, first)
-            for one in to_measure(rows, asked, known, sources if renew and not again else None, first):
-                row = measure(one, chip, known, sources, Path(folder))
+            for one in to_measure(rows, asked, known, sources if renew else None, first):
+                row = measure(one, chip, known if late(one, first) else None, sources, Path(folder))
                 rows[:] = [other for other in rows if key_of(other) != one.key] + [row]
-                known = known or fit_of(rows, chip, first)
+                known = known if known and late(one, first) else fit_of(rows, chip, first)
                 say = row["refusal"] or f"{row['runs']['favourable']['cycles']:,.0f} cycles, {row['seconds']} s"
                 print(*one.key, say, file=sys.stderr, flush=True)
                 write(results, json.dumps({"chip": chip.name, "rows": ordered(rows)}, indent=1) + "\n")

@@ -43,7 +43,7 @@ from dsa_sched.pipeline.stages import pixel_stages
 from dsa_sched.pipeline.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
 from hw_models.chip import Chip
-from isched.bounds.lower_bounds import program_bounds
+from isched.bounds.lower_bounds import stream_bounds
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Program
@@ -249,7 +249,7 @@ class Run:
     def bounds(self) -> tuple[float, float]:
         """Cycles that no order of the instructions can go below, and those of the busiest engine, link or memory alone,
         launches included."""
-        found = program_bounds(self.program, self.chip, TARGET)
+        found = stream_bounds(timed_streams(self.program, self.chip, self.made.issues), self.chip)
         alone = max(found.engine_cycles, found.bandwidth_cycles)
         return self.made.passes * found.cycles + self._further, self.made.passes * alone + self._further
 

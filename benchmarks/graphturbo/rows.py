@@ -21,6 +21,7 @@ from benchmarks.graphturbo.measure import Compiled, Run, compiled, run, source_o
 from benchmarks.graphturbo.published import FIGURE_16, TABLE_1
 from benchmarks.graphturbo.settings import PIN_DDR_BYTES, Setting, favourable, mid_range
 from benchmarks.graphturbo.sums import Sums, read_sums
+from dsa_sched.pipeline.gc_pause import uncollected
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 
@@ -103,6 +104,7 @@ def ddr_column(bytes_a_cycle: float) -> str:
     return f"DDR {bytes_a_cycle}"
 
 
+@uncollected()
 def measure(one: Wanted, chip: Chip, known: Fit | None, sources: str, folder: Path) -> Json:
     """A row, or its refusal."""
     began = time.process_time()

@@ -33,7 +33,7 @@ from isched.timing.contention import Resource
 __all__ = ["Bounds", "program_bounds", "stream_bounds"]
 
 MOST_QUESTIONS = 400_000_000
-"""Works times claims, up to which all cores are looked at: about a second."""
+"""Works times claims, up to which all cores are looked at."""
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]

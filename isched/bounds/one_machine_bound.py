@@ -4,7 +4,9 @@
 
 Whatever subset of the works before one we take on a machine: they cannot begin before the earliest of them, the machine
 needs the sum of their cycles, and the shortest rest behind any of them follows. The best subset of those that start
-late is found for each machine in one pass. Compiled, since every work asks about all before it.
+late is found for each machine in one pass from the latest claim backwards. It ends where nothing further back can say
+more: not even if all of it were before the work. What all of it can say is kept in a tree over blocks of claims, so
+that a work looks at a few blocks and not at the program before it. Compiled, since every work asks.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from numpy.typing import NDArray
 
 __all__ = ["starts"]
 
+Bytes = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+
 _SIGNATURE = (
     "float64[::1](int64[::1], int64[::1], float64[::1], float64, int64[::1], uint8[::1], "
     "int64[::1], int64[::1], float64[:, ::1])"
@@ -24,18 +30,134 @@ _SIGNATURE = (
 HEAD, CYCLES, TAIL = range(3)
 """Rows of `numbers`."""
 
+BLOCK = 32
+"""Claims looked at before it is asked again whether those further back can say more."""
+
+TOLERANCE_CYCLES = 1e-6
+"""What a start may lose by sums that are added up in another order."""
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _last_readers(before_from: Indices, before: Indices, count: int) -> Any:
+    """The last work that is behind each; -1 where none is."""
+    last = np.full(count, -1, np.int64)
+    for n in range(count):
+        for e in range(before_from[n], before_from[n + 1]):
+            last[before[e]] = n
+    return last
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _slots(before_from: Indices, before: Indices, last: Indices) -> Any:
+    """Where each work keeps the set of all before it until its last reader has seen it, and how many places there are;
+    the last is for the works that nobody asks."""
+    slot = np.full(last.size, -1, np.int64)
+    free = np.zeros(last.size, np.int64)
+    left = 0
+    most = 0
+    for n in range(last.size):
+        if last[n] >= 0:
+            if left:
+                left -= 1
+                slot[n] = free[left]
+            else:
+                slot[n] = most
+                most += 1
+        for e in range(before_from[n], before_from[n + 1]):
+            p = before[e]
+            if last[p] == n:
+                free[left] = slot[p]
+                left += 1
+    for n in range(last.size):
+        if slot[n] < 0:
+            slot[n] = most
+    return slot, most + 1
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _claims_of(works: Indices, count: int) -> Any:
+    """Claims of work n: `claims[first[n]:first[n + 1]]`."""
+    first = np.zeros(count + 1, np.int64)
+    for c in range(works.size):
+        first[works[c] + 1] += 1
+    for n in range(count):
+        first[n + 1] += first[n]
+    place = first[:-1].copy()
+    claims = np.zeros(works.size, np.int64)
+    for c in range(works.size):
+        claims[place[works[c]]] = c
+        place[works[c]] += 1
+    return first, claims
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _trees(machine_from: Indices) -> Any:
+    """Where the tree of each machine begins: node 1 is the whole, 2n and 2n + 1 are the halves of n, the second half of
+    all nodes are blocks of claims."""
+    tree_from = np.zeros(machine_from.size, np.int64)
+    for m in range(machine_from.size - 1):
+        leaves = 1
+        while leaves * BLOCK < machine_from[m + 1] - machine_from[m]:
+            leaves *= 2
+        tree_from[m + 1] = tree_from[m] + 2 * leaves
+    return tree_from
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _over(sums: Numbers, best: Numbers, tree: int, node: int) -> Any:
+    """When a machine is done at the earliest with all known claims up to the end of a block: the latest of the times
+    that a claim's start and all cycles from it on give."""
+    total = sums[tree + node]
+    found = best[tree + node]
+    while node > 1:
+        if node & 1:
+            found = max(found, best[tree + node - 1] + total)
+            total += sums[tree + node - 1]
+        node >>= 1
+    return found
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _enter(
+    claim: int,
+    first: int,
+    end: int,
+    sums: Numbers,
+    best: Numbers,
+    tree: int,
+    tree_end: int,
+    known: Bytes,
+    works: Indices,
+    numbers: Numbers,
+    result: Numbers,
+) -> None:
+    """A claim of a machine, whose claims are `first` up to `end`, has become known: its block, and all nodes above."""
+    block = (claim - first) // BLOCK
+    total, found = 0.0, -np.inf
+    for c in range(min(first + (block + 1) * BLOCK, end) - 1, first + block * BLOCK - 1, -1):
+        if known[c]:
+            total += numbers[CYCLES, c]
+            found = max(found, result[works[c]] + numbers[HEAD, c] + total)
+    node = (tree_end - tree) // 2 + block
+    sums[tree + node], best[tree + node] = total, found
+    while node > 1:
+        node >>= 1
+        left, right = tree + 2 * node, tree + 2 * node + 1
+        sums[tree + node] = sums[left] + sums[right]
+        best[tree + node] = max(best[left] + sums[right], best[right])
+
 
 @njit(_SIGNATURE, cache=True, nogil=True, error_model="numpy", boundscheck=False)
 def starts(
-    before_from: NDArray[np.int64],
-    before: NDArray[np.int64],
-    cycles: NDArray[np.float64],
+    before_from: Indices,
+    before: Indices,
+    cycles: Numbers,
     earliest: float,
-    bit: NDArray[np.int64],
-    judged: NDArray[np.uint8],
-    machine_from: NDArray[np.int64],
-    works: NDArray[np.int64],
-    numbers: NDArray[np.float64],
+    bit: Indices,
+    judged: Bytes,
+    machine_from: Indices,
+    works: Indices,
+    numbers: Numbers,
 ) -> Any:
     """Starts of all works, none before `earliest`. `before[before_from[n]:before_from[n + 1]]` are lower than n.
 
@@ -44,60 +166,53 @@ def starts(
     for the others. Only those that are `judged` look at machines; the others follow from the works before them.
     """
     count = cycles.size
-    words = (bit.max() + 64) // 64 if count else 0
-    last = np.full(count, -1, np.int64)
-    for n in range(count):
-        for e in range(before_from[n], before_from[n + 1]):
-            last[before[e]] = n
-    most = 0
-    alive = 0
-    ends = np.zeros(count + 1, np.int64)
-    for n in range(count):
-        if last[n] >= 0:
-            alive += 1
-            ends[last[n]] += 1
-        most = max(most, alive)
-        alive -= ends[n]
-    masks = np.zeros((most + 2, words), np.uint64)
-    free = np.arange(most + 1)
-    left = most + 1
-    slot = np.zeros(count, np.int64)
+    last = _last_readers(before_from, before, count)
+    slot, slots = _slots(before_from, before, last)
+    masks = np.zeros((slots, (bit.max() + 64) // 64 if count else 0), np.uint64)
+    claims_from, claims = _claims_of(works, count)
+    tree_from = _trees(machine_from)
+    sums = np.zeros(tree_from[-1], np.float64)
+    best = np.full(tree_from[-1], -np.inf)
+    known = np.zeros(works.size, np.uint8)
     result = np.zeros(count, np.float64)
     one = np.uint64(1)
-    scratch = most + 1
     for n in range(count):
-        mine = scratch
-        if last[n] >= 0:
-            left -= 1
-            mine = free[left]
-        slot[n] = mine
-        mask = masks[mine]
+        mask = masks[slot[n]]
         mask[:] = 0
         start = earliest
         for e in range(before_from[n], before_from[n + 1]):
             p = before[e]
             start = max(start, result[p] + cycles[p])
             other = masks[slot[p]]
-            for w in range(words):
+            for w in range(mask.size):
                 mask[w] |= other[w]
             if bit[p] >= 0:
                 mask[bit[p] >> 6] |= one << np.uint64(bit[p] & 63)
-        for e in range(before_from[n], before_from[n + 1]):
-            p = before[e]
-            if last[p] == n:
-                last[p] = -1
-                free[left] = slot[p]
-                left += 1
         if judged[n]:
             for m in range(machine_from.size - 1):
                 head, total, tail = np.inf, 0.0, np.inf
-                for c in range(machine_from[m + 1] - 1, machine_from[m] - 1, -1):
-                    p = works[c]
-                    b = bit[p]
-                    if (mask[b >> 6] >> np.uint64(b & 63)) & one:
-                        head = min(head, result[p] + numbers[HEAD, c])
-                        total += numbers[CYCLES, c]
-                        tail = min(tail, numbers[TAIL, c])
-                        start = max(start, head + total + tail)
+                tree, leaves = tree_from[m], (tree_from[m + 1] - tree_from[m]) // 2
+                for block in range((machine_from[m + 1] - machine_from[m] - 1) // BLOCK, -1, -1):
+                    if best[tree + leaves + block] == -np.inf:
+                        continue
+                    further = _over(sums, best, tree, leaves + block) + total + tail
+                    if further <= start + TOLERANCE_CYCLES:
+                        break
+                    first = machine_from[m] + block * BLOCK
+                    for c in range(min(first + BLOCK, machine_from[m + 1]) - 1, first - 1, -1):
+                        p = works[c]
+                        b = bit[p]
+                        if (mask[b >> 6] >> np.uint64(b & 63)) & one:
+                            head = min(head, result[p] + numbers[HEAD, c])
+                            total += numbers[CYCLES, c]
+                            tail = min(tail, numbers[TAIL, c])
+                            start = max(start, head + total + tail)
         result[n] = start
+        if last[n] >= 0:  # else nothing comes behind it
+            for i in range(claims_from[n], claims_from[n + 1]):
+                c = claims[i]
+                known[c] = 1
+                m = np.searchsorted(machine_from, c, side="right") - 1
+                _enter(c, machine_from[m], machine_from[m + 1], sums, best, tree_from[m], tree_from[m + 1],
+                       known, works, numbers, result)  # fmt: skip
     return result

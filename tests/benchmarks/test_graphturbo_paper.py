@@ -121,6 +121,34 @@ def test_rows_of_older_sources_are_taken_again_where_asked(rows: list[Json], sma
     assert [one.variant for one in again[:3]] == list(FITTED_TO)
 
 
+def test_rows_that_had_another_fit_are_taken_again_with_the_others(rows: list[Json], small: Configuration) -> None:
+    known, asked = fit_of(rows, CHIP, small), wanted([small])
+    before = [{**row, "fit": row["fit"] and "another"} for row in rows]
+    assert to_measure(before, asked, known, None, small) == []
+    again = {key_of(row) for row in before if row["fit"]}
+    assert {one.key for one in to_measure(before, asked, known, rows[0]["sources"], small)} == again
+
+
+def test_the_fit_is_that_of_the_rows_of_the_same_run(rows: list[Json], small: Configuration, tmp_path: Path) -> None:
+    """Not that of the rows which they replace."""
+    known = fit_of(rows, CHIP, small)
+    assert known is not None
+    old = [{**row, "sources": "old", "fit": "old", "sums": longer(row["sums"])} for row in rows]
+    before = fit_of(old, CHIP, small)
+    assert before is not None
+    assert before.digest != known.digest
+    asked = [one for one in wanted([small]) if one.variant in (*FITTED_TO, "full")]
+    measure_all(asked, old, CHIP, tmp_path / "rows.json", renew=True, first=small)
+    made = {key_of(row): row["fit"] for row in old if row["sources"] != "old"}
+    seen = {(small.label, variant, small.batch_of(variant)) for variant in FITTED_TO}
+    assert made == {one.key: None if one.key in seen else known.digest for one in asked}
+
+
+def longer(sums: Json) -> Json:
+    """Sums of a run that takes much more of what no number of the chip changes."""
+    return {**sums, "other_cycles": 3 * sums["other_cycles"] + 100_000}
+
+
 def test_what_the_fit_has_not_seen_and_few_layers_lack_something(rows: list[Json], small: Configuration) -> None:
     known, asked = fit_of(rows, CHIP, small), wanted([small])
     assert {row["variant"] for row in rows if row["fit"] is None} == set(FITTED_TO)
