@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
 import numpy as np
@@ -24,11 +25,11 @@ def by_definition(
         start = max((found[other] + cycles[other] for other in others), default=earliest)
         start = max(start, earliest)
         for claims in machines if judged[number] else ():
-            there = [claim for claim in claims if claim[0] in mine]
-            for first in range(len(there)):
-                late = there[first:]
-                head = min(found[work] + claim_head for work, claim_head, _, _ in late)
-                start = max(start, head + sum(claim[2] for claim in late) + min(claim[3] for claim in late))
+            head, total, tail = inf, 0.0, inf
+            for work, claim_head, kept, claim_tail in reversed(claims):
+                if work in mine:  # with all that come behind it in the list
+                    head, total, tail = min(head, found[work] + claim_head), total + kept, min(tail, claim_tail)
+                    start = max(start, head + total + tail)
         found.append(start)
         ancestors.append(mine)
     return found
@@ -77,7 +78,7 @@ def anyhow(draw: Random, count: int) -> list[list[int]]:
     return [sorted({draw.randrange(max(0, n - reach), n) for _ in range(min(n, most))}) for n in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(32))
 def test_starts_are_those_of_the_definition(seed: int) -> None:
     """Of machines that bind and machines that hardly work, and of works that nothing follows."""
     draw = Random(seed)
