@@ -14,6 +14,8 @@ import pytest
 from benchmarks.gpu.store import read_pack
 from tests.benchmarks.gpu.conftest import Machine
 
+pytestmark = pytest.mark.slow
+
 STEPS = (
     "right", "rates", "kernels", "networks", "fit", "order", "case-study", "streams", "together", "sanitizer",
 )  # fmt: skip
