@@ -7,7 +7,7 @@
                           none; of neither is said those of all variants but auto
     --results FILE        rows are kept in it and added to it; a run that was stopped goes on where it was
     --markdown FILE       write the tables to FILE, not the screen
-    --renew               takes rows of older sources again
+    --renew               takes rows of older sources, or of another fit, again
     --kept                measures nothing
     --goals               exits with 1 where level auto misses a goal, or too few rows of the TVM plan are within 35 %
                           of what was published, and prints what each row is beside its goal and bound
@@ -33,7 +33,7 @@ Keys of the JSON object: `chip`, and `rows`, each of them (`benchmarks.graphturb
     runs                  column of numbers -> `cycles` of all passes, launches included; `busy_core_cycles`;
                           `matrix_percent` by stage; `bound_cycles`, `engine_cycles`: of any order of the instructions,
                           of the busiest engine, link or memory; `asynchronous_cycles`: in program order, not awaited
-    fit                   which fit gave the columns of the fit, null where there was none yet
+    fit                   which fit gave the columns of the fit, null of rows that it sees and where there was none yet
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def to_measure(
         row = there.get(one.key)
         if row is None or sources not in (None, row["sources"]):
             return True
-        stale = row["fit"] is None or (sources is not None and known is not None and row["fit"] != known.digest)
-        lacks_the_fit = known is not None and stale and late(one, first)
+        lacks_the_fit = False
+        if known is not None and late(one, first):
+            lacks_the_fit = row["fit"] is None if sources is None else row["fit"] != known.digest
         lacks_layers = one.layers is None and row["compiled_layers"] is not None
         return not row["refusal"] and (lacks_the_fit or lacks_layers)
 
@@ -107,7 +108,7 @@ def measure_all(
     """Make what lacks, a row at a time; each is in the results before the next is begun."""
     sources = source_hash(COMPILER)
     with TemporaryDirectory() as folder:
-        for _ in range(2):  # rows of this run whose fit was another one when they were made are made again
+        for _ in range(2):  # what the fit sees may be new after the first time: then other rows lack their columns
             known = fit_of(rows, chip, first)
             for one in to_measure(rows, asked, known, sources if renew else None, first):
                 row = measure(one, chip, known if late(one, first) else None, sources, Path(folder))

@@ -38,7 +38,6 @@ from dsa_sched.analysis.explanation import tensors_by_memory
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.batches import compile_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.gc_pause import uncollected
 from dsa_sched.pipeline.stages import pixel_stages
 from dsa_sched.pipeline.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
@@ -143,7 +142,6 @@ def source_of(configuration: Configuration, layers: int | None, folder: Path) ->
     return str(file)
 
 
-@uncollected()
 def compiled(configuration: Configuration, variant: str, batch: int, source: str, chip: Chip) -> Compiled:
     """Compile a variant. Raises UserError where there is no such program."""
     start = time.process_time()
@@ -214,12 +212,14 @@ def _floors(model: Model, chip: Chip) -> Mapping[float, float]:
 
 @dataclass(frozen=True)
 class Run:
-    """A program under the clock: `cycles` of all passes, launches included, and what its engines did in one."""
+    """A program under the clock, with the scalar costs `issues`: `cycles` of all passes, launches included, and what its
+    engines did in one."""
 
     made: Compiled
     timeline: Timeline
     program: Program
     chip: Chip
+    issues: tuple[CoreIssue, ...]
 
     @property
     def cycles(self) -> float:
@@ -249,12 +249,11 @@ class Run:
     def bounds(self) -> tuple[float, float]:
         """Cycles that no order of the instructions can go below, and those of the busiest engine, link or memory alone,
         launches included."""
-        found = stream_bounds(timed_streams(self.program, self.chip, self.made.issues), self.chip)
+        found = stream_bounds(timed_streams(self.program, self.chip, self.issues), self.chip)
         alone = max(found.engine_cycles, found.bandwidth_cycles)
         return self.made.passes * found.cycles + self._further, self.made.passes * alone + self._further
 
 
-@uncollected()
 def run(made: Compiled, setting: Setting, reorder: bool = False, awaited: bool | None = None) -> Run:
     """Under the clock at a setting; with `reorder` what is scheduled is scheduled anew for it. `awaited` is the
     variant's own if not said."""
@@ -269,4 +268,4 @@ def run(made: Compiled, setting: Setting, reorder: bool = False, awaited: bool |
         issues = fetched(program, issues, chip.instruction_cache)
     streams = timed_streams(program, chip, issues)
     timeline = time_streams(streams, chip, awaited=made.awaited if awaited is None else awaited)
-    return Run(made, timeline, program, chip)
+    return Run(made, timeline, program, chip, issues)

@@ -22,6 +22,7 @@ __all__ = ["starts"]
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 _SIGNATURE = (
     "float64[::1](int64[::1], int64[::1], float64[::1], float64, int64[::1], uint8[::1], "
@@ -29,6 +30,8 @@ _SIGNATURE = (
 )
 HEAD, CYCLES, TAIL = range(3)
 """Rows of `numbers`."""
+
+ONE = np.uint64(1)
 
 BLOCK = 32
 """Claims looked at before it is asked again whether those further back can say more."""
@@ -104,47 +107,62 @@ def _trees(machine_from: Indices) -> Any:
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
-def _over(sums: Numbers, best: Numbers, tree: int, node: int) -> Any:
+def _over(sums: Numbers, best: Numbers, node: int) -> Any:
     """When a machine is done at the earliest with all known claims up to the end of a block: the latest of the times
     that a claim's start and all cycles from it on give."""
-    total = sums[tree + node]
-    found = best[tree + node]
+    total = sums[node]
+    found = best[node]
     while node > 1:
         if node & 1:
-            found = max(found, best[tree + node - 1] + total)
-            total += sums[tree + node - 1]
+            found = max(found, best[node - 1] + total)
+            total += sums[node - 1]
         node >>= 1
     return found
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
-def _enter(
-    claim: int,
-    first: int,
-    end: int,
-    sums: Numbers,
+def _raised(
+    start: float, mask: Words, bit: Indices, works: Indices, numbers: Numbers, result: Numbers, sums: Numbers,
     best: Numbers,
-    tree: int,
-    tree_end: int,
-    known: Bytes,
-    works: Indices,
-    numbers: Numbers,
-    result: Numbers,
+) -> Any:  # fmt: skip
+    """The start of a work behind those of `mask`, as one machine with these claims and this tree raises it."""
+    head, total, tail = np.inf, 0.0, np.inf
+    for block in range((works.size - 1) // BLOCK, -1, -1):
+        leaf = best.size // 2 + block
+        if best[leaf] == -np.inf:
+            continue
+        if _over(sums, best, leaf) + total + tail <= start + TOLERANCE_CYCLES:
+            break
+        for c in range(min((block + 1) * BLOCK, works.size) - 1, block * BLOCK - 1, -1):
+            p = works[c]
+            b = bit[p]
+            if (mask[b >> 6] >> np.uint64(b & 63)) & ONE:
+                head = min(head, result[p] + numbers[HEAD, c])
+                total += numbers[CYCLES, c]
+                tail = min(tail, numbers[TAIL, c])
+                start = max(start, head + total + tail)
+    return start
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def _enter(
+    n: int, claim: int, works: Indices, numbers: Numbers, result: Numbers, last: Indices, sums: Numbers, best: Numbers
 ) -> None:
-    """A claim of a machine, whose claims are `first` up to `end`, has become known: its block, and all nodes above."""
-    block = (claim - first) // BLOCK
+    """Works up to n are known, and one has this claim: its block in the tree of the machine, and all nodes above."""
+    block = claim // BLOCK
     total, found = 0.0, -np.inf
-    for c in range(min(first + (block + 1) * BLOCK, end) - 1, first + block * BLOCK - 1, -1):
-        if known[c]:
+    for c in range(min((block + 1) * BLOCK, works.size) - 1, block * BLOCK - 1, -1):
+        p = works[c]
+        if p <= n and last[p] >= 0:
             total += numbers[CYCLES, c]
-            found = max(found, result[works[c]] + numbers[HEAD, c] + total)
-    node = (tree_end - tree) // 2 + block
-    sums[tree + node], best[tree + node] = total, found
+            found = max(found, result[p] + numbers[HEAD, c] + total)
+    node = best.size // 2 + block
+    sums[node], best[node] = total, found
     while node > 1:
         node >>= 1
-        left, right = tree + 2 * node, tree + 2 * node + 1
-        sums[tree + node] = sums[left] + sums[right]
-        best[tree + node] = max(best[left] + sums[right], best[right])
+        left, right = 2 * node, 2 * node + 1
+        sums[node] = sums[left] + sums[right]
+        best[node] = max(best[left] + sums[right], best[right])
 
 
 @njit(_SIGNATURE, cache=True, nogil=True, error_model="numpy", boundscheck=False)
@@ -173,9 +191,7 @@ def starts(
     tree_from = _trees(machine_from)
     sums = np.zeros(tree_from[-1], np.float64)
     best = np.full(tree_from[-1], -np.inf)
-    known = np.zeros(works.size, np.uint8)
     result = np.zeros(count, np.float64)
-    one = np.uint64(1)
     for n in range(count):
         mask = masks[slot[n]]
         mask[:] = 0
@@ -187,32 +203,17 @@ def starts(
             for w in range(mask.size):
                 mask[w] |= other[w]
             if bit[p] >= 0:
-                mask[bit[p] >> 6] |= one << np.uint64(bit[p] & 63)
+                mask[bit[p] >> 6] |= ONE << np.uint64(bit[p] & 63)
         if judged[n]:
             for m in range(machine_from.size - 1):
-                head, total, tail = np.inf, 0.0, np.inf
-                tree, leaves = tree_from[m], (tree_from[m + 1] - tree_from[m]) // 2
-                for block in range((machine_from[m + 1] - machine_from[m] - 1) // BLOCK, -1, -1):
-                    if best[tree + leaves + block] == -np.inf:
-                        continue
-                    further = _over(sums, best, tree, leaves + block) + total + tail
-                    if further <= start + TOLERANCE_CYCLES:
-                        break
-                    first = machine_from[m] + block * BLOCK
-                    for c in range(min(first + BLOCK, machine_from[m + 1]) - 1, first - 1, -1):
-                        p = works[c]
-                        b = bit[p]
-                        if (mask[b >> 6] >> np.uint64(b & 63)) & one:
-                            head = min(head, result[p] + numbers[HEAD, c])
-                            total += numbers[CYCLES, c]
-                            tail = min(tail, numbers[TAIL, c])
-                            start = max(start, head + total + tail)
+                first, end, tree, tree_end = machine_from[m], machine_from[m + 1], tree_from[m], tree_from[m + 1]
+                start = _raised(start, mask, bit, works[first:end], numbers[:, first:end], result, sums[tree:tree_end],
+                                best[tree:tree_end])  # fmt: skip
         result[n] = start
         if last[n] >= 0:  # else nothing comes behind it
             for i in range(claims_from[n], claims_from[n + 1]):
-                c = claims[i]
-                known[c] = 1
-                m = np.searchsorted(machine_from, c, side="right") - 1
-                _enter(c, machine_from[m], machine_from[m + 1], sums, best, tree_from[m], tree_from[m + 1],
-                       known, works, numbers, result)  # fmt: skip
+                m = np.searchsorted(machine_from, claims[i], side="right") - 1
+                first, end, tree, tree_end = machine_from[m], machine_from[m + 1], tree_from[m], tree_from[m + 1]
+                _enter(n, claims[i] - first, works[first:end], numbers[:, first:end], result, last, sums[tree:tree_end],
+                       best[tree:tree_end])  # fmt: skip
     return result
