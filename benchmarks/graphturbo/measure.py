@@ -212,8 +212,8 @@ def _floors(model: Model, chip: Chip) -> Mapping[float, float]:
 
 @dataclass(frozen=True)
 class Run:
-    """A program under the clock, with the scalar costs `issues`: `cycles` of all passes, launches included, and what its
-    engines did in one."""
+    """A program under the clock, with the scalar costs `issues`: `cycles` of all passes, launches included, and what
+    its engines did in one."""
 
     made: Compiled
     timeline: Timeline
