@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options, host_option, roll_option, runner_option, schedule_option
+from dsa_sched.commands.options import (
+    Shape,
+    compile_options,
+    feed_option,
+    host_option,
+    roll_option,
+    runner_option,
+    schedule_option,
+)
 from partitioner.planners.levels import NO_SPILLS
 
 if TYPE_CHECKING:
@@ -31,14 +39,7 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON too."
 )
-@click.option(
-    "--feed",
-    "feeds",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="An .npz file with one array an input, instead of drawn inputs. Repeatable.",
-)
+@feed_option("An .npz file with one array an input, instead of drawn inputs. Repeatable.")
 @click.option("--bisect", is_flag=True, help="After a failure, look for the smallest part of the model that fails.")
 @click.option(
     "-o",
@@ -100,9 +101,9 @@ def verify(
     With --host each stage on the chip is judged so, fed with the reference's values, and then the outputs of all stages
     one after another.
 
-    Exits with 0 when all holds (passed), with 3 when something does not (failed), and with 4 when rounding alone may make
-    an output wrong, so that nothing can be said of it (inconclusive). The keys of the JSON report are documented in
-    docs/verify.md.
+    Exits with 0 when all holds (passed), with 3 when something does not (failed), and with 4 when rounding alone may
+    make an output wrong, so that nothing can be said of it (inconclusive). The keys of the JSON report are documented
+    in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.pipeline.compilation import CompileOptions

@@ -37,6 +37,7 @@ def _report(report: VerifyReport) -> dict[str, object]:
         "passed": report.passed,
         "end_to_end": report.end_to_end,
         **asdict(report),
+        "doubts": report.said_doubts,
         "seconds": dict(report.seconds),
     }
     return whole | {"logits": [_logits(result) for result in report.logits]}

@@ -40,7 +40,7 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         console.print(Text(f"warning: {warning}", "yellow"), soft_wrap=True)
     for failure in report.failures:
         console.print(Text(f"failed: {failure}", "red"), soft_wrap=True)
-    for doubt in report.doubts:
+    for doubt in report.said_doubts:
         console.print(Text(f"inconclusive: {doubt}", "yellow"), soft_wrap=True)
     if report.passed:
         console.print(f"holds: {report.reason}", markup=False, highlight=False, soft_wrap=True)

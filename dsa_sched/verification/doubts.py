@@ -57,7 +57,8 @@ def doubts_of(
             seen.add(result.tensor)
             times = f"{result.error / result.norm:.3g} times its norm" if result.norm else f"by {result.error:.3g}"
             where = lost_digits(source, exact[result.input], result.tensor, dtype)
-            yield f"{result.tensor} for input {result.input}: off by {times}, and rounding alone may make it wrong{where}"
+            who = f"{result.tensor} for input {result.input}"
+            yield f"{who}: off by {times}, and rounding alone may make it wrong{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class _Rounded:
 
 def lost_digits(source: onnx.ModelProto, exact: Feed, end: str, dtype: str) -> str:
     """A clause about the first operator on the way to `end` of which rounding leaves nothing; empty where none is."""
-    needed, nodes = {end}, []
+    needed, nodes = {end}, list[onnx.NodeProto]()
     for node in reversed(source.graph.node):
         if needed.intersection(node.output):
             needed.update(node.input)

@@ -36,6 +36,7 @@ __all__ = [
     "changed_constants",
     "compare_levels",
     "comparable",
+    "compared_name",
     "computing_layers",
     "file_array",
     "file_name",
@@ -102,6 +103,21 @@ def comparable(model: Model, name: str, exact: Feed) -> bool:
     tensor, theirs = model.graph.by_name[name], file_name(model, name)
     permutes = sorted(tensor.axes) == list(range(len(tensor.shape)))
     return permutes and theirs in exact and of_file(model, name, exact[theirs]).shape == tensor.source_shape
+
+
+def compared_name(model: Model, name: str, exact: Feed) -> str:
+    """The value by which a layer's output `name` is compared: itself, or the first view of it that the reference has,
+    as a rank more or less makes one. `name` where there is none."""
+    graph = model.graph
+    if comparable(model, name, exact):
+        return name
+    same = {name}
+    for op in graph.ops:
+        if op.is_view and op.inputs[0] in same:
+            if comparable(model, op.outputs[0], exact):
+                return op.outputs[0]
+            same.update(op.outputs)
+    return name
 
 
 def file_array(compilation: Compilation, name: str, dump: Dump) -> Array:

@@ -3,7 +3,7 @@
     reference at 2^7: products and outputs in fp16's range  --run-->  outputs judged: held, failed
     reference at 2^7: a convolution's result beyond it      ------->  not judged, and why
 
-Only the program itself runs, once for each kind of inputs. Layers, samples and constants are those of the ordinary ones.
+Only the program itself runs, once for each kind of inputs. Layers, samples and constants are judged by ordinary ones.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from dsa_sched.verification.extreme_inputs import Extreme
 from dsa_sched.verification.masked_values import held_in_range
 from dsa_sched.verification.onnx_reference import Reference, RefusedInput
 from dsa_sched.verification.tolerances import judge_logits
-from dsa_sched.verification.verdict import ExtremeResult
 from dsa_sched.verification.value_ranges import Limits, Lost, beyond_at_products, limits_of, lost_values
+from dsa_sched.verification.verdict import ExtremeResult
 
 __all__ = ["Planned", "end_names", "judge_extreme", "not_judged", "planned_extremes"]
 
+LARGEST_RUN_CYCLES = 500_000
+"""Of a program, by the cycle model, that is run for every kind of inputs. A larger one is run where the reference shows
+that something may be lost: its simulation takes minutes."""
+
 LARGEST_RUN_MACS = 1 << 27
-"""Multiply-adds of a network that is run for every kind of inputs. A larger one is run where the reference shows a value
-that leaves the range: its simulation takes minutes."""
+"""Multiply-adds of one, where the target has no cycle model."""
 
 REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
 
@@ -53,14 +56,16 @@ class Planned:
 
 
 def planned_extremes(
-    whole: Compilation, reference: Reference, extremes: Sequence[Extreme], dtype: str
+    whole: Compilation, reference: Reference, extremes: Sequence[Extreme], dtype: str, cycles: float | None
 ) -> tuple[Planned, ...]:
-    """What the reference says of each before anything is run."""
-    return tuple(_planned(whole, reference, extreme, limits_of(dtype)) for extreme in extremes)
+    """What the reference says of each before anything is run. `cycles` are those of the program."""
+    macs = sum(op.macs for op in whole.model.graph.ops)
+    large = macs > LARGEST_RUN_MACS if cycles is None else cycles > LARGEST_RUN_CYCLES
+    return tuple(_planned(whole, reference, extreme, limits_of(dtype), large) for extreme in extremes)
 
 
-def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits: Limits) -> Planned:
-    source, graph = whole.model.source, whole.model.graph
+def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits: Limits, large: bool) -> Planned:
+    source = whole.model.source
     try:
         exact, other = reference.values(extreme.feed), reference.values(extreme.other)
     except RefusedInput as error:
@@ -68,11 +73,8 @@ def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits:
     lost = lost_values(source, (exact,), limits)
     ends = frozenset(item.name for item in source.graph.output)
     reason = beyond_at_products(source, lost, limits, ends)
-    macs = sum(op.macs for op in graph.ops)
-    if not reason and macs > LARGEST_RUN_MACS and not _suspicious(whole, extreme, lost):
-        reason = (
-            f"by the reference no value leaves {limits.name}, and a network of {macs:.2g} multiply-adds is run less"
-        )
+    if not reason and large and not _suspicious(whole, extreme, lost):
+        reason = f"not run, as a large network: by the reference no value leaves the range of {limits.name}"
     return Planned(extreme, exact, other, lost, reason)
 
 

@@ -20,6 +20,7 @@ from dsa_sched.verification.evidence import (
     Array,
     Feed,
     comparable,
+    compared_name,
     computing_layers,
     file_name,
     logits_names,
@@ -62,11 +63,12 @@ def start_floors(
     only the end is rounded."""
     model = judged.model
     stored = frozenset(file_name(model, name) for name in stored_values(judged) if comparable(model, name, exact[0]))
-    layers = [layer for layer in computing_layers(judged) if comparable(model, layer.output, exact[0])]
+    named = [(layer, compared_name(model, layer.output, exact[0])) for layer in computing_layers(judged)]
+    layers = [(layer, name) for layer, name in named if comparable(model, name, exact[0])]
     given = _given_by_reference(model, exact[0])
-    linked = frozenset(file_name(model, x.output) for x in layers if not _stands_alone(model, x, given))
+    linked = frozenset(file_name(model, name) for layer, name in layers if not _stands_alone(model, layer, given))
     ends = frozenset(file_name(model, name) for name in logits_names(model, exact[0]))
-    outputs = frozenset(file_name(model, layer.output) for layer in layers)
+    outputs = frozenset(file_name(model, name) for _, name in layers)
 
     try:  # made here: shapes of values, which they need, are those of every input
         dtype = stored_type(model.graph)

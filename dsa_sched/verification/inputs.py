@@ -21,7 +21,7 @@ from dsa_sched.verification.onnx_reference import Reference, RefusedInput
 from dsa_sched.zoo.meanings.declared_meanings import Range
 from hw_models.errors import ModelError
 
-__all__ = ["Drawn", "FeedOptions", "seeded_or_given"]
+__all__ = ["Drawn", "FeedOptions", "given_inputs", "seeded_or_given"]
 
 CANDIDATES = 12
 """Draws to choose from: an input between two classes says nothing about which of them wins."""
@@ -63,7 +63,7 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> Drawn:
     are found that the reference takes.
     """
     if options.feeds:
-        return Drawn(tuple(_read(model, path) for path in options.feeds))
+        return Drawn(given_inputs(model, options.feeds))
     from dsa_sched.zoo import seeded_inputs
 
     count, name, refused = max(options.inputs, CANDIDATES), _classes(model), list[str]()
@@ -92,6 +92,11 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> Drawn:
         has=last.has if last else "none",
         change="give some with --feed, or say what integers mean in the file's metadata_props (docs/verify.md)",
     )
+
+
+def given_inputs(model: onnx.ModelProto, files: Sequence[Path]) -> tuple[Feed, ...]:
+    """One set of inputs a file. Raises UserError for a file that cannot be read, ModelError for other arrays."""
+    return tuple(_read(model, path) for path in files)
 
 
 def _draws_integers(model: onnx.ModelProto) -> bool:

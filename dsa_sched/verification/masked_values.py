@@ -5,8 +5,8 @@
 
 A file masks by numbers that no narrower type has, so that a Softmax makes zeros of them; on the device they are the
 largest half or an infinity. Which of these says nothing about the network. So are values of which the reference itself
-has finite numbers beyond the type's range: nothing can be stored for them but its end; what reads them is judged by what
-the reference makes of the numbers.
+has finite numbers beyond the type's range: nothing can be stored for them but its end. What reads them is judged by
+what the reference makes of the numbers.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import numpy_helper
 
-__all__ = ["Limits", "Lost", "beyond_at_products", "limits_of", "lost_values", "range_sentences"]
+__all__ = ["Limits", "Lost", "beyond_at_products", "limits_of", "lost_values", "mask_values", "range_sentences"]
 
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
@@ -26,6 +27,14 @@ PRODUCTS = frozenset(["BatchNormalization", "Conv", "ConvTranspose", "Einsum", "
 
 DIFFERENCES = frozenset(["LogSoftmax", "Softmax"])
 """Likewise their operands: only differences of these count, which an infinity does not have."""
+
+CARRY_MASKS = frozenset(
+    [
+        "Add", "Cast", "Concat", "Expand", "Max", "Min", "Mul", "Reshape", "Slice", "Squeeze", "Sub", "Transpose",
+        "Unsqueeze", "Where",
+    ]
+)  # fmt: skip
+FLOATS = frozenset([onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE])
 
 SHOWN = 5
 """Operators that are named; the rest is counted."""
@@ -93,8 +102,31 @@ def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: Limits
     constants = {tensor.name for tensor in source.graph.initializer}
     names = [(name, "input") for name in (item.name for item in source.graph.input) if name not in constants]
     names += [(name, node.op_type) for node in source.graph.node if node.op_type != "Constant" for name in node.output]
-    found = (_lost(name, operator, exact, limits) for name, operator in names if name in exact[0])
+    masked = mask_values(source, limits)
+    found = (
+        _lost(name, operator, exact, limits) for name, operator in names if name in exact[0] and name not in masked
+    )
     return tuple(lost for lost in found if lost is not None)
+
+
+def mask_values(source: onnx.ModelProto, limits: Limits) -> frozenset[str]:
+    """Values that hold numbers of a mask: constants beyond the range, what is chosen or computed of these, and scores
+    to which they are added."""
+    masks = {tensor.name for tensor in source.graph.initializer if _is_mask(tensor, limits)}
+    for node in source.graph.node:
+        if node.op_type == "Constant":
+            if any(a.type == onnx.AttributeProto.TENSOR and _is_mask(a.t, limits) for a in node.attribute):
+                masks.update(node.output)
+        elif node.op_type in CARRY_MASKS and masks.intersection(node.input):
+            masks.update(node.output)
+    return frozenset(masks)
+
+
+def _is_mask(tensor: onnx.TensorProto, limits: Limits) -> bool:
+    if tensor.data_type not in FLOATS or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return False
+    array = numpy_helper.to_array(tensor).astype(np.float64)
+    return bool(array.size) and bool((array <= -limits.largest).any())
 
 
 def _lost(name: str, operator: str, exact: Sequence[Values], limits: Limits) -> Lost | None:
@@ -118,11 +150,14 @@ def _lost(name: str, operator: str, exact: Sequence[Values], limits: Limits) -> 
     return Lost(operator, name, sum(array.size for array in arrays), beyond, tiny, largest, of_tiny)
 
 
-def range_sentences(source: onnx.ModelProto, exact: Sequence[Values], dtype: str) -> tuple[str, ...]:
-    """What a type loses of the values of these inputs: the worst few operators, and how many more. Of small values only
-    those are named of which no element is larger: beside larger ones they are zero to within rounding."""
+def range_sentences(
+    source: onnx.ModelProto, exact: Sequence[Values], dtype: str, inputs: bool = False
+) -> tuple[str, ...]:
+    """What a type loses of the values for these inputs: the worst few operators, and how many more; with `inputs` of
+    the inputs too. Of small values only those are named of which no element is larger: beside larger ones they are zero
+    to within rounding."""
     limits = limits_of(dtype)
-    lost = [each for each in lost_values(source, exact, limits) if each.operator != "input"]
+    lost = [each for each in lost_values(source, exact, limits) if inputs or each.operator != "input"]
     far = sorted((each for each in lost if each.beyond), key=lambda each: -each.largest)
     low = sorted((each for each in lost if each.all_tiny), key=lambda each: each.of_tiny)
     said = [each.beyond_text(limits) for each in far[:SHOWN]] + [each.tiny_text(limits) for each in low[:SHOWN]]

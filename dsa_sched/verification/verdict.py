@@ -133,7 +133,21 @@ class VerifyReport:
     def verdict(self) -> Verdict:
         if self.failures:
             return "failed"
-        return "inconclusive" if self.doubts else "passed"
+        return "inconclusive" if self.said_doubts else "passed"
+
+    @property
+    def said_doubts(self) -> tuple[str, ...]:
+        """The doubts, and a sentence about each output of which rounding may make more than it is."""
+        named = {result.tensor for result in self.logits if any(result.tensor in doubt for doubt in self.doubts)}
+        silent = {result.tensor: result for result in self.logits if result.doubtful and result.tensor not in named}
+        return (
+            *self.doubts,
+            *(
+                f"{name} for input {result.input}: off by {result.error:.3g}, where the outputs of two inputs differ "
+                f"by {result.distance:.3g} and rounding alone may make {result.floor:.3g}"
+                for name, result in silent.items()
+            ),
+        )
 
     @property
     def passed(self) -> bool:
@@ -142,7 +156,7 @@ class VerifyReport:
     @property
     def reason(self) -> str:
         """Why the verdict is what it is: the first thing that does not hold or is in doubt, or what was held."""
-        first = next(iter((*self.failures, *self.doubts)), "")
+        first = next(iter((*self.failures, *self.said_doubts)), "")
         if first:
             return first
         sizes = [result.label for result in self.extremes if result.outcome == "held"]

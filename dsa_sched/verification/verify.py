@@ -26,7 +26,7 @@ import numpy as np
 
 from codegen.judgement import Exact
 from codegen.target import Execution
-from dsa_sched.analysis.figures import compiled_work, program_figures
+from dsa_sched.analysis.figures import ProgramFigures, compiled_work, program_figures
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
@@ -40,6 +40,7 @@ from dsa_sched.verification.evidence import (
     Loads,
     changed_constants,
     compare_levels,
+    compared_name,
     computing_layers,
     file_array,
     file_name,
@@ -61,6 +62,7 @@ from dsa_sched.verification.onnx_reference import Reference, RefusedInput
 from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
 from dsa_sched.verification.samples import Samples, Values, check_level, check_samples
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
+from dsa_sched.verification.value_ranges import range_sentences
 from dsa_sched.verification.verdict import (
     BoundedLevelResult,
     ExtremeResult,
@@ -190,7 +192,8 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    planned = planned_extremes(whole, reference, extremes, dtype)
+    figures = program_figures(whole)
+    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
@@ -230,7 +233,8 @@ def verify_compiled(
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
     findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said)
-    return _report(whole, judged, findings, clock.laps)
+    programs = (figures,) if judged is whole else (program_figures(judged), figures)
+    return _report(whole, judged, findings, programs, clock.laps)
 
 
 def _alike(feeds: Sequence[Feed]) -> bool:
@@ -278,7 +282,11 @@ class _Findings:
 
 
 def _report(
-    whole: Compilation, judged: Compilation, found: _Findings, seconds: tuple[tuple[str, float], ...]
+    whole: Compilation,
+    judged: Compilation,
+    found: _Findings,
+    programs: tuple[ProgramFigures, ...],
+    seconds: tuple[tuple[str, float], ...],
 ) -> VerifyReport:
     """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
     work, dtype = compiled_work(whole), stored_type(whole.model.graph)
@@ -311,11 +319,12 @@ def _report(
         warnings=(
             *whole.model.warnings,
             *range_warnings(whole.artifact.manifest.inputs, found.exact),
+            *range_sentences(whole.model.source, found.exact, dtype),
             *filter(None, [found.floors.warning]),
         ),
         seconds=seconds,
         against_file=against_file,
-        programs=tuple(program_figures(each) for each in ((whole,) if judged is whole else (judged, whole))),
+        programs=programs,
         against_o0=found.levels,
         exact=isinstance(whole.target.judgement, Exact),
         doubts=tuple(doubts_of(whole.model.source, logits, _exact_ends(judged, found), found.exact, dtype)),
@@ -340,16 +349,17 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
     graph = judged.model.graph
 
     def result(layer: Layer, samples: Samples) -> LayerResult:
-        theirs = file_name(judged.model, layer.output)
+        name = compared_name(judged.model, layer.output, found.exact[0])
+        theirs = file_name(judged.model, name)
         rounded = tuple(found.floors.of_layer(theirs, number) for number in range(len(found.exact)))
-        shares = isolated_shares(judged, layer.output, found.alone, found.exact, rounded, layer)
+        shares = isolated_shares(judged, name, found.alone, found.exact, rounded, layer)
         return LayerResult(
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
             output=layer.output,
             work=work.get(layer.name, NO_WORK),
             isolated_error=shares[0].error if shares else None,
-            whole_error=worst_error(judged, layer.output, found.stored, found.exact),
+            whole_error=worst_error(judged, name, found.stored, found.exact),
             samples=samples.count,
             samples_wrong=samples.wrong,
             first_wrong=samples.first,

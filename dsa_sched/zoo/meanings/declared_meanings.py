@@ -103,7 +103,7 @@ def _parsed(name: str, text: str) -> Meaning:
             return Indices(bounds)
     raise ModelError(
         f"input {name}",
-        needs=f"`mask`, `lengths N`, `range LOW HIGH` or `indices N, M, ...` (at most {MOST_PLACES} bounds) in "
+        needs=f"`mask`, `lengths N` or `indices N, M, ...` (at most {MOST_PLACES} bounds), or `range LOW HIGH`, in "
         f"{KEY}{name}",
         has=repr(text[:60]),
         change="correct or remove this entry of the model's metadata_props",
