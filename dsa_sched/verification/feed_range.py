@@ -38,8 +38,8 @@ def not_finite(outputs: Mapping[str, Array]) -> tuple[str, ...]:
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         counts = ((int(np.isnan(array).sum()), "NaN"), (int(np.isinf(array).sum()), "infinite"))
-        said = " and ".join(f"{count} {what}" for count, what in counts if count)
-        found.append(f"output {name}: of {array.size} elements {said}")
+        said = ", ".join(f"{count} of {array.size} elements are {what}" for count, what in counts if count)
+        found.append(f"output {name}: {said}")
     return tuple(found)
 
 
