@@ -192,8 +192,8 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    figures = program_figures(whole)
-    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles)
+    figures = program_figures(whole) if extremes else None
+    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles if figures else None)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
@@ -233,6 +233,7 @@ def verify_compiled(
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
     findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said)
+    figures = figures or program_figures(whole)
     programs = (figures,) if judged is whole else (program_figures(judged), figures)
     return _report(whole, judged, findings, programs, clock.laps)
 
