@@ -187,9 +187,15 @@ def isolated_shares(
             ours, reference = (held_in_range(array, tensor.dtype) for array in (ours, reference))
             floor = None if floor is None else held_in_range(floor, tensor.dtype)
         draws = _independent_rows(judged.model, layer, values, tensor.dtype)
-        found.append(judge_layer(ours, reference, floor, channel, draws))
+        found.append(judge_layer(ours, reference, floor, channel, draws, _sums_by_channel(judged.model.graph, layer)))
     wholes, channels = zip(*found, strict=True)
     return max(wholes, key=lambda share: share.share), max(channels, key=lambda share: share.share)
+
+
+def _sums_by_channel(graph: Graph, layer: Layer) -> bool:
+    """Whether each channel of a layer is a sum of products with weights of its own."""
+    product = layer.anchor(graph)
+    return product.kind in ("conv", "matmul") and graph.by_name[product.inputs[1]].constant != ""
 
 
 def _independent_rows(model: Model, layer: Layer, values: Feed, dtype: str) -> int | None:
