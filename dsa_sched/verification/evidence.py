@@ -42,6 +42,7 @@ __all__ = [
     "file_name",
     "isolated_shares",
     "logits_names",
+    "misshapen_outputs",
     "of_file",
     "probe_loads",
     "stored_values",
@@ -153,15 +154,19 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
 
 
 def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:
-    """The largest relative error of a value over all inputs; None where the reference has no such value."""
+    """The largest relative error of a value over all inputs; None where the reference has no such value. What a mask
+    holds beyond the range of the stored type, as -3.4e38 stored as -65504, is compared as the range's end."""
     if not comparable(whole.model, name, exact[0]):
         return None
-    theirs = file_name(whole.model, name)
-    pairs = zip(dumps, exact, strict=True)
-    return max(
-        relative_error(file_array(whole, name, dump), of_file(whole.model, name, values[theirs]))
-        for dump, values in pairs
-    )
+    theirs, dtype = file_name(whole.model, name), whole.model.graph.by_name[name].dtype
+    masked = name in masked_values(whole.model.graph, whole.model.constants)
+    found = []
+    for dump, values in zip(dumps, exact, strict=True):
+        ours, reference = file_array(whole, name, dump), of_file(whole.model, name, values[theirs])
+        if masked or leaves_range(reference, dtype):
+            ours, reference = held_in_range(ours, dtype), held_in_range(reference, dtype)
+        found.append(relative_error(ours, reference))
+    return max(found)
 
 
 def isolated_shares(
@@ -226,6 +231,18 @@ def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
     before = {output: _before_softmax(graph, output) for output in computed}
     names = (name if comparable(model, name, exact) else output for output, name in before.items())
     return tuple(dict.fromkeys(name for name in names if comparable(model, name, exact)))
+
+
+def misshapen_outputs(model: Model, exact: Feed) -> Iterator[str]:
+    """A sentence for each output that the reference has in another shape."""
+    graph = model.graph
+    for name in dict.fromkeys((*graph.outputs, *graph.answers)):
+        theirs = file_name(model, name)
+        if theirs not in exact:
+            continue
+        needed, shape = of_file(model, name, exact[theirs]).shape, graph.by_name[name].source_shape
+        if tuple(needed) != tuple(shape):
+            yield f"output {name}: its shape is {list(shape)}, that of the reference is {list(needed)}"
 
 
 def _before_softmax(graph: Graph, output: str) -> str:

@@ -46,6 +46,7 @@ from dsa_sched.verification.evidence import (
     file_name,
     isolated_shares,
     logits_names,
+    misshapen_outputs,
     of_file,
     probe_loads,
     stored_values,
@@ -307,6 +308,7 @@ def _report(
         total=add_work(work.values()),
         failures=(
             *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
+            *misshapen_outputs(judged.model, found.exact[0]),
             *changed_constants(whole, found.ours[0]),
             *(
                 sentence
