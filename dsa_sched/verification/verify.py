@@ -206,8 +206,8 @@ def verify_compiled(
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
         clock.lap("network")
         judged = plain or whole
-        rounding = start_floors(judged, exact, pool, tuple(each.exact for each in far))
-        ends = end_names(whole, exact[0])
+        ends = end_names(whole, exact[0]) if far else ()
+        rounding = start_floors(judged, exact, pool, tuple(each.exact for each in far), ends)
         beyond = [whole.artifact.encode(each.extreme.feed) for each in far]
         extreme = start(whole.artifact, beyond, [ends] * len(far), "ran the network on inputs of extreme size")
         values = stored_values(judged)
