@@ -1,4 +1,4 @@
-"""Which values leave the range of fp16: of given inputs, of all inputs that a file allows, of its constants, of a run."""
+"""Which values leave the range of fp16: of given inputs, of all that a file allows, of its constants, of a run."""
 
 from __future__ import annotations
 
