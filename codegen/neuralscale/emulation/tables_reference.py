@@ -76,6 +76,36 @@ def _power(op: Op, x: float) -> float:
         return -math.inf if x < 0 and exponent % 2 == 1 else math.inf
 
 
+def _formula(op: Op, x: float) -> float:
+    """The steps as the operator's text has them, read here by itself."""
+    for step in str(op.attribute("steps")).split(", "):
+        name, *numbers = step.split()
+        match name, *map(float, numbers):
+            case "square", *_:
+                x = x * x
+            case "abs", *_:
+                x = abs(x)
+            case "neg", *_:
+                x = -x
+            case "sqrt", *_:
+                x = math.sqrt(x) if x < math.inf else x
+            case "reciprocal", *_:
+                x = math.copysign(math.inf, x) if x == 0 else 1 / x
+            case "log", *_:
+                x = _log(op, x)
+            case "add", number:
+                x = x + number
+            case "mul", number:
+                x = x * number
+            case "max", number:
+                x = max(x, number)
+            case "min", number:
+                x = min(x, number)
+            case _:
+                raise AssertionError(step)
+    return x
+
+
 FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "log": _log,
     "sin": lambda _op, x: math.sin(x),
@@ -94,4 +124,5 @@ FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "round": _whole(round),
     "sign": _sign,
     "power": _power,
+    "formula": _formula,
 }

@@ -20,6 +20,7 @@ from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
 from codegen.neuralscale.templates.tile import WEIGHTS
 from hw_models.chip import Chip
 from hw_models.memory_parts import part_bytes, place_of
+from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
 __all__ = ["TABLED", "no_table", "table_of"]
@@ -37,6 +38,27 @@ def _plain(function: Callable[[Doubles], Doubles]) -> Function:
 
 def _sign(x: Doubles) -> Doubles:
     return np.where(np.isnan(x), np.nan, np.sign(x))
+
+
+STEPS: Mapping[str, Callable[[Doubles, float], Doubles]] = {
+    "square": lambda x, _: x * x,
+    "abs": lambda x, _: np.abs(x),
+    "neg": lambda x, _: -x,
+    "sqrt": lambda x, _: np.sqrt(x),
+    "reciprocal": lambda x, _: 1 / x,
+    "log": lambda x, _: np.log(x),
+    "add": lambda x, number: x + number,
+    "mul": lambda x, number: x * number,
+    "max": lambda x, number: np.maximum(x, number),
+    "min": lambda x, number: np.minimum(x, number),
+}
+"""Steps of a formula, in float64."""
+
+
+def _formula(op: Op, x: Doubles) -> Doubles:
+    for name, number in steps_of(str(op.attribute("steps"))):
+        x = STEPS[name](x, number)
+    return x
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -57,6 +79,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "round": _plain(np.rint),
     "sign": _plain(_sign),
     "power": lambda op, x: np.power(x, op.number("exponent")),
+    "formula": _formula,
 }
 """By kind, in float64."""
 

@@ -24,6 +24,7 @@ from partitioner.ir.graph import Op
 __all__ = [
     "ATTEND",
     "FLOATING",
+    "FORMULA",
     "NEAREST",
     "NORMALISE",
     "OURS",
@@ -54,6 +55,9 @@ element; and 64 over the power of two at or above the largest magnitude, after s
 NORMALISE = "Normalise"
 """And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
 
+FORMULA = "Formula"
+"""And a function of one operand in `steps` (`partitioner/ir/formula.py`)."""
+
 ATTEND = "Attend"
 """And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
 
@@ -65,7 +69,7 @@ FLOATING = (
 )
 """Types of values that the network computes."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, ATTEND)
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]

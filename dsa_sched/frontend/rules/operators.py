@@ -22,6 +22,7 @@ from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
     ATTEND,
     FLOATING,
+    FORMULA,
     NEAREST,
     NORMALISE,
     OURS,
@@ -219,6 +220,7 @@ OPERATORS: dict[str, Rule] = {
     "HardSigmoid": rules_elementwise.hard_sigmoid,
     "Clip": rules_elementwise.clip,
     SCALE_SHIFT: rules_elementwise.scale_shift,
+    FORMULA: rules_elementwise.formula,
     NEAREST: rules_axes.reduce_line,
     POWER: rules_axes.reduce_line,
     NORMALISE: rules_axes.normalise,

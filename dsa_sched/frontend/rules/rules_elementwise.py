@@ -12,6 +12,7 @@ __all__ = [
     "batch_norm",
     "binary",
     "clip",
+    "formula",
     "hard_sigmoid",
     "leaky_relu",
     "left_over",
@@ -78,6 +79,11 @@ def power(writer: Writer, node: Node) -> None:
     if exponent is None or exponent.size != 1 or writer.shape(node.inputs[0]) != writer.shape(node.outputs[0]):
         raise Refusal("the exponent must be constant, one number for all elements")
     writer.add(node, "power", {"exponent": float(exponent.reshape(-1)[0])})
+
+
+def formula(writer: Writer, node: Node) -> None:
+    """Our own, of a function that the file spells out in steps."""
+    writer.add(node, "formula", {"steps": node.text("steps", "")})
 
 
 def binary(writer: Writer, node: Node) -> None:
