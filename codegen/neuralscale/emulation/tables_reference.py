@@ -79,31 +79,34 @@ def _power(op: Op, x: float) -> float:
 def _formula(op: Op, x: float) -> float:
     """The steps as the operator's text has them, read here by itself."""
     for step in str(op.attribute("steps")).split(", "):
-        name, *numbers = step.split()
-        match name, *map(float, numbers):
-            case "square", *_:
-                x = x * x
-            case "abs", *_:
-                x = abs(x)
-            case "neg", *_:
-                x = -x
-            case "sqrt", *_:
-                x = math.sqrt(x) if x < math.inf else x
-            case "reciprocal", *_:
-                x = math.copysign(math.inf, x) if x == 0 else 1 / x
-            case "log", *_:
-                x = _log(op, x)
-            case "add", number:
-                x = x + number
-            case "mul", number:
-                x = x * number
-            case "max", number:
-                x = max(x, number)
-            case "min", number:
-                x = min(x, number)
-            case _:
-                raise AssertionError(step)
+        name, _, text = step.partition(" ")
+        x = _step(op, name, x, float(text or 0))
     return x
+
+
+def _step(op: Op, name: str, x: float, number: float) -> float:
+    match name:
+        case "square":
+            return x * x
+        case "abs":
+            return abs(x)
+        case "neg":
+            return -x
+        case "sqrt":
+            return math.sqrt(x)
+        case "reciprocal":
+            return math.copysign(math.inf, x) if x == 0 else 1 / x
+        case "log":
+            return _log(op, x)
+        case "add":
+            return x + number
+        case "mul":
+            return x * number
+        case "max":
+            return max(x, number)
+        case "min":
+            return min(x, number)
+    raise AssertionError(name)
 
 
 FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {

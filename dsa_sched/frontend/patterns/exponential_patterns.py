@@ -49,7 +49,7 @@ def _exponent(network: Network, name: str) -> str | None:
 
 
 def _exponents(network: Network, name: str, op_type: str) -> tuple[str, str] | None:
-    """u and v of a value Exp(u) + Exp(v), or - as `op_type` says; one of them may be ONE. They have the value's shape."""
+    """u and v of a value Exp(u) + Exp(v), or Exp(u) - Exp(v), of the value's shape; one of them may be ONE."""
     node = network.producer.get(name)
     if node is None or node.op_type != op_type or len(node.inputs) != 2:
         return None
@@ -138,13 +138,10 @@ def _logarithm(network: Network, end: Node) -> Iterator[Match]:
 def _is_below_maximum(network: Network, name: str) -> bool:
     """Whether the value is x - max(x), of which no exponential leaves the range."""
     node = network.producer.get(name)
-    largest = network.producer.get(node.inputs[1]) if node is not None and node.op_type == "Sub" else None
-    return (
-        largest is not None
-        and node is not None
-        and largest.op_type == "ReduceMax"
-        and largest.inputs[0] == node.inputs[0]
-    )
+    if node is None or node.op_type != "Sub":
+        return False
+    largest = network.producer.get(node.inputs[1])
+    return largest is not None and largest.op_type == "ReduceMax" and largest.inputs[0] == node.inputs[0]
 
 
 def _log_of_two(chain: Chain, u: str, v: str) -> None:

@@ -6,9 +6,9 @@
     y / (s + 1e-9), s of either sign         -->  y / (s + 2^-14 where s is zero)
     y / Sqrt(s + 1e-12)                      -->  y / Sqrt(Max(s, 2^-24))
 
-2^-14 is the smallest normal number of fp16, the smallest of which engines have a finite reciprocal; 2^-24 is the smallest
-number of all. Where the guard is raised, so is what the file divides by: results differ where the file divides by less
-than 2^-14, by as much as the two numbers do. Values that only move between guard and division are followed.
+2^-14 is the smallest normal number of fp16, the smallest of which engines have a finite reciprocal; 2^-24 is the
+smallest number of all. Where the guard is raised, results differ as far as the file divides by less
+than that. Values that only move between guard and division are followed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     Log(x * x + 1e-10)                       -->  Formula(x), steps "square, add 1e-10, log"
     Log(Max(x, 1e-10)), Log(0.5 * x + 1)     -->  Formula(x)
-    Log(x * x + y * y + e)                   -->  2 Log(l) + Log((x / l)^2 + (y / l)^2 + e / l^2), l the larger magnitude
+    Log(x * x + y * y + e)                   -->  2 Log(l) + Log((x / l)^2 + (y / l)^2 + e / l^2), l = Max(|x|, |y|)
     Log(x + v), v a vector of small numbers  -->  Log(Max(x + v, 2^-24))
 
 A square of fp16 leaves the range beyond 255 and is zero below 2^-13, and so is a constant below 2^-25: the logarithm
@@ -134,4 +134,7 @@ def _vector_guard(network: Network, name: str) -> bool:
     if node is None or node.op_type not in ("Add", "Max"):
         return False
     known = [network.constants[operand] for operand in node.inputs if operand in network.constants]
-    return len(known) == 1 and known[0].dtype.kind == "f" and bool(((known[0] > 0) & (known[0] < LEAST)).any())
+    if len(known) != 1 or known[0].dtype.kind != "f":
+        return False
+    guards = known[0].astype(np.float64)
+    return bool(((guards > 0) & (guards < LEAST)).any())

@@ -84,7 +84,7 @@ def _write(chain: Chain, squares: SquareSum) -> None:
 
 
 def write_scaled(chain: Chain, squares: SquareSum) -> tuple[str, str]:
-    """The sum of squares of everything over 4 * `largest`, and that; `largest` is a quarter of the largest magnitude."""
+    """The sum of squares of all terms over 4 * `largest`, and that: a quarter of the largest magnitude."""
     quarters = [chain.add("Mul", x, chain.number(sqrt(factor) / 4)) for x, factor in squares.terms]
     largest = chain.add("Abs", quarters[0])
     for quarter in quarters[1:]:
