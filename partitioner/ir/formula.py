@@ -13,12 +13,12 @@ from typing import Literal, get_args
 
 __all__ = ["STEPS", "Step", "formula_text", "steps_of"]
 
-Name = Literal["square", "abs", "neg", "sqrt", "reciprocal", "log", "add", "mul", "max", "min"]
+Name = Literal["square", "abs", "neg", "sqrt", "reciprocal", "log", "power", "add", "mul", "max", "min"]
 Step = tuple[str, float]
 """What is done to the running value, and the number beside it (0 where there is none)."""
 
 STEPS: tuple[str, ...] = get_args(Name)
-WITH_NUMBER = ("add", "mul", "max", "min")
+WITH_NUMBER = ("power", "add", "mul", "max", "min")
 
 
 def formula_text(steps: Iterable[Step]) -> str:

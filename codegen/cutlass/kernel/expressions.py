@@ -88,6 +88,7 @@ STEPS: Mapping[str, str] = {
     "sqrt": "sqrtf({v})",
     "reciprocal": "(1.f / {v})",
     "log": "logf({v})",
+    "power": "expf({number} * logf({v}))",
     "add": "({v} + {number})",
     "mul": "({v} * {number})",
     "max": "larger({v}, {number})",

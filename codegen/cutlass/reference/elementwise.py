@@ -89,6 +89,7 @@ STEPS: Mapping[str, Callable[[Evaluated, float], Evaluated]] = {
     "sqrt": lambda x, _: single.sqrt(x),
     "reciprocal": lambda x, _: divide(ONE, x),
     "log": lambda x, _: single.log(x),
+    "power": lambda x, number: single.exp(mul(immediate(number), single.log(x))),
     "add": lambda x, number: add(x, immediate(number)),
     "mul": lambda x, number: mul(x, immediate(number)),
     "max": lambda x, number: maximum(x, immediate(number)),

@@ -65,8 +65,7 @@ def _sign(_op: Op, x: float) -> float:
     return float((x > 0) - (x < 0))
 
 
-def _power(op: Op, x: float) -> float:
-    exponent = op.number("exponent")
+def _power(x: float, exponent: float) -> float:
     if x == 0 and exponent < 0:
         odd = exponent == math.floor(exponent) and exponent % 2 == 1
         return math.copysign(math.inf, x) if odd else math.inf
@@ -98,6 +97,8 @@ def _step(op: Op, name: str, x: float, number: float) -> float:
             return math.copysign(math.inf, x) if x == 0 else 1 / x
         case "log":
             return _log(op, x)
+        case "power":
+            return _power(x, number)
         case "add":
             return x + number
         case "mul":
@@ -126,6 +127,6 @@ FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "ceil": _whole(math.ceil),
     "round": _whole(round),
     "sign": _sign,
-    "power": _power,
+    "power": lambda op, x: _power(x, op.number("exponent")),
     "formula": _formula,
 }

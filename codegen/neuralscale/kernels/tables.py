@@ -47,6 +47,7 @@ STEPS: Mapping[str, Callable[[Doubles, float], Doubles]] = {
     "sqrt": lambda x, _: np.sqrt(x),
     "reciprocal": lambda x, _: 1 / x,
     "log": lambda x, _: np.log(x),
+    "power": lambda x, number: np.power(x, number),
     "add": lambda x, number: x + number,
     "mul": lambda x, number: x * number,
     "max": lambda x, number: np.maximum(x, number),

@@ -5,7 +5,8 @@
     (Exp(x) - Exp(-x)) / (Exp(x) + Exp(-x)), (Exp(2x) - 1) / (...)  -->  Tanh(x)
     Log(1 + Exp(x))                                                 -->  Softplus(x)
     Log(Exp(x) + Exp(y))                                            -->  Max(x, y) + Softplus(-Abs(x - y))
-    Log(ReduceSum(Exp(x)))                                          -->  ReduceLogSumExp(x)
+    Log(ReduceSum(Exp(x))), Log(ReduceSum(Exp(x)) + e)              -->  ReduceLogSumExp(x), that and log(e) likewise
+    Log(ReduceMean(Exp(x)))                                         -->  ReduceLogSumExp(x) - log(n)
     Log(Softmax(x)), Log(Sigmoid(x))                                -->  LogSoftmax(x), -Softplus(-x)
 
 The exponential of 12 leaves the range of fp16, that of -18 is zero there; none of these functions does either.
@@ -14,6 +15,7 @@ The exponential of 12 leaves the range of fp16, that of -18 is zero there; none 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf, log, prod
 
 from dsa_sched.frontend.decomposition.norms import reduced_axes
 from dsa_sched.frontend.network.chain import Chain
@@ -128,11 +130,35 @@ def _logarithm(network: Network, end: Node) -> Iterator[Match]:
         yield Match(end, lambda chain: chain.add("LogSoftmax", node.inputs[0], shape=shape, settings=node.settings))
     elif node.op_type == "Sigmoid":
         yield Match(end, lambda chain: chain.add("Neg", chain.add("Softplus", chain.add("Neg", node.inputs[0]))))
-    elif node.op_type == "ReduceSum" and (x := _exponent(network, node.inputs[0])):
-        axes = reduced_axes(network, node) if network.shape(x) else None
-        if axes and not _is_below_maximum(network, x):
-            settings = (("axes", axes), ("keepdims", node.integer("keepdims", 1)))
-            yield Match(end, lambda chain: chain.add("ReduceLogSumExp", x, shape=shape, settings=settings))
+    else:
+        yield from _log_of_sum(network, end, node)
+
+
+def _log_of_sum(network: Network, end: Node, node: Node) -> Iterator[Match]:
+    """The logarithm of a sum or mean of exponentials, and a number that is added to it."""
+    guard = 0.0
+    if node.op_type == "Add":
+        for name, constant in (node.inputs, node.inputs[::-1]):
+            made, number = network.producer.get(name), number_of(network, constant)
+            if made is not None and number is not None and 0 < number < inf:
+                node, guard = made, number
+                break
+    x = _exponent(network, node.inputs[0]) if node.op_type in ("ReduceSum", "ReduceMean") else None
+    axes = reduced_axes(network, node) if x and network.shape(x) else None
+    if not x or not axes or _is_below_maximum(network, x):
+        return
+    count = prod(network.shape(x)[axis] for axis in axes) if node.op_type == "ReduceMean" else 1
+    settings = (("axes", axes), ("keepdims", node.integer("keepdims", 1)))
+    shape = network.shape(end.outputs[0])
+
+    def write(chain: Chain) -> None:
+        total = chain.add("ReduceLogSumExp", x, shape=shape, settings=settings)
+        if count > 1:
+            total = chain.add("Sub", total, chain.number(log(count)))
+        if guard:
+            _log_of_two(chain, total, chain.number(log(guard)))
+
+    yield Match(end, write)
 
 
 def _is_below_maximum(network: Network, name: str) -> bool:

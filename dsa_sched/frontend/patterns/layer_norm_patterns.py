@@ -19,7 +19,7 @@ from dsa_sched.frontend.decomposition.norms import epsilon_in_range, reduced_axe
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
-from dsa_sched.frontend.patterns.pattern_search import Match, made_for, number_of, reader_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, exponent_of, made_for, number_of, reader_of, shape_of
 
 __all__ = ["norm_matches"]
 
@@ -61,7 +61,7 @@ def _squared(network: Network, name: str) -> str:
     node = made_for(network, name, "Mul", "Pow")
     if node is None:
         return ""
-    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else number_of(network, node.inputs[1]) == 2.0
+    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
     return node.inputs[0] if square and node.inputs[0] not in network.constants else ""
 
 
@@ -89,7 +89,7 @@ def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
     root = reader_of(network, name, "Sqrt", "Pow")
     if root is None or root.inputs[0] != name:
         return None
-    exponent = 0.5 if root.op_type == "Sqrt" else number_of(network, root.inputs[1])
+    exponent = 0.5 if root.op_type == "Sqrt" else exponent_of(network, root)
     if exponent not in (0.5, -0.5) or shape_of(network, root.outputs[0]) != shape_of(network, name):
         return None
     return root.outputs[0], epsilon, exponent < 0

@@ -3,6 +3,7 @@
     ReduceSum(x) / n, ReduceSum(x) * (1 / n)              -->  ReduceMean(x)
     ReduceSum(x) / m                                      -->  ReduceMean(x) * (n / m)
     ReduceMean(x * x) - ReduceMean(x)^2, at least zero    -->  ReduceMean(d * d), d = x - ReduceMean(x)
+    (ReduceSum(x * x) - ReduceSum(x)^2 / n) / m           -->  ReduceMean(d * d) * (n / m)
 
 A sum leaves the range of fp16 where the mean does not. The difference of two nearly equal means loses all digits of the
 variance where the mean is larger than the deviation; the mean of the squared differences loses none.
@@ -11,27 +12,27 @@ variance where the mean is larger than the deviation; the mean of the squared di
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from dsa_sched.frontend.decomposition.norms import average, reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, factor_of, is_computed, number_of, reader_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import (
+    Match,
+    exponent_of,
+    factor_of,
+    is_alike,
+    is_computed,
+    number_of,
+    reader_of,
+    shape_of,
+)
 
 __all__ = ["mean_matches", "square_of", "variance_matches"]
 
 EXACT = 2.0**-20
 """Relative distance from 1 of a factor that is 1 but for the rounding of fp32."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """The mean of x over `axes`; where `kept`, they stay with one element."""
-
-    x: str
-    axes: Shape
-    kept: bool
 
 
 def mean_matches(network: Network) -> Iterator[Match]:
@@ -61,25 +62,43 @@ def _mean(network: Network, end: Node, total: Node, axes: Shape, factor: float) 
 
 
 def variance_matches(network: Network) -> Iterator[Match]:
-    """Means of squares less the square of the mean."""
+    """Sums of squares less the square of the sum, both scaled so that a variance is left."""
     for node in network.nodes:
-        if node.op_type != "Sub":
+        if node.op_type != "Sub" or any(shape_of(network, name) is None for name in (*node.inputs, *node.outputs)):
             continue
-        squares, mean = _mean_of(network, node.inputs[0]), _mean_of(network, square_of(network, node.inputs[1]))
-        if squares is None or mean is None or square_of(network, squares.x) != mean.x:
+        factor, squares = _unscaled(network, node.inputs[0])
+        first = _sum_of(network, squares)
+        second = _square_of_sum(network, node.inputs[1])
+        if first is None or second is None or not is_alike(network, square_of(network, first.x), second.x):
             continue
-        if (squares.axes, squares.kept) == (mean.axes, mean.kept):
-            yield _variance(network, node, mean, square_of(network, node.inputs[1]))
+        factor *= first.factor
+        alike = abs(second.factor * second.count - factor) <= EXACT * factor
+        if alike and (first.axes, first.kept) == (second.axes, second.kept):
+            yield _variance(network, node, second, factor)
 
 
-def _variance(network: Network, difference: Node, mean: _Mean, name: str) -> Match:
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """factor * (sum of x over `axes`, `count` elements), or its square; where `kept`, the axes stay with one element.
+    `mean` is a value that is the mean itself, with its axes, if there is one."""
+
+    x: str
+    axes: Shape
+    kept: bool
+    count: int
+    factor: float
+    mean: str = ""
+
+
+def _variance(network: Network, difference: Node, total: _Sum, factor: float) -> Match:
     shape = network.shape(difference.outputs[0])
 
     def write(chain: Chain) -> None:
-        middle = name if mean.kept else average(chain, mean.x, mean.axes)
-        d = chain.add("Sub", mean.x, middle)
-        settings = (("axes", mean.axes), ("keepdims", int(mean.kept)))
-        chain.add("ReduceMean", chain.add("Mul", d, d), shape=shape, settings=settings)
+        d = chain.add("Sub", total.x, total.mean or average(chain, total.x, total.axes))
+        settings = (("axes", total.axes), ("keepdims", int(total.kept)))
+        variance = chain.add("ReduceMean", chain.add("Mul", d, d), shape=shape, settings=settings)
+        if abs(factor * total.count - 1) > EXACT:
+            chain.add("Mul", variance, chain.number(factor * total.count))
 
     return Match(_at_least_zero(network, difference), write)
 
@@ -100,16 +119,43 @@ def _at_least_zero(network: Network, node: Node) -> Node:
     return node
 
 
-def _mean_of(network: Network, name: str) -> _Mean | None:
-    """What the value is the mean of, along which axes."""
+def _unscaled(network: Network, name: str) -> tuple[float, str]:
+    """c and v of a value that is c * v, as far as positive numbers multiply or divide it."""
+    factor = 1.0
+    while (found := factor_of(network, network.producer.get(name))) is not None and found[1] > 0:
+        name, factor = found[0], factor * found[1]
+    return factor, name
+
+
+def _sum_of(network: Network, name: str) -> _Sum | None:
+    """What the value is the sum or mean of, along which axes."""
     node = network.producer.get(name)
     shape = shape_of(network, node.inputs[0]) if node is not None else None
     if node is None or not shape or not is_computed(network, node.inputs[0]):
         return None
     if node.op_type == "GlobalAveragePool":
-        return _Mean(node.inputs[0], tuple(range(2, len(shape))), True)
-    axes = reduced_axes(network, node) if node.op_type == "ReduceMean" else None
-    return _Mean(node.inputs[0], axes, bool(node.integer("keepdims", 1))) if axes else None
+        axes: Shape | None = tuple(range(2, len(shape)))
+    else:
+        axes = reduced_axes(network, node) if node.op_type in ("ReduceMean", "ReduceSum") else None
+    if not axes:
+        return None
+    kept = node.op_type == "GlobalAveragePool" or bool(node.integer("keepdims", 1))
+    count = prod(shape[axis] for axis in axes)
+    if node.op_type == "ReduceSum":
+        return _Sum(node.inputs[0], axes, kept, count, 1.0)
+    return _Sum(node.inputs[0], axes, kept, count, 1 / count, name if kept else "")
+
+
+def _square_of_sum(network: Network, name: str) -> _Sum | None:
+    """What the value is the square of the sum of, scaled in any way."""
+    outer, squared = _unscaled(network, name)
+    node = network.producer.get(squared)
+    root = square_of(network, squared)
+    if not root and node is not None and node.op_type == "Mul" and is_alike(network, node.inputs[0], node.inputs[1]):
+        root = node.inputs[0]
+    inner, total = _unscaled(network, root)
+    found = _sum_of(network, total)
+    return replace(found, factor=outer * (inner * found.factor) ** 2) if found is not None else None
 
 
 def square_of(network: Network, name: str) -> str:
@@ -117,6 +163,6 @@ def square_of(network: Network, name: str) -> str:
     node = network.producer.get(name)
     if node is None or node.op_type not in ("Mul", "Pow") or shape_of(network, node.inputs[0]) is None:
         return ""
-    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else number_of(network, node.inputs[1]) == 2.0
+    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
     same = shape_of(network, node.inputs[0]) == shape_of(network, name)
     return node.inputs[0] if square and same and is_computed(network, node.inputs[0]) else ""

@@ -20,7 +20,7 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import is_computed, number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 
 __all__ = ["raise_guards"]
@@ -58,8 +58,8 @@ def _divisors(network: Network) -> Iterator[tuple[str, bool]]:
                 yield node.inputs[1], False
             case "Reciprocal":
                 yield node.inputs[0], False
-            case "Pow" if (exponent := number_of(network, node.inputs[1])) is not None and exponent < 0:
-                yield node.inputs[0], exponent > -1
+            case "Pow" if (exponent := exponent_of(network, node)) is not None and exponent < 0:
+                yield node.inputs[0], exponent >= -0.5
 
 
 def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, float]]:

@@ -1,12 +1,13 @@
-"""Logarithms with what they are of: functions that are computed as a whole, without fp16 in between.
+"""Logarithms and powers with what they are of: functions that are computed as a whole, without fp16 in between.
 
     Log(x * x + 1e-10)                       -->  Formula(x), steps "square, add 1e-10, log"
-    Log(Max(x, 1e-10)), Log(0.5 * x + 1)     -->  Formula(x)
+    Log(Max(x, 1e-10)), (x + 1e-6) ^ -0.98   -->  Formula(x)
     Log(x * x + y * y + e)                   -->  2 Log(l) + Log((x / l)^2 + (y / l)^2 + e / l^2), l = Max(|x|, |y|)
     Log(x + v), v a vector of small numbers  -->  Log(Max(x + v, 2^-24))
 
 A square of fp16 leaves the range beyond 255 and is zero below 2^-13, and so is a constant below 2^-25: the logarithm
-has an ordinary result all the same. Where a value in between serves something else, too, the steps begin behind it.
+has an ordinary result all the same. Powers are those by one number that is neither whole nor a half. Where a value in
+between serves something else, too, the steps begin after it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FORMULA, Network, Node
-from dsa_sched.frontend.patterns.pattern_search import is_computed, number_of, reader_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, reader_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
 from partitioner.ir.formula import Step, formula_text
@@ -34,21 +35,33 @@ def whole_logarithms(network: Network) -> Network:
     draft = Draft(network)
     for node in network.nodes:
         chain = draft.chain(node)
-        if node.op_type == "Log" and shape_of(network, node.outputs[0]) is not None and _write(network, chain, node):
+        last = _last_step(network, node)
+        if last is not None and shape_of(network, node.outputs[0]) is not None and _write(network, chain, node, last):
             draft.put(chain)
         else:
             draft.keep(node)
     return draft.finished()
 
 
-def _write(network: Network, chain: Chain, node: Node) -> bool:
+def _last_step(network: Network, node: Node) -> Step | None:
+    """The logarithm or power that a node computes."""
+    if node.op_type == "Log":
+        return "log", 0.0
+    exponent = exponent_of(network, node) if node.op_type == "Pow" else None
+    return ("power", exponent) if exponent is not None and exponent % 0.5 and np.isfinite(exponent) else None
+
+
+def _write(network: Network, chain: Chain, node: Node, last: Step) -> bool:
     x, steps = _steps_before(network, node)
+    if last[0] == "power":
+        if steps:
+            chain.add(FORMULA, x, settings=(("steps", formula_text((*steps, last))),))
+        return bool(steps)
     squares = square_sum(network, node.inputs[0])
     if squares is not None and len(squares.terms) > 1:
         _of_squares(chain, squares)
     elif steps:
-        settings = (("steps", formula_text((*steps, ("log", 0.0)))),)
-        chain.add(FORMULA, x, settings=settings)
+        chain.add(FORMULA, x, settings=(("steps", formula_text((*steps, last))),))
     elif _vector_guard(network, node.inputs[0]):
         chain.add("Log", chain.add("Max", node.inputs[0], chain.number(LEAST)))
     else:
@@ -90,7 +103,7 @@ def _before(network: Network, node: Node) -> tuple[str, tuple[Step, ...]] | None
         case "Mul" if x == node.inputs[1]:
             return x, (("square", 0.0),)
         case "Pow":
-            return _power(x, number_of(network, node.inputs[1]))
+            return _power(x, exponent_of(network, node))
         case "Clip":
             low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
             high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
@@ -104,8 +117,11 @@ def _before(network: Network, node: Node) -> tuple[str, tuple[Step, ...]] | None
 
 def _power(x: str, exponent: float | None) -> tuple[str, tuple[Step, ...]] | None:
     steps = {2.0: ("square",), 0.5: ("sqrt",), -1.0: ("reciprocal",), -0.5: ("sqrt", "reciprocal")}
-    found = steps.get(exponent) if exponent is not None else None
-    return (x, tuple((step, 0.0) for step in found)) if found else None
+    if exponent is None or not np.isfinite(exponent):
+        return None
+    if exponent % 0.5:
+        return x, (("power", exponent),)
+    return (x, tuple((step, 0.0) for step in steps[exponent])) if exponent in steps else None
 
 
 def _with_number(network: Network, node: Node) -> tuple[str, tuple[Step, ...]] | None:

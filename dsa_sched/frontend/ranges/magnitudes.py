@@ -14,7 +14,7 @@ from math import sqrt
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import factor_of, number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import exponent_of, factor_of, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 
 __all__ = ["SquareSum", "scale_roots", "square_sum", "write_scaled"]
@@ -47,7 +47,7 @@ def scale_roots(network: Network) -> Network:
 
 
 def _is_root(network: Network, node: Node) -> bool:
-    return node.op_type == "Sqrt" or (node.op_type == "Pow" and number_of(network, node.inputs[1]) == 0.5)
+    return node.op_type == "Sqrt" or (node.op_type == "Pow" and exponent_of(network, node) == 0.5)
 
 
 def square_sum(network: Network, name: str) -> SquareSum | None:

@@ -30,7 +30,7 @@ from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 
 __all__ = ["scale_sums"]
@@ -191,7 +191,7 @@ def _exponent(network: Network, node: Node) -> float | None:
         case "Reciprocal":
             return -1.0
         case "Pow":
-            return number_of(network, node.inputs[1])
+            return exponent_of(network, node)
     return None
 
 
@@ -267,10 +267,8 @@ def _other(node: Node, name: str) -> str:
 
 
 def _is_line(network: Network, name: str, line: _Line) -> bool:
-    """x, or a difference of the same two values: exporters write it twice."""
-    made, x = network.producer.get(name), network.producer.get(line.x)
-    twice = made is not None and x is not None and made.op_type == x.op_type == "Sub" and made.inputs == x.inputs
-    return name == line.x or twice
+    """x, or a value that is computed alike."""
+    return is_alike(network, name, line.x)
 
 
 def _logarithm(chain: Chain, v: _Scaled, shape: Shape) -> bool:

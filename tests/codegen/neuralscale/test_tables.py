@@ -37,6 +37,10 @@ def sign(x: mpf) -> mpf:
     return mp.sign(x)
 
 
+def held(x: mpf, least: float) -> mpf:
+    return max(x, mpf(least))
+
+
 Case = tuple[str, Attributes, Callable[[mpf], mpf]]
 CASES: list[Case] = [
     ("log", (), mp.log),
@@ -57,6 +61,14 @@ CASES: list[Case] = [
     ("sign", (), sign),
     ("power", (("exponent", 1.7),), power(1.7)),
     ("power", (("exponent", -3.0),), power(-3.0)),
+    ("formula", (("steps", "square, add 1e-10, log"),), lambda x: mp.log(x * x + mpf(1e-10))),
+    (
+        "formula",
+        (("steps", "max 1e-12, log, mul 4.25, min 3.0, neg"),),
+        lambda x: -min(mp.log(held(x, 1e-12)) * 4.25, 3),
+    ),
+    ("formula", (("steps", "abs, add 1e-06, power -0.98"),), lambda x: power(-0.98)(abs(x) + mpf(1e-6))),
+    ("formula", (("steps", "reciprocal, abs, sqrt, log"),), lambda x: mp.log(mp.sqrt(abs(1 / x)))),
 ]
 """Kind, attributes, the function by 40 digits."""
 

@@ -22,7 +22,7 @@ SHAPE = (2, 12, 48)
 
 @dataclass(frozen=True)
 class Case:
-    """`write` makes the nodes, on x of `shape` with the values mean + deviation * normal; a row of zeros is one of them."""
+    """`write` makes the nodes, on x of `shape` with the values mean + deviation * normal, and a row of `zeros`."""
 
     write: Write
     mean: float = 0.0
@@ -84,6 +84,39 @@ def _keras_norm(b: ModelBuilder, x: str) -> str:
     inverse = b.node("Mul", inverse, b.constant(np.linspace(0.5, 1.5, SHAPE[-1])))
     shift = b.node("Sub", b.constant(np.linspace(-1, 1, SHAPE[-1])), b.node("Mul", middle, inverse))
     return b.node("Add", b.node("Mul", x, inverse), shift)
+
+
+def _by_totals(b: ModelBuilder, x: str) -> str:
+    """The unbiased deviation by the sum of squares and the square of the sum."""
+    n = float(SHAPE[-1])
+    square = b.node("Div", b.node("Mul", _sum(b, x), _sum(b, x)), b.constant(n))
+    variance = b.node("Div", b.node("Sub", _sum(b, _power(b, x)), square), b.constant(n - 1))
+    return b.node("Sqrt", b.node("Relu", variance))
+
+
+def _layer_norm_2d(b: ModelBuilder, x: str) -> str:
+    """Along the channels of an image, each with a scale of its own."""
+    middle = b.node("ReduceMean", x, axes=[1], keepdims=1)
+    d = b.node("Sub", x, middle)
+    variance = b.node("ReduceMean", b.node("Pow", d, b.constant(2, dtype=np.int64)), axes=[1], keepdims=1)
+    y = b.node("Div", d, b.node("Sqrt", b.node("Add", variance, b.constant(1e-6))))
+    return b.node("Mul", b.constant(np.linspace(0.5, 1.5, 12).reshape(12, 1, 1)), y)
+
+
+def _without_axes(b: ModelBuilder, x: str) -> str:
+    """Moments without the axis, which comes back where they meet the line."""
+    middle = _mean(b, x, 0)
+    variance = b.node("Sub", _mean(b, _square(b, x), 0), _square(b, middle))
+    middle, variance = (b.node("Unsqueeze", value, b.integers(-1)) for value in (middle, variance))
+    root = b.node("Sqrt", b.node("Add", variance, b.constant(1e-5)))
+    return b.node("Div", b.node("Sub", x, middle), root)
+
+
+def _response(b: ModelBuilder, x: str) -> str:
+    """Global response normalisation: norms over their mean."""
+    norms = b.node("ReduceL2", x, axes=[1], keepdims=1)
+    mean = b.node("Add", _mean(b, norms), b.constant(1e-6))
+    return b.node("Mul", x, b.node("Div", norms, mean))
 
 
 def _deviation(b: ModelBuilder, x: str, *, unbiased: str = "") -> str:
@@ -201,6 +234,10 @@ CASES: dict[str, Case] = {
     "unbiased deviation by a mean": Case(lambda b, x: _deviation(b, x, unbiased="mean"), deviation=2000),
     "small deviation": Case(_deviation, deviation=2.0**-10),
     "standardised": Case(_standardised, mean=30, deviation=1000),
+    "deviation by totals": Case(_by_totals, mean=300, deviation=200),
+    "norm along channels": Case(_layer_norm_2d, mean=100, deviation=900, shape=(1, 12, 6, 8)),
+    "norm without the axis": Case(_without_axes, mean=100, deviation=900),
+    "response": Case(_response, deviation=500),
     "log of a variance": Case(lambda b, x: b.node("Log", _moments(b, x)[1]), deviation=3000),
     "mean by a sum": Case(lambda b, x: b.node("Div", _sum(b, x), b.constant(48.0)), mean=20_000, deviation=100),
     "mean by a sum, without its axis": Case(
@@ -242,6 +279,24 @@ CASES: dict[str, Case] = {
         lambda b, x: b.node("Log", b.node("Add", *(_exp(b, part) for part in _parts(b, x)))), deviation=20
     ),
     "log of a sum of exponentials": Case(_log_sum_exp, deviation=15),
+    "log of a mean of exponentials": Case(
+        lambda b, x: b.node("Log", b.node("ReduceMean", _exp(b, x), axes=[-1])), deviation=15
+    ),
+    "log of a guarded sum of exponentials": Case(
+        lambda b, x: b.node("Log", b.node("Add", _sum(b, _exp(b, x)), b.constant(1e-8))), deviation=20
+    ),
+    "power of a guarded value": Case(
+        lambda b, x: b.node("Pow", b.node("Add", b.node("Abs", x), b.constant(1e-6)), b.constant(-0.3)), zeros=True
+    ),
+    "log of what is left of 1": Case(
+        lambda b, x: b.node(
+            "Log",
+            b.node(
+                "Sub", b.constant(1.0), b.node("Clip", b.node("Sigmoid", x), b.constant(1e-7), b.constant(1 - 1e-7))
+            ),
+        ),
+        deviation=1,
+    ),
     "log of a softmax": Case(lambda b, x: b.node("Log", b.node("Softmax", x, axis=-1)), deviation=15),
     "log of a sigmoid": Case(lambda b, x: b.node("Log", b.node("Sigmoid", x)), deviation=5),
     "logistic": Case(lambda b, x: b.node("Reciprocal", _logistic(b, x)), deviation=8),

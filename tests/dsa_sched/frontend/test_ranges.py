@@ -1,4 +1,4 @@
-"""What leaves the range of fp16 between two ordinary values is computed in a form that does not, however it is spelled."""
+"""What leaves the range of fp16 between two ordinary values is computed so that it does not, however it is spelled."""
 
 from __future__ import annotations
 
