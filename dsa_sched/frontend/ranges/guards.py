@@ -19,6 +19,7 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
@@ -44,7 +45,7 @@ def raise_guards(network: Network) -> Network:
     for node in network.nodes:
         chain = draft.chain(node)
         if node.outputs[0] in guards and _write(network, chain, node, guards[node.outputs[0]]):
-            draft.put(chain)
+            draft.put(chain, RAISED)
         else:
             draft.keep(node)
     return draft.finished()

@@ -18,6 +18,7 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FORMULA, Network, Node
+from dsa_sched.frontend.patterns.found import WHOLE
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, reader_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
@@ -37,7 +38,7 @@ def whole_logarithms(network: Network) -> Network:
         chain = draft.chain(node)
         last = _last_step(network, node)
         if last is not None and shape_of(network, node.outputs[0]) is not None and _write(network, chain, node, last):
-            draft.put(chain)
+            draft.put(chain, WHOLE)
         else:
             draft.keep(node)
     return draft.finished()

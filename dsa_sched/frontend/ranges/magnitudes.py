@@ -13,6 +13,7 @@ from math import sqrt
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.patterns.found import DIVIDED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, factor_of, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
@@ -42,7 +43,7 @@ def scale_roots(network: Network) -> Network:
             continue
         chain = draft.chain(node)
         _write(chain, squares)
-        draft.put(chain)
+        draft.put(chain, DIVIDED)
     return draft.finished()
 
 

@@ -29,12 +29,14 @@ from dsa_sched.frontend.decomposition.norms import (
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 
 __all__ = ["scale_sums"]
 
+SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
 MOVES = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
 MOST_STEPS = 24
 """How far an epsilon is looked for behind a sum."""
@@ -73,13 +75,13 @@ def scale_sums(network: Network) -> Network:
         if found is None:
             draft.keep(node)
         else:
-            draft.put(chain)
+            draft.put(chain, SCALED if node.op_type in SUMS else "")
     return draft.finished()
 
 
 def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
     """The scaled sum or mean of squares, or the root of one, that a node computes."""
-    if node.op_type not in ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"):
+    if node.op_type not in SUMS:
         return None
     plain = node.op_type in ("ReduceMean", "ReduceSum")
     x = square_of(network, node.inputs[0]) if plain else node.inputs[0]
