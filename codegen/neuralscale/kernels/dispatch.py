@@ -73,6 +73,7 @@ WANTS = Wants(
     words=True,
     norms_of_lines=True,
     attention_elements=LONGEST_HEAD,
+    full_operand=True,
 )
 """Templates compute in halves along channels, windows over images; norms other than along lines are put together of
 what they have."""
