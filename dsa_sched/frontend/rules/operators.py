@@ -16,7 +16,9 @@ from typing import cast
 import onnx
 
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
+from dsa_sched.frontend.decomposition.einsum import refuse_einsum
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
+from dsa_sched.frontend.decomposition.running_sums import refuse_running_sum
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
@@ -212,6 +214,8 @@ OPERATORS: dict[str, Rule] = {
     "LRN": rules_window.lrn,
     "Gemm": rules_product.gemm,
     "MatMul": rules_product.matmul,
+    "Einsum": refuse_einsum,
+    "CumSum": refuse_running_sum,
     **dict.fromkeys(rules_elementwise.UNARY_KINDS, rules_elementwise.unary),
     **dict.fromkeys(rules_elementwise.BINARY_KINDS, rules_elementwise.binary),
     "Pow": rules_elementwise.power,
