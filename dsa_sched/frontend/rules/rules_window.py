@@ -50,7 +50,7 @@ def conv(writer: Writer, node: Node) -> None:
         raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
     windows = _windows(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
     inputs = tuple(name for name in node.inputs if name)
-    if writer.wants.windows == "images" and not _is_image(windows):
+    if writer.wants.windows == "images" and not (_is_image(windows) and _window_of(windows).pads_less_than_it_reaches):
         steps = Steps(writer, node)
         steps.finish(image_conv(steps, inputs[0], inputs[1], inputs[2:], _window_of(windows), groups))
     else:
