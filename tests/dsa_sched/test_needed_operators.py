@@ -162,7 +162,6 @@ CONVOLUTIONS: dict[str, Build] = {
     "one tap, padded": conv((1, 3, 6, 6), (5, 3, 1, 1), pads=[1, 1, 1, 1]),
     "padding beyond the window, groups": conv((2, 4, 5, 4), (4, 2, 2, 3), pads=[2, 0, 3, 4], group=2, strides=[2, 2]),
     "depthwise": conv((1, 4, 5, 4), (4, 1, 1, 1), pads=[2, 1, 0, 1], group=4),
-    "negative padding": conv((1, 3, 7, 6), (4, 3, 3, 3), pads=[-1, 1, 0, -2]),
 }
 
 CASES = {

@@ -19,6 +19,7 @@ from dsa_sched.frontend.network.network import Array, Value, array_of
 from hw_models.errors import ModelError
 
 __all__ = [
+    "LARGEST_EMBEDDED_ELEMENTS",
     "fix_shapes",
     "first_line",
     "infer_values",

@@ -134,7 +134,8 @@ def split_many_operands(network: Network) -> Network:
     nodes: list[Node] = []
     values = dict(network.values)
     for node in network.nodes:
-        if node.op_type not in ("Sum", "Max", "Min"):
+        known = all(name in values for name in (*node.inputs, node.outputs[0]))
+        if node.op_type not in ("Sum", "Max", "Min") or not known:
             nodes.append(node)
             continue
         op_type = "Add" if node.op_type == "Sum" else node.op_type

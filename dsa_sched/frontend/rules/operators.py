@@ -134,7 +134,8 @@ class RefusedNodes(Exception):
 
 def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
     if all(name in writer.constants for name in node.inputs if name):
-        raise Refusal("all operands are constant, but onnxruntime could not compute it")
+        why = writer.network.unfolded.get(node.name)
+        raise Refusal("all operands are constant, but onnxruntime could not compute it" + (f": {why}" if why else ""))
     if any(name and name not in writer.values for name in node.inputs):
         raise Refusal("")  # what makes the operand is refused for its shape
     for name in (*node.inputs, *node.outputs):
