@@ -66,7 +66,7 @@ def require_near(
         got = made.artifact.run(feed)
         for name, value in wanted.items():
             assert got[name].shape == value.shape, name
-            error = float(np.linalg.norm(got[name].astype(np.float64) - value))
+            error = float(np.linalg.norm(got[name].astype(np.float64) - value.astype(np.float64)))
             assert error <= tolerance * max(float(np.linalg.norm(value)), 1e-6), (level, name, error)
             np.testing.assert_array_equal(got[name], first.setdefault(name, got[name]), err_msg=f"{level}, {name}")
     return made

@@ -96,10 +96,13 @@ SUMS: dict[str, Build] = {
 
 
 def clipped(lower: str, upper: str) -> Build:
+    """Between bounds that are `computed`, `constant`, or not there."""
+
     def build(b: ModelBuilder) -> str:
         x = b.input(2, 3, 4)
-        bound = {"computed": lambda: b.node("ReduceMean", x, keepdims=0), "constant": lambda: b.constant(0.5), "": str}
-        return b.node("Clip", x, bound[lower](), bound[upper]())
+        mean, half = b.node("ReduceMean", x, keepdims=0), b.constant(0.5)
+        bounds = {"computed": mean, "constant": half, "": ""}
+        return b.node("Clip", x, bounds[lower], bounds[upper])
 
     return build
 
@@ -133,7 +136,7 @@ def cropped(mode: str) -> Build:
 
 
 RESIZED: dict[str, Build] = {
-    **{f"cubic, {way}": resized("cubic", (1, 2, 4, 5), (1, 1, 2, 0.8), coordinate_transformation_mode=way) for way in WAYS},
+    **{f"cubic, {w}": resized("cubic", (1, 2, 4, 5), (1, 1, 2, 0.8), coordinate_transformation_mode=w) for w in WAYS},
     "cubic, ends do not count": resized("cubic", (1, 2, 4, 5), (1, 1, 1.5, 2), exclude_outside=1),
     "cubic, another parameter": resized("cubic", (4, 5), (2, 1.7), cubic_coeff_a=-0.5),
     "linear, symmetric": resized("linear", (1, 2, 4, 5), (1, 1, 1.6, 0.7), coordinate_transformation_mode=WAYS[-1]),
@@ -142,7 +145,6 @@ RESIZED: dict[str, Build] = {
     "linear, cropped": cropped("linear"),
     "nearest, cropped": cropped("nearest"),
 }  # fmt: skip
-
 
 
 def padded(mode: str, shape: tuple[int, ...], *pads: int) -> Build:
@@ -186,7 +188,9 @@ def test_near_the_reference(name: str, tmp_path: Path) -> None:
     require_near(builder.model(CASES[name](builder)), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["broadcast: a constant column", "product: constant vector and matrix", "CumSum: last axis"])
+@pytest.mark.parametrize(
+    "name", ["broadcast: a constant column", "product: constant vector and matrix", "CumSum: last axis"]
+)
 def test_of_files_in_fp16(name: str, tmp_path: Path) -> None:
     """Inputs and constants in fp16; the reference is that of the file in fp32."""
     builder = ModelBuilder()

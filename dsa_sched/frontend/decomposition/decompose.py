@@ -280,7 +280,9 @@ def _clip_computed(chain: Chain, node: Node) -> bool:
     """By bounds that are computed: the larger of value and lower bound, the smaller of that and the upper bound."""
     bounds = ((op_type, node.input(position)) for position, op_type in ((1, "Max"), (2, "Min")))
     given = [(op_type, name) for op_type, name in bounds if name]
-    if chain.network.values[node.outputs[0]].dtype not in FLOATING or not any(chain.computed(name) for _, name in given):
+    if chain.network.values[node.outputs[0]].dtype not in FLOATING or not any(
+        chain.computed(name) for _, name in given
+    ):
         return False
     x = node.inputs[0]
     for op_type, name in given:

@@ -64,7 +64,9 @@ def _parsed(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labe
     texts = left.split(",")
     if len(texts) != len(shapes):
         raise ValueError(equation)
-    terms = [_labels(text, len(shape) - len(text.replace("...", ""))) for text, shape in zip(texts, shapes, strict=True)]
+    terms = [
+        _labels(text, len(shape) - len(text.replace("...", ""))) for text, shape in zip(texts, shapes, strict=True)
+    ]
     if any(len(term) != len(shape) for term, shape in zip(terms, shapes, strict=True)):
         raise ValueError(equation)
     open_ = sorted({label for term in terms for label in term if label.isdigit()}, key=int, reverse=True)

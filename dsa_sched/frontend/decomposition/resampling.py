@@ -83,9 +83,7 @@ def factors(network: Network, node: Node, rank: int) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _axes(
-    network: Network, node: Node, shape: tuple[int, ...], wanted: tuple[int, ...]
-) -> tuple[_Axis, ...] | None:
+def _axes(network: Network, node: Node, shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[_Axis, ...] | None:
     rank = len(shape)
     given = factors(network, node, rank)
     scales = given or tuple(after / before for before, after in zip(shape, wanted, strict=True))

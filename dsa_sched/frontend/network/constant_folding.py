@@ -197,7 +197,7 @@ def _by_onnxruntime(part: onnx.ModelProto, constants: Mapping[str, Array]) -> di
 def _by_reference(part: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, Array]:
     from onnx.reference import ReferenceEvaluator
 
-    return _named(part, ReferenceEvaluator(part).run(None, _fed(part, constants)))
+    return _named(part, [np.asarray(array) for array in ReferenceEvaluator(part).run(None, _fed(part, constants))])
 
 
 def _fed(part: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, Array]:

@@ -141,9 +141,7 @@ def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], 
     goes first, so that what is repeated is what is left."""
     steps, shape = Steps(writer, node), writer.shape(node.inputs[0])
     firsts = tuple(max(0, -begin) for begin in begins)
-    counts = tuple(
-        extent - first + min(0, end) for extent, first, end in zip(shape, firsts, ends, strict=True)
-    )
+    counts = tuple(extent - first + min(0, end) for extent, first, end in zip(shape, firsts, ends, strict=True))
     x = steps.part(node.inputs[0], firsts, counts)
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         extent = writer.shape(x)[axis]

@@ -358,7 +358,7 @@ def test_all_refusals_come_together(tmp_path: Path) -> None:
     builder = ModelBuilder()
     x = builder.input(1, 3, 4, 4)
     y = builder.node("Conv", x, builder.input(2, 3, 1, 1), name="first")
-    y = builder.node("Pad", y, builder.integers(0, 0, -1, 1, 0, 0, 1, 1), mode="edge", name="second")
+    y = builder.node("LRN", y, size=4, name="second")
     with pytest.raises(ModelError) as error:
         load_model(builder.save(tmp_path, y))
     lines = str(error.value).splitlines()
