@@ -115,6 +115,11 @@ def operations_of(network: Network, wants: Wants) -> Operations:
     return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
 
 
+def refuse_branches(_writer: Writer, _node: Node) -> None:
+    """Of an If whose condition is not known."""
+    raise Refusal("its condition is computed at run time; a branch is compiled where shapes or constants choose it")
+
+
 def _unwritten(op_type: str) -> str:
     """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
     limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
@@ -179,7 +184,7 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
             reason = f"domain {proto.domain} is not standard ONNX"
         elif not known:
             reason = "no such operator in standard ONNX"
-        elif nested:
+        elif nested and proto.op_type != "If":
             reason = "control flow with nested graphs"
         elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
             reason = _unwritten(proto.op_type)
@@ -214,6 +219,7 @@ OPERATORS: dict[str, Rule] = {
     "GlobalMaxPool": rules_window.global_pool,
     "LRN": rules_window.lrn,
     "Gemm": rules_product.gemm,
+    "If": refuse_branches,
     "MatMul": rules_product.matmul,
     "Einsum": refuse_einsum,
     "CumSum": refuse_running_sum,
