@@ -83,7 +83,7 @@ def _loaded(point: EntryPoint) -> Rule:
 
 def require_whole(names: frozenset[str]) -> frozenset[str]:
     """The names, of operators that can stay whole. Raises TargetError naming those that cannot."""
-    possible = {*WHOLE, *OPERATORS} - {*OURS}
+    possible = {*WHOLE, *OPERATORS} - {*OURS, *ONLY_REFUSED}
     if unknown := sorted(names - possible):
         needs = f"operators that can stay whole, which are {', '.join(sorted(possible))}"
         raise TargetError("a target's wants", needs=needs, has=", ".join(unknown))
@@ -210,7 +210,15 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 
 
+ONLY_REFUSED: dict[str, Rule] = {
+    "Einsum": refuse_einsum,
+    "CumSum": refuse_running_sum,
+    "If": refuse_branches,
+}
+"""Rules of operators that never come to a rule but where they cannot be compiled: they say why."""
+
 OPERATORS: dict[str, Rule] = {
+    **ONLY_REFUSED,
     "Conv": rules_window.conv,
     "ConvTranspose": rules_transposed.conv_transpose,
     "MaxPool": rules_window.pool,
@@ -219,10 +227,7 @@ OPERATORS: dict[str, Rule] = {
     "GlobalMaxPool": rules_window.global_pool,
     "LRN": rules_window.lrn,
     "Gemm": rules_product.gemm,
-    "If": refuse_branches,
     "MatMul": rules_product.matmul,
-    "Einsum": refuse_einsum,
-    "CumSum": refuse_running_sum,
     **dict.fromkeys(rules_elementwise.UNARY_KINDS, rules_elementwise.unary),
     **dict.fromkeys(rules_elementwise.BINARY_KINDS, rules_elementwise.binary),
     "Pow": rules_elementwise.power,
