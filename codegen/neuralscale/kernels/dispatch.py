@@ -23,7 +23,7 @@ from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
-from codegen.neuralscale.templates.convolution import ConvolutionTemplate
+from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
@@ -73,6 +73,8 @@ WANTS = Wants(
     words=True,
     norms_of_lines=True,
     attention_elements=LONGEST_HEAD,
+    full_operand=True,
+    longest_window=MAX_FIELD,
 )
 """Templates compute in halves along channels, windows over images; norms other than along lines are put together of
 what they have."""

@@ -190,7 +190,7 @@ class Found:
 class Network:
     """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
     constants that are none of the file's how they follow from it; `found` lists operators before any was taken
-    apart."""
+    apart; `unfolded` says of nodes on constants alone why they could not be computed."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -206,6 +206,7 @@ class Network:
     raw: tuple[str, ...] = ()
     concluded: tuple[Op, ...] = ()
     answers: tuple[str, ...] = ()
+    unfolded: Mapping[str, str] = field(default_factory=dict)
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention
+from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention, decompose_first
 from dsa_sched.frontend.decomposition.recurrent import unroll_recurrent
 from dsa_sched.frontend.network.network import FLOATING, SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, from_file, number
@@ -58,7 +58,8 @@ def simplify(
     """
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
-    network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
+    network = decompose_first(flatten_gathers(unroll_recurrent(network, whole)), whole)
+    network = find_patterns(network)
     network = decompose_attention(network, whole, attention_elements=attention_elements).pruned()
     network = replace_masks(network) if halves else network
     network = without_unread_rows(network.pruned()).pruned()
@@ -143,7 +144,8 @@ def split_many_operands(network: Network) -> Network:
     nodes: list[Node] = []
     values = dict(network.values)
     for node in network.nodes:
-        if node.op_type not in ("Sum", "Max", "Min"):
+        known = all(name in values for name in (*node.inputs, node.outputs[0]))
+        if node.op_type not in ("Sum", "Max", "Min") or not known:
             nodes.append(node)
             continue
         op_type = "Add" if node.op_type == "Sum" else node.op_type
