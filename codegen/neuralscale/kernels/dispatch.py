@@ -24,6 +24,7 @@ from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTempl
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import ConvolutionTemplate
+from codegen.neuralscale.templates.curves import CURVES
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
@@ -62,13 +63,13 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "lookup", "scale_shift"})},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *CURVES, *BINARY, "lookup", "scale_shift"})},
 }
 
 WANTS = Wants(
     floats_as(DTYPE),
     "channels_last",
-    frozenset({"Gelu", "Mish"}),
+    frozenset({"Gelu", "Mish", "Swish", "Elu", "Selu", "Celu"}),
     windows="images",
     words=True,
     norms_of_lines=True,
