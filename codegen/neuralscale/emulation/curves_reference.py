@@ -7,8 +7,10 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
 * sigmoid: 1 / d times k by `refined`, d = E(-x - 0.875) + k, k = 0.4169921875.
-* swish: w = |x|, at most 65504; z = E(-|alpha| * w + 2.5); d = z + 12.1875; r = R(d); h = w * z * ((d * r - 2) * r);
-  max(x, 0) + h, or min(x, 0) - h where alpha is negative.
+* swish: p = alpha's power of two, k of 2.5, 3.25, 4, 5, 6, 7 the first that is at least ln(14 / alpha); w = |x|, at most
+  64 / p; z = E(-alpha * w + k), but where alpha is not p: b = alpha's first four bits, v = (w + 192 / p) - 192 / p,
+  z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r);
+  max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h.
 * tanh: c = x between -1 and 1, s = c * c; ((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c.
 * softplus: z = E(-|x|); max(x, 0) + (P(z) * z * z + z).
 * elu, selu, celu: c = x between -0.75 and 0; e = E(min(x, -0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma),
@@ -20,12 +22,14 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 * mish: c = min(x, 4.5); e = E(c + 2.5); d = e / k; u = d + 2; n = d * u + 2; r = R(n); m = (n * r - 2) * r * u;
   (x - c) + (c * e * m) / -k, k = 12.1875.
 * sqrt: y = x + 0; g = 1 + 2^-10; Q(max(y, 1)) * g times Q(min(y, 1) * 1024) * g / 32.
-* reciprocal: d = x + 2^-24; r = R(d); p, q are r and d between -65504 and 65504; r - (q * p - 1) * p.
+* reciprocal: `refined` of max(|x|, 2^-14) times `refined` of x * 2^14 + 2^-14, that between -1 and 1. Of a divisor:
+  d = x + 2^-24; r = R(d); p, q are r and d between -65504 and 65504; r - (q * p - 1) * p.
 * hard_swish: x times (x + 3 between 0 and 6) / 6.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -34,7 +38,7 @@ from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Halves
 from partitioner.ir.graph import Op
 
-__all__ = ["EMULATED", "reciprocal", "refined"]
+__all__ = ["EMULATED", "divisor", "refined"]
 
 
 def _half(value: float) -> Halves:
@@ -75,11 +79,16 @@ def refined(d: Halves) -> Halves:
     return chip.sub(r, chip.mul(off, r))
 
 
-def reciprocal(x: Halves) -> Halves:
+def divisor(x: Halves) -> Halves:
     d = _plus(x, 2.0**-24)
     r = chip.recip(d)
     held, inside = _clip(r, -65504.0, 65504.0), _clip(d, -65504.0, 65504.0)
     return chip.sub(r, chip.mul(_plus(chip.mul(inside, held), -1.0), held))
+
+
+def _reciprocal(_op: Op, x: Halves) -> Halves:
+    small = _clip(_plus(_times(x, 2.0**14), 2.0**-14), -1.0, 1.0)
+    return chip.mul(refined(chip.maximum(_magnitude(x), _half(2.0**-14))), refined(small))
 
 
 def _exp(_op: Op, x: Halves) -> Halves:
@@ -94,9 +103,20 @@ def _sigmoid(_op: Op, x: Halves) -> Halves:
 
 def _swish(op: Op, x: Halves) -> Halves:
     alpha = op.number("alpha")
-    w = chip.minimum(_magnitude(x), _half(65504.0))
-    z = chip.exp(_plus(_times(w, -abs(alpha)), 2.5))
-    d = _plus(z, 12.1875)
+    size = abs(alpha)
+    unit = 2.0 ** math.floor(math.log2(size)) if size else 1.0
+    needed = math.log(14 / size) if size else 0.0
+    shifts = {2.5: 12.1875, 3.25: 25.796875, 4.0: 54.59375, 5.0: 148.375, 6.0: 403.5, 7.0: 1098.0}
+    shift = min([s for s in shifts if s >= needed], default=7.0)
+    w = chip.minimum(_magnitude(x), _half(64 / unit))
+    if size in (0.0, unit):
+        z = chip.exp(_plus(_times(w, -size), shift))
+    else:
+        bits = math.floor(8 * size / unit) * unit / 8
+        v = _plus(_plus(w, 192 / unit), -192 / unit)
+        rest = chip.exp(chip.add(_times(chip.sub(w, v), -bits), _times(w, bits - size)))
+        z = chip.mul(chip.exp(_plus(_times(v, -bits), shift)), rest)
+    d = _plus(z, shifts[shift])
     r = chip.recip(d)
     tail = chip.mul(chip.mul(w, z), chip.mul(_plus(chip.mul(d, r), -2.0), r))
     if alpha < 0:
@@ -189,6 +209,6 @@ EMULATED: Mapping[str, Callable[[Op, Halves], Halves]] = {
     "erf": _erf,
     "mish": _mish,
     "sqrt": _sqrt,
-    "reciprocal": lambda _op, x: reciprocal(x),
+    "reciprocal": _reciprocal,
     "hard_swish": _hard_swish,
 }

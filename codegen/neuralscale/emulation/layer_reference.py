@@ -20,7 +20,7 @@ import numpy.typing as npt
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Bits, Halves
 from codegen.neuralscale.emulation.attention_reference import attended
-from codegen.neuralscale.emulation.curves_reference import EMULATED, reciprocal, refined
+from codegen.neuralscale.emulation.curves_reference import EMULATED, divisor, refined
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
 from codegen.neuralscale.emulation.tables_reference import looked_up
 from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
@@ -333,19 +333,19 @@ def _first_full(s: _Sampled) -> str:
 
 def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
     """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * (1 / other) by
-    `reciprocal`, but by a constant of one element x * half(1 / constant); other / x is (1 / x) * other."""
+    `divisor`, but by a constant of one element x * half(1 / constant); other / x is (1 / x) * other."""
     y = s.operand(other)
     tensor = s.graph.by_name[other]
     match kind:
         case "sub":
             return chip.add(chip.mul(x, _half(-1.0)), y) if swapped else chip.sub(x, y)
         case "div" if swapped:
-            return chip.mul(reciprocal(x), y)
+            return chip.mul(divisor(x), y)
         case "div" if tensor.constant and prod(tensor.shape) == 1:
             value = float(s.tensor(other).reshape(-1)[0])
             return chip.mul(x, _half(1.0 / value if value else np.copysign(np.inf, value)))
         case "div":
-            return chip.mul(x, reciprocal(y))
+            return chip.mul(x, divisor(y))
     return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
 
 

@@ -5,13 +5,14 @@
     mish        c * E * r / K + x - c, c = min(x, 9/2), E = exp(c + 5/2), K = exp(5/2), e = E / K,
                 r = (e + 2) / (e * (e + 2) + 2)
     sqrt        G * G' of min(x, 1) * 2^10 and max(x, 1), G = (1 + 2^-10) times the chip's own, G' a 32nd of that
-    reciprocal  r - r * (x * r - 1), r the chip's own
+    reciprocal  R(max(|x|, 2^-14)) * R(x * 2^14 between -1 and 1), R(v) = r - r * (v * r - 1), r the chip's own
     hard_swish  x * (min(max(x + 3, 0), 6) / 6)
 
 Those by an exponential alone are in `exponentials.py`, which says how small results and monotone ones are kept. The
 exponent of gelu is taken in two parts, of which the larger is exact: fp16 holds numbers near 10 only to 1/256. The
 chip's root is wrong for operands that are no normal numbers, and 0.09 % too small in the mean; its reciprocal is
-infinite for them. 1 / 0 is infinite because 2^-24, the least number, is added first.
+infinite for them. So both are products of that of a normal number and that of what is left, of which one is 1. 1 / 0
+is infinite because a number that nothing else is changed by is added first.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from codegen.neuralscale.templates import exponentials
-from codegen.neuralscale.templates.steps import Step, polynomial
+from codegen.neuralscale.templates.exponentials import EIGHTHS
+from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
 from partitioner.ir.graph import Attribute, Op
 
-__all__ = ["CURVES", "RECIPROCAL", "curve"]
+__all__ = ["CURVES", "DIVISOR", "curve"]
 
 GELU = {
     "none": (-0.69384765625, -0.7900390625, 0.165771484375, -0.024993896484375, 0.0017223358154296875),
@@ -33,9 +35,6 @@ GELU = {
 
 GELU_END = 6.0
 """From here on the result is x or 0."""
-
-EIGHTHS = 192.0
-"""Adding it and taking it away rounds numbers below 64 to eighths."""
 
 ERF = (-0.37548828125, 0.1082763671875, -0.0186309814453125)
 ERF_END = 0.28564453125
@@ -47,7 +46,7 @@ MISH_END = 4.5
 MISH_SHIFT, MISH_POWER = 2.5, 12.1875
 
 ROOT_FACTOR = 1 + 2.0**-10
-LEAST, LARGEST = 2.0**-24, 65504.0
+LEAST, NORMAL, LARGEST = 2.0**-24, 2.0**-14, 65504.0
 
 
 def _gelu(op: Op) -> tuple[Step, ...]:
@@ -130,7 +129,7 @@ def _sqrt(op: Op) -> tuple[Step, ...]:
     )
 
 
-RECIPROCAL = (
+DIVISOR = (
     Step("d", "veadd", "x", LEAST),
     Step("y", "verecip.m", "d"),
     Step("r", "vemax", "y", -LARGEST),
@@ -142,12 +141,27 @@ RECIPROCAL = (
     Step("d", "veemul", "d", "r"),
     Step("y", "vesub", "y", "d"),
 )
-"""Held between finite numbers where they are multiplied: zero and infinity keep their reciprocals."""
+"""The reciprocal of a divisor: one step of Newton's on values held between finite numbers, so that zero and infinity
+keep their reciprocals. Of divisors that are no normal numbers it is infinite."""
 
 
 def _reciprocal(op: Op) -> tuple[Step, ...]:
     del op
-    return RECIPROCAL
+    return (
+        Step("b", "veemul", "x", 1 / NORMAL),
+        Step("b", "veadd", "b", NORMAL),
+        Step("b", "vemax", "b", -1.0),
+        Step("b", "vemin", "b", 1.0),
+        Step("y", "velkrelu", "x", -1.0),
+        Step("y", "vemax", "y", NORMAL),
+        *refined_reciprocal("a", "y"),
+        Step("r", "verecip.m", "b"),
+        Step("b", "veemul", "b", "r"),
+        Step("b", "veadd", "b", -1.0),
+        Step("b", "veemul", "b", "r"),
+        Step("r", "vesub", "r", "b"),
+        Step("y", "veemul", "a", "r"),
+    )
 
 
 def _hard_swish(op: Op) -> tuple[Step, ...]:

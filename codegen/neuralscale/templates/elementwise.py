@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
-from codegen.neuralscale.templates.curves import CURVES, RECIPROCAL, curve
+from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
 from codegen.neuralscale.templates.steps import Step, instructions, registers
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -41,7 +41,7 @@ __all__ = [
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
-BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(RECIPROCAL) + 1}
+BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(DIVISOR) + 1}
 """Vector passes of operators with several operands, where they are more than one."""
 
 UNARY = {
@@ -113,7 +113,7 @@ def passes(graph: Graph, op: Op) -> int:
 def scratch_tiles(op: Op) -> int:
     """How many more tiles the operator needs: registers of a function, or of a reciprocal and one for that itself."""
     if op.kind == "div":
-        return len(registers(RECIPROCAL)) + 1
+        return len(registers(DIVISOR)) + 1
     return len(registers(curve(op))) if op.kind in CURVES else 0
 
 
@@ -151,11 +151,11 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
         yield from issue.scalar("veemul", output, current, -1.0)
         current, mnemonic = output, "veadd"
     elif op.kind == "div" and swapped:
-        yield from _computed(tile, issue, RECIPROCAL, current, output)
+        yield from _computed(tile, issue, DIVISOR, current, output)
         current = output
     elif op.kind == "div":
         scratch = tile.scratch(operand.rows, operand.columns)
-        yield from _computed(tile, issue, RECIPROCAL, operand, scratch, 1)
+        yield from _computed(tile, issue, DIVISOR, operand, scratch, 1)
         operand = scratch
     shape = box_shape(tile.box)
     padded = padded_shape(tile.graph, other, op.outputs[0])
@@ -170,7 +170,7 @@ def _with_scalar(
         yield from issue.scalar("veemul", output, current, -1.0)
         yield from issue.scalar("veadd", output, output, value)
     elif kind == "div" and swapped:
-        yield from _computed(tile, issue, RECIPROCAL, current, output)
+        yield from _computed(tile, issue, DIVISOR, current, output)
         yield from issue.scalar("veemul", output, output, value)
     elif kind == "div":
         yield from issue.scalar("veemul", output, current, 1.0 / value if value else copysign(inf, value))

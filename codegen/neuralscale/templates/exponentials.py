@@ -2,8 +2,8 @@
 
     exp       max(E(x - 2^-12), E(x - 2^-11)), E the chip's own
     sigmoid   K / (K + exp(-7/8 - x)), K = exp(-7/8)
-    swish     max(x, 0) - w * z / (z + K), w = |x|, z = exp(5/2 - alpha * w), K = exp(5/2); of a negative alpha
-              min(x, 0) + the same
+    swish     max(x, 0) - w * z / (z + K), w = |x|, z = exp(s - alpha * w), K = exp(s), s = 5/2 for alpha of 1 and
+              more; of a negative alpha min(x, 0) + the same
     tanh      c + c * (s * P(s) + A - 2 / (1 + exp(2 w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
     softplus  max(x, 0) + z + z * z * P(z), z = exp(-|x|)
     elu       max(x, 0) + alpha * (c + c * c * P(c) + exp(min(x, -3/4)) - exp(-3/4)), c = x between -3/4 and 0
@@ -18,16 +18,21 @@ fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infi
 
 from __future__ import annotations
 
+from math import floor, log, log2
+
 from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
 
-__all__ = ["elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
+__all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
 
 EXP_SHIFT = 2.0**-12
 
 SIGMOID_SHIFT, SIGMOID_POWER = -0.875, 0.4169921875
-SWISH_SHIFT, SWISH_POWER = 2.5, 12.1875
-"""An argument and what the chip's exponential makes of it."""
+SWISH_SHIFTS = ((2.5, 12.1875), (3.25, 25.796875), (4.0, 54.59375), (5.0, 148.375), (6.0, 403.5), (7.0, 1098.0))
+"""Arguments and what the chip's exponential makes of them."""
+
+EIGHTHS = 192.0
+"""Adding it and taking it away rounds numbers below 64 to eighths."""
 
 TANH = (-0.3310546875, 0.11944580078125, -0.0267486572265625)
 TANH_END = 0.2384033203125
@@ -66,13 +71,12 @@ def sigmoid(op: Op) -> tuple[Step, ...]:
 def swish(op: Op) -> tuple[Step, ...]:
     """The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than with the right sign."""
     alpha = op.number("alpha")
+    shift, power = _swish_shift(alpha)
     return (
         Step("w", "velkrelu", "x", -1.0),
-        Step("w", "vemin", "w", 65504.0),
-        Step("z", "veemul", "w", -abs(alpha)),
-        Step("z", "veadd", "z", SWISH_SHIFT),
-        Step("z", "veexp.m", "z"),
-        Step("d", "veadd", "z", SWISH_POWER),
+        Step("w", "vemin", "w", 64.0 / 2 ** floor(log2(abs(alpha) or 1.0))),
+        *_swish_power(abs(alpha), shift),
+        Step("d", "veadd", "z", power),
         Step("w", "veemul", "w", "z"),
         Step("z", "verecip.m", "d"),
         Step("d", "veemul", "d", "z"),
@@ -81,6 +85,39 @@ def swish(op: Op) -> tuple[Step, ...]:
         Step("w", "veemul", "w", "d"),
         Step("y", "vemax" if alpha >= 0 else "vemin", "x", 0.0),
         Step("y", "veadd" if alpha >= 0 else "vesub", "y", "w"),
+    )
+
+
+def _swish_shift(alpha: float) -> tuple[float, float]:
+    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one."""
+    wanted = log(14 / abs(alpha)) if alpha else 0.0
+    return next((pair for pair in SWISH_SHIFTS if pair[0] >= wanted), SWISH_SHIFTS[-1])
+
+
+def _swish_power(alpha: float, shift: float) -> tuple[Step, ...]:
+    """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two it is
+    taken in two parts: v, w in steps of an eighth (of one over alpha's power of two), times alpha's first four bits,
+    which is exact, and the rest, which is small."""
+    unit = 2.0 ** floor(log2(alpha)) if alpha else 1.0
+    first = floor(alpha / unit * 8) / 8 * unit
+    if alpha in (0.0, unit):
+        return (
+            Step("z", "veemul", "w", -alpha),
+            Step("z", "veadd", "z", shift),
+            Step("z", "veexp.m", "z"),
+        )
+    return (
+        Step("z", "veadd", "w", EIGHTHS / unit),
+        Step("z", "veadd", "z", -EIGHTHS / unit),
+        Step("d", "vesub", "w", "z"),
+        Step("d", "veemul", "d", -first),
+        Step("u", "veemul", "w", first - alpha),
+        Step("d", "veadd", "d", "u"),
+        Step("d", "veexp.m", "d"),
+        Step("z", "veemul", "z", -first),
+        Step("z", "veadd", "z", shift),
+        Step("z", "veexp.m", "z"),
+        Step("z", "veemul", "z", "d"),
     )
 
 
