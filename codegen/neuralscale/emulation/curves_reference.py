@@ -7,10 +7,10 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
 * sigmoid: 1 / d times k by `refined`, d = E(-x - 0.875) + k, k = 0.4169921875.
-* swish: p = alpha's power of two, k of 2.5, 3.25, 4, 5, 6, 7 the first that is at least ln(14 / alpha); w = |x|, at most
-  64 / p; z = E(-alpha * w + k), but where alpha is not p: b = alpha's first four bits, v = (w + 192 / p) - 192 / p,
-  z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r);
-  max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h.
+* swish: p = alpha's power of two, k the first of 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha); w = |x|, at
+  most 64 / p; z = E(-alpha * w + k). But where alpha is not p, b = alpha's first four bits,
+  v = (w + 192 / p) - 192 / p, z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d);
+  h = w * z * ((d * r - 2) * r); max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h.
 * tanh: c = x between -1 and 1, s = c * c; ((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c.
 * softplus: z = E(-|x|); max(x, 0) + (P(z) * z * z + z).
 * elu, selu, celu: c = x between -0.75 and 0; e = E(min(x, -0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma),
