@@ -110,7 +110,62 @@ def _step(op: Op, name: str, x: float, number: float) -> float:
     raise AssertionError(name)
 
 
+def _beyond(function: Callable[[float], float]) -> Callable[[Op, float], float]:
+    """A function that may leave the range of doubles upwards."""
+
+    def value(_op: Op, x: float) -> float:
+        try:
+            return function(x)
+        except OverflowError:
+            return math.inf
+
+    return value
+
+
+def _gate(x: float) -> float:
+    """The logistic function; a double holds e^-x for x of -700 and more."""
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def _shared(x: float, share: float) -> float:
+    """A share of x, of infinity too."""
+    return 0.0 if math.isinf(x) and share == 0 else x * share
+
+
+def _swish(op: Op, x: float) -> float:
+    return _shared(x, _gate(op.number("alpha") * x))
+
+
+def _gelu(op: Op, x: float) -> float:
+    if op.attribute("approximate") == "none":
+        return _shared(x, 0.5 * math.erfc(-x / math.sqrt(2)))
+    return _shared(x, _gate(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _softplus(_op: Op, x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _elu(op: Op, x: float) -> float:
+    alpha, function = op.number("alpha"), op.attribute("function")
+    gamma, rate = (op.number("gamma") if function == "selu" else 1.0), (alpha if function == "celu" else 1.0)
+    return gamma * (x if x >= 0 else alpha * math.expm1(x / rate))
+
+
 FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
+    "exp": _beyond(math.exp),
+    "sigmoid": lambda _op, x: _gate(x),
+    "swish": _swish,
+    "tanh": lambda _op, x: math.tanh(x),
+    "softplus": _softplus,
+    "elu": _elu,
+    "selu": _elu,
+    "celu": _elu,
+    "gelu": _gelu,
+    "erf": lambda _op, x: math.erf(x),
+    "mish": lambda op, x: _shared(x, math.tanh(_softplus(op, x))),
+    "sqrt": lambda _op, x: math.sqrt(x),
+    "reciprocal": lambda _op, x: 1 / x if x else math.copysign(math.inf, x),
     "log": _log,
     "sin": lambda _op, x: math.sin(x),
     "cos": lambda _op, x: math.cos(x),
