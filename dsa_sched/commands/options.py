@@ -34,6 +34,7 @@ __all__ = [
     "compile_options",
     "division_options",
     "elf_options",
+    "feed_option",
     "host_option",
     "require_different",
     "require_elf",
@@ -177,6 +178,12 @@ def compile_options(command: AnyFunction) -> AnyFunction:
     ):
         command = option(command)
     return command
+
+
+def feed_option(words: str) -> Callable[[AnyFunction], AnyFunction]:
+    """`--feed FILE`, any number of times."""
+    path = click.Path(path_type=Path)
+    return click.option("--feed", "feeds", type=path, multiple=True, metavar="FILE", help=words)
 
 
 trace_option = click.option(

@@ -79,7 +79,7 @@ def failing_check(report: VerifyReport) -> tuple[str, str]:
     From the most local on: samples, layer, constants, level, logits.
     The most local one comes first, because a part that fails it says more than one that fails at its end.
     """
-    if report.passed:
+    if not report.failures:
         return "", ""
     for layer in report.layers:
         if layer.samples_wrong:
@@ -118,7 +118,7 @@ def bisect(
     Raises UserError for a model that cannot be read.
     """
     model = load_model(source, dict(compile_options.shapes), compile_options.batch).source
-    feeds = seeded_or_given(model, options)
+    feeds = seeded_or_given(model, options).feeds
     reference = Reference(model)
     values = tuple(reference.values(feed) for feed in feeds)
     check = failing_check(report)[0] if report else "fault"

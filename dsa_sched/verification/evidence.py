@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dsa_sched.artifact.tensors import from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation
-from dsa_sched.verification.masked_values import held_in_range, masked_values
+from dsa_sched.verification.masked_values import held_in_range, leaves_range, masked_values
 from dsa_sched.verification.tolerances import (
     Share,
     first_difference,
@@ -36,6 +36,7 @@ __all__ = [
     "changed_constants",
     "compare_levels",
     "comparable",
+    "compared_name",
     "computing_layers",
     "file_array",
     "file_name",
@@ -104,6 +105,21 @@ def comparable(model: Model, name: str, exact: Feed) -> bool:
     return permutes and theirs in exact and of_file(model, name, exact[theirs]).shape == tensor.source_shape
 
 
+def compared_name(model: Model, name: str, exact: Feed) -> str:
+    """The value by which a layer's output `name` is compared: itself, or the first view of it that the reference has,
+    as a rank more or less makes one. `name` where there is none."""
+    graph = model.graph
+    if comparable(model, name, exact):
+        return name
+    same = {name}
+    for op in graph.ops:
+        if op.is_view and op.inputs[0] in same:
+            if comparable(model, op.outputs[0], exact):
+                return op.outputs[0]
+            same.update(op.outputs)
+    return name
+
+
 def file_array(compilation: Compilation, name: str, dump: Dump) -> Array:
     """The file's value as the run's value of this name has it."""
     ours, origin = from_device(compilation.artifact.tensor(name), dump[name]), compilation.model.origins.get(name)
@@ -167,7 +183,7 @@ def isolated_shares(
     for dump, values, floor in zip(dumps, exact, rounded, strict=True):
         ours, reference = file_array(judged, name, dump), of_file(judged.model, name, values[theirs])
         floor = None if floor is None else of_file(judged.model, name, floor)
-        if masked:
+        if masked or leaves_range(reference, tensor.dtype):
             ours, reference = (held_in_range(array, tensor.dtype) for array in (ours, reference))
             floor = None if floor is None else held_in_range(floor, tensor.dtype)
         draws = _independent_rows(judged.model, layer, values, tensor.dtype)

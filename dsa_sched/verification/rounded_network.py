@@ -38,8 +38,8 @@ LONGEST_AVERAGE = 256
 are summed in pieces by whoever wants to keep that."""
 
 STEPS_INSIDE = 8
-"""Roundings in a function that is put together of others (sigmoid, softmax, norms). They are the same wherever the
-argument is, so that they add up and do not cancel."""
+"""Roundings in an operator that is put together of others (softmax, norms). They are the same wherever the argument is,
+so that they add up and do not cancel."""
 
 EXACT = frozenset(
     [
@@ -51,14 +51,17 @@ EXACT = frozenset(
 )  # fmt: skip
 """Operators whose results are among the numbers that they read."""
 
-FROM_ONE = frozenset(
+FUNCTIONS = frozenset(
     [
-        "Celu", "Elu", "Erf", "Gelu", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "Log",
-        "LogSoftmax", "Mish", "Selu", "Softplus", "Tanh",
+        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
+        "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Reciprocal", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus",
+        "Softsign", "Swish", "Tan", "Tanh",
     ]
 )  # fmt: skip
-"""Functions that a device with an exponential, a reciprocal and a root alone computes as a difference of numbers about
-one (tanh x = 1 - 2 / (exp 2x + 1)), so that near zero they are as exact as those are."""
+"""Functions of one operand, which a device can round correctly: how it computes them is no law of rounding."""
+
+FROM_ONE = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax"])
+"""Results that are differences of numbers about one, and as exact near zero as those are."""
 
 SCALED = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization"])
 """Those of them that multiply by their second operand, a number a channel."""
@@ -67,6 +70,10 @@ ONE_ROUNDING = frozenset(
     ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
 )
 PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
+RECURRENT = frozenset(["GRU", "LSTM", "RNN"])
+STORED_A_STEP = 8
+"""Numbers that a recurrent network rounds for one element of its state in a step: gates, products, sums."""
+
 AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
 ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
 """Their constants are data, not shapes or scales."""
@@ -178,7 +185,9 @@ class RoundedNetwork:
         """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
         dtype = self.kind(name)
         plain = self.wide(f"{name}::plain", dtype)
-        inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE**2
+        inside: float = 1 if node.op_type in ONE_ROUNDING | FUNCTIONS | PRODUCTS | AVERAGES else STEPS_INSIDE**2
+        if node.op_type in RECURRENT:
+            inside = self.recurrent(node)
         # Beyond the range, as masks are, nothing is said of rounding, and squares would leave the wider type's too.
         ends = [self.scalar(end, dtype) for end in (-self.largest, self.largest)]
         held = self.op("Min", name, self.op("Max", name, plain, ends[0]), ends[1])
@@ -193,7 +202,7 @@ class RoundedNetwork:
             energy = self.op("Add", name, energy, self.product_and_shift(node, name))
         size = self.op("Sqrt", name, self.product(self.unit**2 / 6, energy, dtype))
         step = self.scalar(self.smallest_step / sqrt(3), dtype)
-        if node.op_type in ONE_ROUNDING:  # zero is exact, as one less one of a mask is
+        if node.op_type in ONE_ROUNDING | FUNCTIONS:  # zero is exact, as one less one of a mask is
             other = self.op("Cast", name, plain, to=onnx.TensorProto.BOOL)
             step = self.op("Mul", name, self.op("Cast", name, other, to=helper.np_dtype_to_tensor_dtype(dtype)), step)
         size = self.op("Add", name, size, step)
@@ -212,6 +221,13 @@ class RoundedNetwork:
         if node.op_type != "LayerNormalization":
             wide = self.op("Reshape", name, wide, self.whole(-1, *(1,) * (len(shape) - 2)))
         return self.op("Mul", name, wide, wide)
+
+    def recurrent(self, node: onnx.NodeProto) -> float:
+        """How many independent roundings reach the state after all steps, where nothing is forgotten: in each those of
+        the numbers that are stored, and of the sum of the products."""
+        steps, *_ = self.shape(node.input[0])
+        products = min(LONGEST_SUM, self.shape(node.input[1])[-1] + self.shape(node.input[2])[-1])
+        return steps * (STORED_A_STEP + products / 6)
 
     def kind(self, name: str) -> np.dtype[Any]:
         """The type in which errors of a value are computed: its own, but wider than halves."""

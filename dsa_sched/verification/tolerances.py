@@ -175,6 +175,16 @@ class LogitsResult:
     top1_wrong: int
     top1_candidates: int
     top1_entries: int
+    norm: float = 0.0
+    """L2 norm of the reference's finite elements."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether rounding may have made it wrong: no statement, and more off than a tenth of the distance; where
+        inputs change nothing, than a layer may be."""
+        if self.statement:
+            return False
+        return not self.error <= (LOGITS_SHARE_BOUND * self.distance or max(LAYER_BOUND * self.norm, self.floor))
 
     @property
     def share(self) -> float:
@@ -209,19 +219,22 @@ def judge_logits(
     ours: tuple[Array, ...],
     reference: tuple[Array, ...],
     rounded: tuple[tuple[Array, Array], ...] = (),
+    neighbours: tuple[Array, ...] = (),
 ) -> tuple[LogitsResult, ...]:
     """One result for each input; the distance is that to the nearest other input's reference, of elements that are
     finite for both: an infinite one would allow every error. `rounded` holds, for each input, what rounding makes of
-    the reference: errors apart, and together."""
+    the reference: errors apart, and together. `neighbours` are the reference for other inputs, which are not judged."""
     pairs = rounded or tuple((exact, exact) for exact in reference)
     moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
     apart, together = (_mean_norm([draws[way] for draws in moved]) for way in (0, 1))
     results = []
     for position, (mine, exact) in enumerate(zip(ours, reference, strict=True)):
-        others = [_norm(_where_finite(difference(other, exact))) for k, other in enumerate(reference) if k != position]
+        rest = (*reference[:position], *reference[position + 1 :], *neighbours)
+        others = [_norm(_where_finite(difference(other, exact))) for other in rest]
         error = _norm(difference(mine, exact))
         top1 = _top1(mine, exact.astype(np.float64), moved[position][0], apart)
-        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1))
+        norm = _norm(_where_finite(np.asarray(exact, np.float64)))
+        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1, norm))
     return tuple(results)
 
 
