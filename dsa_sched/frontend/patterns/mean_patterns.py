@@ -34,18 +34,24 @@ __all__ = ["mean_matches", "square_of", "variance_matches"]
 EXACT = 2.0**-20
 """Relative distance from 1 of a factor that is 1 but for the rounding of fp32."""
 
+LARGEST_SHARE = 4.0
+"""Times a mean, what a sum is divided to at most: of a larger share the mean may have lost digits that the sum has."""
+
 
 def mean_matches(network: Network) -> Iterator[Match]:
     """Sums that are divided by a number larger than one."""
     for node in network.nodes:
         scaled = factor_of(network, node)
         total = network.producer.get(scaled[0]) if scaled is not None else None
-        if scaled is None or total is None or total.op_type != "ReduceSum" or abs(scaled[1]) >= 1:
+        if scaled is None or total is None or total.op_type != "ReduceSum":
             continue
         shape = shape_of(network, total.inputs[0])
         axes = reduced_axes(network, total) if shape else None
-        if shape and axes and network.values[total.outputs[0]].dtype in FLOATING:
-            yield _mean(network, node, total, axes, prod(shape[axis] for axis in axes) * scaled[1])
+        if not shape or not axes or network.values[total.outputs[0]].dtype not in FLOATING:
+            continue
+        share = prod(shape[axis] for axis in axes) * scaled[1]
+        if abs(scaled[1]) < 1 and abs(share) <= LARGEST_SHARE:
+            yield _mean(network, node, total, axes, share)
 
 
 def _mean(network: Network, end: Node, total: Node, axes: Shape, factor: float) -> Match:
