@@ -20,6 +20,7 @@ from dsa_sched.frontend.graph.build import Built, build_graph
 from dsa_sched.frontend.graph.tables import with_tables
 from dsa_sched.frontend.integers.preparation import prepare
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
+from dsa_sched.frontend.network.branches import with_chosen_branches
 from dsa_sched.frontend.network.constant_folding import fold_constants
 from dsa_sched.frontend.network.network import Found, Network, Origin, Value
 from dsa_sched.frontend.network.refusals import (
@@ -33,7 +34,7 @@ from dsa_sched.frontend.network.refusals import (
 from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.rewrites.simplify import simplify
-from dsa_sched.frontend.rules.operators import RefusedNodes, require_whole
+from dsa_sched.frontend.rules.operators import RefusedNodes, require_whole, unknown_nodes
 from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
@@ -63,10 +64,11 @@ class Opened:
 class Model:
     """A compiled-ready network and the file that it came from.
 
-    `source` is the checked original with external data and static shapes, never the simplified one: what verification
-    judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins`
-    says of values that a rewrite put in the place of the file's how the file's follow from them, `terms` of the
-    graph's constants how they follow from the file's, `found` which norms, activations and attentions it has.
+    `source` is the checked original with external data, static shapes and the branches that these choose, never the
+    simplified one: what verification judges by. `constants` are in device layout by content hash. `sha256` is that of
+    the bytes of the file. `origins` says of values that a rewrite put in the place of the file's how the file's follow
+    from them, `terms` of the graph's constants how they follow from the file's, `found` which norms, activations and
+    attentions it has.
     """
 
     graph: Graph
@@ -186,14 +188,14 @@ def read_source(
 ) -> ModelFile:
     """The same with the hash of its file. Raises ModelError."""
     file = _known(source, any_standard=True)
-    fix_shapes(file.model, shapes or {}, batch)
+    _with_shapes(file.model, shapes or {}, batch, any_standard=True)
     return file
 
 
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
-    network = fold_constants(model, fix_shapes(model, shapes, batch))
+    network = fold_constants(model, _with_shapes(model, shapes, batch))
     network = prepare(network) if wants.words else network
     halves = wants.dtype("float32") == "float16"
     return simplify(
@@ -203,6 +205,21 @@ def _simplified(
         norms_of_lines=wants.norms_of_lines,
         attention_elements=wants.attention_elements,
     )
+
+
+def _with_shapes(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, *, any_standard: bool = False
+) -> dict[str, Value]:
+    """Shape of every value. Writes into `model` the shapes of inputs and outputs and, in the place of each If whose
+    condition is known, the branch that it chooses. Raises Unsupported for nodes of unknown types in these."""
+    values = fix_shapes(model, shapes, batch)
+    chosen = with_chosen_branches(model)
+    if chosen is model:
+        return values
+    model.CopyFrom(chosen)
+    if refused := unknown_nodes(model, any_standard=any_standard):
+        raise Unsupported(model.graph.name or "model", refused)
+    return fix_shapes(model, {}, None)
 
 
 def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:

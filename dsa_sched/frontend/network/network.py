@@ -24,6 +24,7 @@ from partitioner.ir.graph import Op
 __all__ = [
     "ATTEND",
     "FLOATING",
+    "FORMULA",
     "NEAREST",
     "NORMALISE",
     "OURS",
@@ -54,6 +55,9 @@ element; and 64 over the power of two at or above the largest magnitude, after s
 NORMALISE = "Normalise"
 """And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
 
+FORMULA = "Formula"
+"""And a function of one operand in `steps` (`partitioner/ir/formula.py`)."""
+
 ATTEND = "Attend"
 """And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
 
@@ -65,7 +69,7 @@ FLOATING = (
 )
 """Types of values that the network computes."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, ATTEND)
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]
@@ -186,7 +190,7 @@ class Found:
 class Network:
     """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
     constants that are none of the file's how they follow from it; `found` lists operators before any was taken
-    apart."""
+    apart; `unfolded` says of nodes on constants alone why they could not be computed."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -202,6 +206,7 @@ class Network:
     raw: tuple[str, ...] = ()
     concluded: tuple[Op, ...] = ()
     answers: tuple[str, ...] = ()
+    unfolded: Mapping[str, str] = field(default_factory=dict)
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""

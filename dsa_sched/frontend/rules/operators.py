@@ -16,12 +16,15 @@ from typing import cast
 import onnx
 
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
+from dsa_sched.frontend.decomposition.einsum import refuse_einsum
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
+from dsa_sched.frontend.decomposition.running_sums import refuse_running_sum
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
     ATTEND,
     FLOATING,
+    FORMULA,
     NEAREST,
     NORMALISE,
     OURS,
@@ -81,7 +84,7 @@ def _loaded(point: EntryPoint) -> Rule:
 
 def require_whole(names: frozenset[str]) -> frozenset[str]:
     """The names, of operators that can stay whole. Raises TargetError naming those that cannot."""
-    possible = {*WHOLE, *OPERATORS} - {*OURS}
+    possible = {*WHOLE, *OPERATORS} - {*OURS, *ONLY_REFUSED}
     if unknown := sorted(names - possible):
         needs = f"operators that can stay whole, which are {', '.join(sorted(possible))}"
         raise TargetError("a target's wants", needs=needs, has=", ".join(unknown))
@@ -113,6 +116,11 @@ def operations_of(network: Network, wants: Wants) -> Operations:
     return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
 
 
+def refuse_branches(_writer: Writer, _node: Node) -> None:
+    """Of an If whose condition is not known."""
+    raise Refusal("its condition is computed at run time; a branch is compiled where shapes or constants choose it")
+
+
 def _unwritten(op_type: str) -> str:
     """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
     limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
@@ -132,7 +140,8 @@ class RefusedNodes(Exception):
 
 def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
     if all(name in writer.constants for name in node.inputs if name):
-        raise Refusal("all operands are constant, but onnxruntime could not compute it")
+        why = writer.network.unfolded.get(node.name)
+        raise Refusal("all operands are constant, but onnxruntime could not compute it" + (f": {why}" if why else ""))
     if any(name and name not in writer.values for name in node.inputs):
         raise Refusal("")  # what makes the operand is refused for its shape
     for name in (*node.inputs, *node.outputs):
@@ -176,7 +185,7 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
             reason = f"domain {proto.domain} is not standard ONNX"
         elif not known:
             reason = "no such operator in standard ONNX"
-        elif nested:
+        elif nested and proto.op_type != "If":
             reason = "control flow with nested graphs"
         elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
             reason = _unwritten(proto.op_type)
@@ -202,7 +211,15 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 
 
+ONLY_REFUSED: dict[str, Rule] = {
+    "Einsum": refuse_einsum,
+    "CumSum": refuse_running_sum,
+    "If": refuse_branches,
+}
+"""Rules of operators that never come to a rule but where they cannot be compiled: they say why."""
+
 OPERATORS: dict[str, Rule] = {
+    **ONLY_REFUSED,
     "Conv": rules_window.conv,
     "ConvTranspose": rules_transposed.conv_transpose,
     "MaxPool": rules_window.pool,
@@ -219,6 +236,7 @@ OPERATORS: dict[str, Rule] = {
     "HardSigmoid": rules_elementwise.hard_sigmoid,
     "Clip": rules_elementwise.clip,
     SCALE_SHIFT: rules_elementwise.scale_shift,
+    FORMULA: rules_elementwise.formula,
     NEAREST: rules_axes.reduce_line,
     POWER: rules_axes.reduce_line,
     NORMALISE: rules_axes.normalise,
