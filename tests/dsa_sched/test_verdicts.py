@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,9 @@ from onnx import TensorProto
 
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.verification import verify
 from dsa_sched.verification.bisect import bisect
+from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
@@ -197,3 +199,27 @@ def test_a_part_that_leaves_the_range_for_large_inputs_is_found(tmp_path: Path) 
     found = bisect(model, "stcp920", O0, VerifyOptions(samples=256), None, report)
     assert found is not None
     assert {node.op_type for node in found.part.model.graph.node} <= {"Mul", "Div"}
+
+
+def test_integers_of_sixteen_bits_are_drawn_as_sounds_are(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x = builder.node("Cast", builder.input(1, 64, dtype=TensorProto.INT16), to=TensorProto.FLOAT)
+    square = builder.node("Mul", x, x)
+    report = judged(builder.model(builder.node("Div", square, builder.node("Add", x, builder.constant(1.0)))), tmp_path)
+    assert outcomes(report) == {"integers to 32,767": "failed"}
+
+
+def test_an_output_of_another_shape_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another output that is right."""
+    builder = ModelBuilder()
+    x = builder.input(1, 4, 8, 8)
+    model = builder.model(builder.node("Relu", x), builder.node("Abs", x))
+    right = verify.Reference.values
+
+    def wrong(self: Reference, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        values = right(self, inputs)
+        return values | {"v1": values["v1"][:, :, :-1]} if "v1" in values else values
+
+    monkeypatch.setattr(verify.Reference, "values", wrong)
+    report = judged(model, tmp_path)
+    assert report.failures == ("output v1: its shape is [1, 4, 8, 8], that of the reference is [1, 4, 7, 8]",)
