@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.artifact.tensors import from_device, to_device
+from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation
 from dsa_sched.verification.masked_values import held_in_range, leaves_range, masked_values
@@ -137,20 +137,35 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     """Everything to place before an isolated run: the inputs, and the copies that layers read, as the reference has it.
 
     A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
-    taken from the run of the whole network.
+    taken from the run of the whole network, and so is what the stored type cannot hold: a guard of a division that is
+    1e-12 in the file is another small number there.
     """
     graph, artifact, model = isolated.model.graph, isolated.artifact, isolated.model
     placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.fed}
     for op in graph.ops:
         for name in op.outputs:
             if comparable(model, name, exact):
-                placed[name] = to_device(artifact.tensor(f"{name}::probe"), _exact(model, name, exact))
+                probe = artifact.tensor(f"{name}::probe")
+                placed[name] = to_device(probe, _holdable(probe, _exact(model, name, exact), stored.get(name)))
             elif op.is_view and op.inputs[0] in placed:
                 placed[name] = placed[op.inputs[0]]
             elif name in stored:
                 placed[name] = stored[name]
     place = {name: name if name in graph.fed else f"{name}::probe" for name in placed}
     return {artifact.tensor(place[name]).address: data for name, data in placed.items()}
+
+
+def _holdable(entry: TensorEntry, reference: Array, stored: bytes | None) -> Array:
+    """The reference's value but for elements that its type makes zero or infinite, where the run stored others."""
+    if stored is None or reference.dtype.kind != "f" or np.dtype(entry.device_dtype).kind != "f":
+        return reference
+    with np.errstate(over="ignore"):
+        narrow = reference.astype(entry.device_dtype)
+    lost = ((narrow == 0) & (reference != 0)) | (np.isinf(narrow) & np.isfinite(reference))
+    if not lost.any():
+        return reference
+    ours = from_device(entry, stored)
+    return np.where(lost & np.isfinite(ours), ours, reference)
 
 
 def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:

@@ -14,7 +14,6 @@ from onnx import TensorProto
 
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.verification import verify
 from dsa_sched.verification.bisect import bisect
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.verdict import VerifyReport
@@ -214,12 +213,25 @@ def test_an_output_of_another_shape_fails(tmp_path: Path, monkeypatch: pytest.Mo
     builder = ModelBuilder()
     x = builder.input(1, 4, 8, 8)
     model = builder.model(builder.node("Relu", x), builder.node("Abs", x))
-    right = verify.Reference.values
+    right = Reference.values
 
     def wrong(self: Reference, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values = right(self, inputs)
         return values | {"v1": values["v1"][:, :, :-1]} if "v1" in values else values
 
-    monkeypatch.setattr(verify.Reference, "values", wrong)
+    monkeypatch.setattr(Reference, "values", wrong)
     report = judged(model, tmp_path)
     assert report.failures == ("output v1: its shape is [1, 4, 8, 8], that of the reference is [1, 4, 7, 8]",)
+
+
+def test_a_guard_that_fp16_does_not_have_is_judged_as_the_network_has_it(tmp_path: Path) -> None:
+    """Each layer reads the reference's values; 1e-12 is none of fp16, and what the network stores for it is read."""
+    builder = ModelBuilder()
+    x = builder.input(1, 8, 64)
+    norm = builder.node("ReduceL2", x, builder.integers(2), keepdims=1)
+    held = builder.node("Max", norm, builder.constant(1e-12))
+    model = builder.model(builder.node("Div", x, held))
+    feed = np.random.default_rng(0).normal(0, 1, (1, 8, 64)).astype(np.float32)
+    feed[:, 3] = 0
+    report = judged(model, tmp_path, {"x0": feed})
+    assert (report.verdict, report.failures) == ("passed", ())
