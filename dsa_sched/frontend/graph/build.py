@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.frontend.graph.constant_losses import Loss, loss_sentences, masking_constants
+from dsa_sched.frontend.graph.constant_losses import Loss, bounding_constants, loss_sentences, masking_constants
 from dsa_sched.frontend.graph.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
 from dsa_sched.frontend.graph.operator_stages import Placed, device_stages
 from dsa_sched.frontend.network.network import Array, Network, Value
@@ -77,7 +77,10 @@ def build_graph(network: Network, wants: Wants) -> Built:
     verify_graph(graph)
     masks = masking_constants(operations.operations, constants, frozenset(network.outputs))
     largest = float(np.finfo(wants.dtype("float32")).max)
-    losses = loss_sentences(tuple(builder.losses.values()), masks, largest)
+    bounds = bounding_constants(operations.operations, constants)
+    if not any(array.dtype.kind == "f" and np.isinf(array).any() for array in network.constants.values()):
+        bounds = constants  # infinities are of rules, which choose by them
+    losses = loss_sentences(tuple(builder.losses.values()), masks, bounds, largest)
     return Built(graph, builder.store, (*_precision(graph), *losses), builder.terms)
 
 

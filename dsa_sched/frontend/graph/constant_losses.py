@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dsa_sched.frontend.network.operation import Operation
 
-__all__ = ["Loss", "loss_sentences", "masking_constants"]
+__all__ = ["Loss", "bounding_constants", "loss_sentences", "masking_constants"]
 
 Array = npt.NDArray[np.generic]
 
@@ -27,6 +27,9 @@ CARRIES_MASKS = frozenset(
 
 READS_MASKS = frozenset(["attend", "softmax", "log_softmax"])
 """Kinds that make zeros of masked scores."""
+
+BOUNDS = frozenset(["max", "min"])
+"""Kinds that choose one of two numbers."""
 
 NAMED = 3
 """Constants that are named where many lose a few small elements."""
@@ -78,16 +81,18 @@ class Loss:
         return self.zeroed > 0 and self.kept and not (self.saturated or self.infinite or self.nan)
 
 
-def loss_sentences(losses: Sequence[Loss], masks: frozenset[str], largest: float) -> tuple[str, ...]:
+def loss_sentences(
+    losses: Sequence[Loss], masks: frozenset[str], bounds: frozenset[str], largest: float
+) -> tuple[str, ...]:
     """A sentence for each way in which a constant loses what counts; one for all that lose a few small elements. Of
-    `masks` nothing is said but that they are not numbers."""
+    `masks` nothing is said but that they are not numbers, of `bounds` not that they are infinite."""
     said: list[str] = []
     for loss in losses:
         who = f"{loss.operator}: {{}} of {loss.elements} elements of {loss.constant}"
         mask = loss.constant in masks
         if loss.saturated and not mask:
             said.append(f"{who.format(loss.saturated)} saturate at {largest:g} in {loss.dtype}")
-        if loss.infinite and not mask:
+        if loss.infinite and not mask and loss.constant not in bounds:
             said.append(f"{who.format(loss.infinite)} are infinite: products with them are infinite or NaN")
         if loss.nan:
             said.append(f"{who.format(loss.nan)} are not numbers (NaN)")
@@ -118,6 +123,15 @@ def masking_constants(
         for name in dict.fromkeys(operation.inputs):
             readers.setdefault(name, []).append(operation)
     return frozenset(name for name in constants if name in readers and _masks(name, readers, outputs))
+
+
+def bounding_constants(operations: Sequence[Operation], constants: frozenset[str]) -> frozenset[str]:
+    """Constants that are only ever the larger or smaller of two, so that an infinity of them changes nothing."""
+    kinds: dict[str, set[str]] = {}
+    for operation in operations:
+        for name in operation.inputs:
+            kinds.setdefault(name, set()).add(operation.kind)
+    return frozenset(name for name in constants if kinds.get(name) and kinds[name] <= BOUNDS)
 
 
 def _masks(name: str, readers: dict[str, list[Operation]], outputs: frozenset[str]) -> bool:
