@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.frontend.network.operation import Operation
+from dsa_sched.frontend.network.terms import Term
 
-__all__ = ["Loss", "bounding_constants", "loss_sentences", "masking_constants"]
+__all__ = ["Loss", "bounding_constants", "chosen_by_rules", "loss_sentences", "masking_constants"]
 
 Array = npt.NDArray[np.generic]
 
@@ -112,6 +113,28 @@ def loss_sentences(
             f"{named}{more}"
         )
     return tuple(said)
+
+
+def chosen_by_rules(array: Array, term: Term) -> bool:
+    """Whether a constant is a rule's own: made of nothing in the file, of infinities and of powers of two alone, by
+    which it chooses or scales exactly."""
+    if array.dtype.kind not in "fV" or _reads_file(term):
+        return False
+    numbers = np.abs(array.astype(np.float64))
+    finite = numbers[np.isfinite(numbers) & (numbers != 0)]
+    return not np.isnan(numbers).any() and bool((np.frexp(finite)[0] == 0.5).all())
+
+
+def _reads_file(term: Term) -> bool:
+    open_, seen = [term], {id(term)}
+    while open_:
+        part = open_.pop()
+        if part.kind == "file":
+            return True
+        fresh = [operand for operand in part.operands if id(operand) not in seen]
+        seen.update(map(id, fresh))
+        open_ += fresh
+    return False
 
 
 def masking_constants(
