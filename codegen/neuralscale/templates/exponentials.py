@@ -1,19 +1,19 @@
 """Functions of one operand by the vector engine's exponential, as lists of passes (`steps.py`).
 
     exp       max(E(x - 2^-12), E(x - 2^-11)), E the chip's own
-    sigmoid   K / (K + exp(-7/8 - x)), K = exp(-7/8)
+    sigmoid   K / (K + exp(-5/16 - x)), K = exp(-5/16)
     swish     max(x, 0) - w * z / (z + K), w = |x|, z = exp(s - alpha * w), K = exp(s), s = 5/2 for alpha of 1 and
               more; of a negative alpha min(x, 0) + the same
     tanh      c + c * (s * P(s) + A - 2 / (1 + exp(2 w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
-    softplus  max(x, 0) + z + z * z * P(z), z = exp(-|x|)
+    softplus  c / 2 + s * Q(s) - A + max(x, 1) + z + z * z * P(z), c and s as for tanh, z = exp(-max(|x|, 1))
     elu       max(x, 0) + alpha * (c + c * c * P(c) + exp(min(x, -3/4)) - exp(-3/4)), c = x between -3/4 and 0
 
 The chip's exponential is right to 0.23 %, but steps down at three places between 0.21 and 0.25, is 1 + 2^-10 for small
 positive operands, and is wrong where its result is no normal number. So sigmoid keeps its argument off those places,
-swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh or elu acts the other is a
-constant, bit for bit, so that small operands keep their precision and both functions are monotone. Reciprocals of what
-decides small results are refined. Coefficients are those of the smallest largest error, found in float64, rounded to
-fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infinities become the limits.
+swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh, softplus or elu acts, the
+other is a constant, bit for bit, so that small results keep their precision and the functions are monotone. Reciprocals
+of what decides small results are refined. Coefficients are those of the smallest largest error, found in float64,
+rounded to fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infinities become the limits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
 
 EXP_SHIFT = 2.0**-12
 
-SIGMOID_SHIFT, SIGMOID_POWER = -0.875, 0.4169921875
+SIGMOID_SHIFT, SIGMOID_POWER = -0.3125, 0.73193359375
 SWISH_SHIFTS = ((2.5, 12.1875), (3.25, 25.796875), (4.0, 54.59375), (5.0, 148.375), (6.0, 403.5), (7.0, 1098.0))
 """Arguments and what the chip's exponential makes of them."""
 
@@ -38,7 +38,10 @@ TANH = (-0.3310546875, 0.11944580078125, -0.0267486572265625)
 TANH_END = 0.2384033203125
 """What the terms of s and of the exponential are at 1, so that their sum there is 0."""
 
-SOFTPLUS = (-0.48974609375, 0.2607421875, -0.07818603515625)
+SOFTPLUS = (-0.489990234375, 0.237060546875)
+SOFTPLUS_BEND = (0.1241455078125, -0.004001617431640625)
+SOFTPLUS_END = -0.6201171875
+"""What takes softplus of 1, without the logarithm that belongs to -1, to 0, and that of -1 to -1, both exactly."""
 
 ELU = (0.491455078125, 0.12890625)
 ELU_END, ELU_POWER = -0.75, 0.472412109375
@@ -144,16 +147,28 @@ def tanh(op: Op) -> tuple[Step, ...]:
 
 
 def softplus(op: Op) -> tuple[Step, ...]:
+    """Beyond 1 and -1 the first terms are x or nothing, exactly; between, the last one is a constant."""
     del op
     return (
-        Step("z", "velkrelu", "x", -1.0),
-        Step("z", "veemul", "z", -1.0),
-        Step("z", "veexp.m", "z"),
-        *polynomial("t", "z", SOFTPLUS),
-        Step("t", "veemul", "t", "z"),
-        Step("t", "veemul", "t", "z"),
-        Step("t", "veadd", "t", "z"),
-        Step("y", "vemax", "x", 0.0),
+        Step("c", "vemax", "x", -1.0),
+        Step("c", "vemin", "c", 1.0),
+        Step("s", "veemul", "c", "c"),
+        Step("t", "veemul", "s", SOFTPLUS_BEND[1]),
+        Step("t", "veadd", "t", SOFTPLUS_BEND[0]),
+        Step("t", "veemul", "t", "s"),
+        Step("c", "veemul", "c", 0.5),
+        Step("c", "veadd", "c", "t"),
+        Step("c", "veadd", "c", SOFTPLUS_END),
+        Step("s", "velkrelu", "x", -1.0),
+        Step("s", "vemax", "s", 1.0),
+        Step("s", "veemul", "s", -1.0),
+        Step("s", "veexp.m", "s"),
+        *polynomial("t", "s", SOFTPLUS),
+        Step("t", "veemul", "t", "s"),
+        Step("t", "veemul", "t", "s"),
+        Step("t", "veadd", "t", "s"),
+        Step("y", "vemax", "x", 1.0),
+        Step("y", "veadd", "y", "c"),
         Step("y", "veadd", "y", "t"),
     )
 
