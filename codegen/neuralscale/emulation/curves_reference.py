@@ -7,10 +7,11 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
 * sigmoid: 1 / d times k by `refined`, d = E(-x - 0.3125) + k, k = 0.73193359375.
-* swish: p = alpha's power of two, k the first of 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha); w = |x|, at
-  most 64 / p; z = E(-alpha * w + k). But where alpha is not p, b = alpha's first four bits,
+* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the
+  last for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where alpha is not p, nor p below 2^-7, b = alpha's first four bits,
   v = (w + 192 / p) - 192 / p, z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d);
-  h = w * z * ((d * r - 2) * r); max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h.
+  h = w * z * ((d * r - 2) * r); max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h; of 0
+  half of x.
 * tanh: c = x between -1 and 1, s = c * c; ((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c.
 * softplus: c, s as for tanh, n = (c / 2 + Q(s) * s) - a; z = E(-max(|x|, 1)); (max(x, 1) + n) + (P(z) * z * z + z).
 * elu, selu, celu: c = x between -0.75 and 0; e = E(min(x, -0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma),
@@ -105,20 +106,22 @@ def _sigmoid(_op: Op, x: Halves) -> Halves:
 
 def _swish(op: Op, x: Halves) -> Halves:
     alpha = op.number("alpha")
+    if alpha == 0:
+        return _times(x, 0.5)
     size = abs(alpha)
-    unit = 2.0 ** math.floor(math.log2(size)) if size else 1.0
-    needed = math.log(14 / size) if size else 0.0
-    shifts = {2.5: 12.1875, 3.25: 25.796875, 4.0: 54.59375, 5.0: 148.375, 6.0: 403.5, 7.0: 1098.0}
-    shift = min([s for s in shifts if s >= needed], default=7.0)
-    w = chip.minimum(_magnitude(x), _half(64 / unit))
-    if size in (0.0, unit):
+    unit = 2.0 ** math.floor(math.log2(size))
+    powers = {0.0: 1.0, 2.5: 12.1875, 3.25: 25.796875, 4.0: 54.59375, 5.0: 148.375, 6.0: 403.5, 7.0: 1098.0}
+    held = {s: power for s, power in powers.items() if power == 1 or power / (math.e * size) <= 65504}
+    shift = min((s for s in held if s >= math.log(14 / size)), default=max(held))
+    w = chip.minimum(_magnitude(x), _half(min(64 / unit, 65504.0)))
+    if size == unit or unit < 2.0**-7:
         z = chip.exp(_plus(_times(w, -size), shift))
     else:
         bits = math.floor(8 * size / unit) * unit / 8
         v = _plus(_plus(w, 192 / unit), -192 / unit)
         rest = chip.exp(chip.add(_times(chip.sub(w, v), -bits), _times(w, bits - size)))
         z = chip.mul(chip.exp(_plus(_times(v, -bits), shift)), rest)
-    d = _plus(z, shifts[shift])
+    d = _plus(z, powers[shift])
     r = chip.recip(d)
     tail = chip.mul(chip.mul(w, z), chip.mul(_plus(chip.mul(d, r), -2.0), r))
     if alpha < 0:

@@ -18,7 +18,7 @@ rounded to fp16, and measured over all operands (docs/fidelity.md). NaN stays Na
 
 from __future__ import annotations
 
-from math import floor, log, log2
+from math import e, floor, log, log2
 
 from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
@@ -28,9 +28,18 @@ __all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
 EXP_SHIFT = 2.0**-12
 
 SIGMOID_SHIFT, SIGMOID_POWER = -0.3125, 0.73193359375
-SWISH_SHIFTS = ((2.5, 12.1875), (3.25, 25.796875), (4.0, 54.59375), (5.0, 148.375), (6.0, 403.5), (7.0, 1098.0))
+SWISH_SHIFTS = (
+    (0.0, 1.0),
+    (2.5, 12.1875),
+    (3.25, 25.796875),
+    (4.0, 54.59375),
+    (5.0, 148.375),
+    (6.0, 403.5),
+    (7.0, 1098.0),
+)
 """Arguments and what the chip's exponential makes of them."""
 
+SMALLEST_UNIT = 2.0**-7
 EIGHTHS = 192.0
 """Adding it and taking it away rounds numbers below 64 to eighths."""
 
@@ -74,10 +83,12 @@ def sigmoid(op: Op) -> tuple[Step, ...]:
 def swish(op: Op) -> tuple[Step, ...]:
     """The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than with the right sign."""
     alpha = op.number("alpha")
-    shift, power = _swish_shift(alpha)
+    if alpha == 0:
+        return (Step("y", "veemul", "x", 0.5),)
+    shift, power = _swish_shift(abs(alpha))
     return (
         Step("w", "velkrelu", "x", -1.0),
-        Step("w", "vemin", "w", 64.0 / 2 ** floor(log2(abs(alpha) or 1.0))),
+        Step("w", "vemin", "w", min(64 / _power_of_two(abs(alpha)), 65504.0)),
         *_swish_power(abs(alpha), shift),
         Step("d", "veadd", "z", power),
         Step("w", "veemul", "w", "z"),
@@ -92,18 +103,25 @@ def swish(op: Op) -> tuple[Step, ...]:
 
 
 def _swish_shift(alpha: float) -> tuple[float, float]:
-    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one."""
-    wanted = log(14 / abs(alpha)) if alpha else 0.0
-    return next((pair for pair in SWISH_SHIFTS if pair[0] >= wanted), SWISH_SHIFTS[-1])
+    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one; no more
+    than keeps that product, at most power / (e * alpha), in the range."""
+    most = max(65504 * e * alpha, 1.0)
+    possible = [pair for pair in SWISH_SHIFTS if pair[1] <= most]
+    return next((pair for pair in possible if pair[0] >= log(14 / alpha)), possible[-1])
+
+
+def _power_of_two(alpha: float) -> float:
+    """The one at or below alpha."""
+    return 2.0 ** floor(log2(alpha))
 
 
 def _swish_power(alpha: float, shift: float) -> tuple[Step, ...]:
     """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two it is
     taken in two parts: v, w in steps of an eighth (of one over alpha's power of two), times alpha's first four bits,
-    which is exact, and the rest, which is small."""
-    unit = 2.0 ** floor(log2(alpha)) if alpha else 1.0
+    which is exact, and the rest, which is small. Of an alpha so small that there is no room to round w it is not."""
+    unit = _power_of_two(alpha)
     first = floor(alpha / unit * 8) / 8 * unit
-    if alpha in (0.0, unit):
+    if alpha == unit or unit < SMALLEST_UNIT:
         return (
             Step("z", "veemul", "w", -alpha),
             Step("z", "veadd", "z", shift),

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import dsa_sched
 from benchmarks.functions import (
     BIAS,
     BOUND,
@@ -21,20 +18,18 @@ from benchmarks.functions import (
     MARKS,
     Case,
     Row,
-    exact_results,
     finite_numbers,
     markdown,
     measured,
-    relative_errors,
     results,
 )
-from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.curves_reference import EMULATED
 from codegen.neuralscale.kernels.tables import CURVED
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
 from codegen.neuralscale.templates.steps import Step, verify
 from partitioner.ir.graph import Attribute, Op
-from tests.small_models import softmax_model
+from tests.chip_runs import compile_graph
+from tests.small_graphs import GraphBuilder
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = {
@@ -50,6 +45,7 @@ KINDS: tuple[tuple[str, Attributes, tuple[float, float]], ...] = (
     ("swish", (("alpha", 0.7),), (0.0, np.inf)),
     ("swish", (("alpha", -3.0),), (-np.inf, 0.0)),
     ("swish", (("alpha", 0.0),), (-np.inf, np.inf)),
+    ("swish", (("alpha", 1e-4),), (0.0, np.inf)),
     ("tanh", (), (-1.0, 1.0)),
     ("softplus", (), (0.0, np.inf)),
     ("elu", (("alpha", 0.5),), (-0.5, np.inf)),
@@ -64,7 +60,7 @@ KINDS: tuple[tuple[str, Attributes, tuple[float, float]], ...] = (
     ("reciprocal", (), (0.0, 0.0)),
     ("hard_swish", (), (np.nan, np.inf)),
 )
-"""Kinds, attributes, and what becomes of minus and plus infinity. Mish and HardSwish multiply that of the one by zero."""
+"""Kinds, attributes, what becomes of minus and plus infinity: Mish and HardSwish multiply the one by zero."""
 
 
 def op_of(kind: str, attributes: Attributes) -> Op:
@@ -77,9 +73,9 @@ def test_all_numbers_are_right_to_two_to_the_minus_eight(case: Case) -> None:
     assert row.largest <= BOUND
     assert abs(row.mean) <= BIAS
     assert not row.steps_back
-    assert {x: float(found[ALL == np.float16(x)][0]) for x, _ in case.fixed} == dict(case.fixed)
+    assert {x: float(found[np.float16(x) == ALL][0]) for x, _ in case.fixed} == dict(case.fixed)
     if case.odd:
-        np.testing.assert_array_equal(found[: len(ALL) // 2], -found[: len(ALL) // 2 - 1 : -1])
+        np.testing.assert_array_equal(found[ALL < 0], -found[ALL > 0][::-1])
     assert row == ROWS[case.name]
 
 
@@ -87,6 +83,21 @@ def test_the_page_has_the_table_of_the_last_run() -> None:
     page = (ROOT / "docs" / "fidelity.md").read_text("utf-8")
     assert f"{MARKS[0]}\n{markdown(tuple(ROWS.values()))}\n{MARKS[1]}" in page
     assert [*ROWS] == [case.name for case in CASES]
+
+
+@pytest.mark.parametrize("length", [2, 100, 5000])
+def test_a_certain_softmax_is_one(length: int) -> None:
+    """By rows and by columns; the numbers beside the winner are 30 below it."""
+    builder = GraphBuilder("certain")
+    rows = builder.softmax(builder.input("rows", 3, length))
+    columns = builder.softmax(builder.input("columns", length, 3), 0)
+    compiled = compile_graph(*builder.build(rows, columns))
+    values = np.full((3, length), -30, np.float16)
+    values[:, length // 2] = (0, 7, 0.001)
+    values[2] = np.where(values[2] < 0, -32768, values[2])
+    stored = compiled.run({"rows": values.view(np.uint16), "columns": values.T.copy().view(np.uint16)})
+    for name, found in ((rows, stored[rows]), (columns, stored[columns].T)):
+        np.testing.assert_array_equal(found.view(np.float16) == 1, values > -30, err_msg=name)
 
 
 @pytest.mark.parametrize(("kind", "attributes", "limits"), KINDS)
