@@ -99,8 +99,9 @@ def _how(node: onnx.NodeProto, found: _Rounded, error: float, limits: Limits) ->
     times = f"{error:.2g} times off"
     if any(array.size and np.quantile(array, 0.05) <= limits.becomes_zero for array in sizes):
         return f"values below {limits.name}'s smallest become zero, {times}"
-    if node.op_type in DIFFERENCES:
-        return f"a difference of nearly equal values, {times}"
+    sizes.append(np.abs(found.exact[node.output[0]]))
     if any(array.size and array.max() < limits.smallest_normal for array in sizes):
         return f"values below {limits.name}'s smallest normal number, {times}"
+    if node.op_type in DIFFERENCES:
+        return f"a difference of nearly equal values, {times}"
     return times

@@ -17,7 +17,7 @@ from onnx import helper
 
 from dsa_sched.verification.evidence import Array, Feed
 from dsa_sched.zoo import seeded_inputs
-from dsa_sched.zoo.meanings.declared_meanings import Meaning, Range, declared_meanings
+from dsa_sched.zoo.meanings.declared_meanings import Mask, Meaning, Range, declared_meanings
 from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 
 __all__ = ["Extreme", "extreme_inputs"]
@@ -37,6 +37,8 @@ class Extreme:
     label: str
     feed: Feed
     other: Feed
+    zeros: bool = False
+    """Whether what is special is that some are zero."""
 
 
 def extreme_inputs(model: onnx.ModelProto, drawn: Sequence[Feed], seed: int) -> tuple[Extreme, ...]:
@@ -44,32 +46,36 @@ def extreme_inputs(model: onnx.ModelProto, drawn: Sequence[Feed], seed: int) -> 
     declared = declared_meanings(model)
     said = inferred_meanings(model) | declared
     names = {name for name, array in drawn[0].items() if array.dtype.kind == "f" and array.size}
-    found = []
+    found: list[Extreme] = []
     if names:
         for power in (SMALL, LARGE):
-            pair = [_scaled(feed, names, 2.0**power, declared) for feed in drawn[:2]]
-            found.append(Extreme(f"inputs times 2^{power}", *pair))
+            one, other = (_scaled(feed, names, 2.0**power, declared) for feed in drawn[:2])
+            found.append(Extreme(f"inputs times 2^{power}", one, other))
         if any(_row_axis(drawn[0][name].shape) is not None for name in names):
-            found.append(Extreme("a row of zeros", _with(drawn[0], names, _half_zero), drawn[1]))
-        found.append(Extreme("inputs of zeros", _with(drawn[0], names, np.zeros_like), drawn[1]))
-    if free := _free_integers(model, said):
-        large = seeded_inputs(model, 2, seed, Range(0, min(LARGEST_INTEGER, *free.values())))
-        pair = [
+            found.append(Extreme("a row of zeros", _with(drawn[0], names, _half_zero), drawn[1], zeros=True))
+        found.append(Extreme("inputs of zeros", _with(drawn[0], names, np.zeros_like), drawn[1], zeros=True))
+    if free := _free_integers(model, said, declared):
+        most = min(LARGEST_INTEGER, *free.values())
+        large = seeded_inputs(model, 2, seed, Range(0, most))
+        one, other = (
             {name: new[name] if name in free else old[name] for name in old}
             for old, new in zip(drawn, large, strict=False)
-        ]
-        found.append(Extreme("integers to 32,767", *pair))
+        )
+        found.append(Extreme(f"integers to {most:,}", one, other))
     return tuple(found)
 
 
-def _free_integers(model: onnx.ModelProto, said: dict[str, Meaning]) -> dict[str, int]:
-    """Integer inputs of which nothing is known, and the largest number of their type."""
+def _free_integers(model: onnx.ModelProto, said: dict[str, Meaning], declared: dict[str, Meaning]) -> dict[str, int]:
+    """Integer inputs of which nothing is known, and the largest number of their type. Those of 8 and 16 bits are
+    samples of sounds and pictures, even where a Cast lets them look like masks."""
     kinds = {item.name: helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type) for item in model.graph.input}
     constants = {tensor.name for tensor in model.graph.initializer}
     return {
         name: int(np.iinfo(dtype).max)
         for name, dtype in kinds.items()
-        if dtype.kind in "iu" and name not in constants and name not in said
+        if dtype.kind in "iu"
+        and name not in constants
+        and (name not in said or (dtype.itemsize <= 2 and isinstance(said[name], Mask) and name not in declared))
     }
 
 

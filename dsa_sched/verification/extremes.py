@@ -27,7 +27,7 @@ from dsa_sched.verification.evidence import (
 from dsa_sched.verification.extreme_inputs import Extreme
 from dsa_sched.verification.masked_values import held_in_range
 from dsa_sched.verification.onnx_reference import Reference, RefusedInput
-from dsa_sched.verification.tolerances import judge_logits
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
 from dsa_sched.verification.value_ranges import Limits, Lost, beyond_at_products, limits_of, lost_values
 from dsa_sched.verification.verdict import ExtremeResult
 
@@ -39,6 +39,10 @@ that something may be lost: its simulation takes minutes."""
 
 LARGEST_RUN_MACS = 1 << 27
 """Multiply-adds of one, where the target has no cycle model."""
+
+SHARE_BOUND = 0.25
+"""Error over distance. Small inputs beside biases of ordinary size change outputs by little more than rounding does, so
+that more is allowed here than of ordinary inputs: what leaves the range is off by all of the distance."""
 
 REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
 
@@ -66,25 +70,30 @@ def planned_extremes(
 
 def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits: Limits, large: bool) -> Planned:
     source = whole.model.source
+    if large and extreme.zeros and not _reacts_to_zeros(whole):
+        return Planned(extreme, {}, {}, (), "not run, as a large network that divides by nothing it computes")
     try:
-        exact, other = reference.values(extreme.feed), reference.values(extreme.other)
+        exact = reference.values(extreme.feed)
     except RefusedInput as error:
         return Planned(extreme, {}, {}, (), f"onnxruntime refuses them: {error.has}")
     lost = lost_values(source, (exact,), limits)
     ends = frozenset(item.name for item in source.graph.output)
     reason = beyond_at_products(source, lost, limits, ends)
-    if not reason and large and not _suspicious(whole, extreme, lost):
+    if not reason and large and not extreme.zeros and not any(each.beyond or each.all_tiny for each in lost):
         reason = f"not run, as a large network: by the reference no value leaves the range of {limits.name}"
+    try:
+        other = {} if reason else reference.values(extreme.other)
+    except RefusedInput:
+        other = exact
     return Planned(extreme, exact, other, lost, reason)
 
 
-def _suspicious(whole: Compilation, extreme: Extreme, lost: Sequence[Lost]) -> bool:
-    if any(each.beyond or each.all_tiny for each in lost):
-        return True
-    return "zeros" in extreme.label and any(
-        node.op_type in REACTS_TO_ZEROS and node.input[-1] not in whole.model.constants
-        for node in whole.model.source.graph.node
-    )
+def _reacts_to_zeros(whole: Compilation) -> bool:
+    """Whether the file divides by what it computes, or takes logarithms."""
+    nodes = whole.model.source.graph.node
+    constants = {tensor.name for tensor in whole.model.source.graph.initializer}
+    constants.update(name for node in nodes if node.op_type == "Constant" for name in node.output)
+    return any(node.op_type in REACTS_TO_ZEROS and node.input[-1] not in constants for node in nodes)
 
 
 def not_judged(planned: Planned) -> ExtremeResult:
@@ -135,15 +144,25 @@ def _judge(
     arrays = [np.where(known, held_in_range(array, limits.dtype), 0) for array in (ours, exact, other, *moved)]
     mine, reference, neighbour, apart, together = (np.nan_to_num(array) for array in arrays)
     (result,) = judge_logits(name, (mine,), (reference,), ((apart, together),), (neighbour,))
+    if not result.distance:
+        return _of_equal_outputs(name, result)
     if not result.statement:
         return "not judged", (
             f"{name}: rounding alone may make {result.floor:.3g} of the distance {result.distance:.3g} between inputs"
         )
     share = f"error {result.error:.3g} is {result.share:.3g} of the distance {result.distance:.3g} between inputs"
-    if result.error > result.bound:
-        at_most = f", at most {result.bound / result.distance:.3g} is allowed"
+    allowed = max(result.bound, SHARE_BOUND * result.distance, LAYER_BOUND * result.norm)
+    if result.error > allowed:
+        at_most = f", at most {allowed / result.distance:.3g} is allowed"
         return "failed", f"{name}: {share}{at_most}{_excursion(planned.lost, limits)}"
     return "held", f"{name}: {share}"
+
+
+def _of_equal_outputs(name: str, result: LogitsResult) -> tuple[str, str]:
+    """Of outputs that such inputs do not change."""
+    allowed = max(LAYER_BOUND * result.norm, result.floor)
+    line = f"{name}: error {result.error:.3g} of the norm {result.norm:.3g}, where such inputs change nothing"
+    return ("held", line) if result.error <= allowed else ("failed", f"{line}, at most {allowed:.3g} is allowed")
 
 
 def _excursion(lost: Sequence[Lost], limits: Limits) -> str:

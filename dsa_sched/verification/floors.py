@@ -8,7 +8,7 @@ that it does not stand alone: what rounding from the network's inputs on makes o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -57,17 +57,21 @@ class Floors:
 
 
 def start_floors(
-    judged: Compilation, exact: tuple[Feed, ...], pool: Executor, extremes: tuple[Feed, ...] = ()
+    judged: Compilation,
+    exact: tuple[Feed, ...],
+    pool: Executor,
+    extremes: tuple[Feed, ...] = (),
+    end_of_extremes: Sequence[str] = (),
 ) -> Callable[[], Floors]:
     """Compute in the pool; the function that comes back waits. `judged` stores the values of all layers; of `extremes`
-    only the end is rounded."""
+    only the end is rounded, which is `end_of_extremes`."""
     model = judged.model
     stored = frozenset(file_name(model, name) for name in stored_values(judged) if comparable(model, name, exact[0]))
     named = [(layer, compared_name(model, layer.output, exact[0])) for layer in computing_layers(judged)]
     layers = [(layer, name) for layer, name in named if comparable(model, name, exact[0])]
     given = _given_by_reference(model, exact[0])
     linked = frozenset(file_name(model, name) for layer, name in layers if not _stands_alone(model, layer, given))
-    ends = frozenset(file_name(model, name) for name in logits_names(model, exact[0]))
+    ends = frozenset(file_name(model, name) for name in (*logits_names(model, exact[0]), *end_of_extremes))
     outputs = frozenset(file_name(model, name) for _, name in layers)
 
     try:  # made here: shapes of values, which they need, are those of every input

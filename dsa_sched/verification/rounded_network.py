@@ -60,6 +60,9 @@ FUNCTIONS = frozenset(
 )  # fmt: skip
 """Functions of one operand, which a device can round correctly: how it computes them is no law of rounding."""
 
+FLUSHED = frozenset(["Softmax"])
+"""Others that may make zero of results below the smallest normal number."""
+
 FROM_ONE = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax"])
 """Results that are differences of numbers about one, and as exact near zero as those are."""
 
@@ -77,6 +80,13 @@ STORED_A_STEP = 8
 AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
 ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
 """Their constants are data, not shapes or scales."""
+
+JUMPS = frozenset(["Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Round", "Shrink", "Sign",
+                   "ThresholdedRelu"])  # fmt: skip
+"""Functions that jump: of an operand that is as near to the jump as rounding moves it, either side is right."""
+
+JUMP_DEVIATIONS = 4.0
+"""Root mean squares of its rounding by which an operand may be on the other side."""
 
 PATTERN = 1.0386219
 """Any number with many digits: a value times this lies anywhere between two numbers of fp16."""
@@ -105,10 +115,13 @@ class RoundedNetwork:
         self.source, self.exact, self.cut, self.stored = source, exact, cut, stored
         self.unit = float(np.finfo(stored).eps) / 2
         self.largest = float(np.finfo(stored).max)
+        self.smallest_normal = float(np.finfo(stored).smallest_normal)
         self.smallest_step = float(np.finfo(stored).smallest_subnormal) / 2
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, onnx.ValueInfoProto] = {}
         self.extra: dict[str, onnx.TensorProto] = {}
+        self.plain: set[str] = set()
+        """Results before they are moved."""
         self.initializers = {tensor.name: tensor for tensor in source.graph.initializer}
         self.varying = {item.name for item in source.graph.input if item.name not in self.initializers}
 
@@ -155,6 +168,9 @@ class RoundedNetwork:
         del copy.input[:], copy.output[:]
         copy.input.extend(self.operand(node, name) for name in node.input)
         self.varying.update(filter(None, node.output))
+        if node.op_type in JUMPS and self.floating(node.input[0]):
+            self.jump(node, copy)
+            return
         for name in node.output:
             plain = not self.floating(name) or node.op_type in EXACT
             copy.output.append(self.rounded(name) if name and plain else f"{name}::plain" if name else "")
@@ -184,6 +200,7 @@ class RoundedNetwork:
     def move(self, node: onnx.NodeProto, name: str) -> None:
         """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
         dtype = self.kind(name)
+        self.plain.add(f"{name}::plain")
         plain = self.wide(f"{name}::plain", dtype)
         inside: float = 1 if node.op_type in ONE_ROUNDING | FUNCTIONS | PRODUCTS | AVERAGES else STEPS_INSIDE**2
         if node.op_type in RECURRENT:
@@ -206,9 +223,49 @@ class RoundedNetwork:
             other = self.op("Cast", name, plain, to=onnx.TensorProto.BOOL)
             step = self.op("Mul", name, self.op("Cast", name, other, to=helper.np_dtype_to_tensor_dtype(dtype)), step)
         size = self.op("Add", name, size, step)
+        if node.op_type in FUNCTIONS | FLUSHED:
+            size = self.op("Add", name, size, self.flushed(plain, name, dtype))
         moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
+
+    def flushed(self, plain: str, name: str, dtype: np.dtype[Any]) -> str:
+        """The sizes of results below the smallest normal number: a function may make zero of them."""
+        sizes = self.op("Abs", name, plain)
+        below = self.op("Less", name, sizes, self.scalar(self.smallest_normal, dtype))
+        return self.op("Mul", name, sizes, self.op("Cast", name, below, to=helper.np_dtype_to_tensor_dtype(dtype)))
+
+    def jump(self, node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
+        """A function that jumps, of its operand and of numbers on both sides that rounding may make of it: the result
+        that is another one, where one is. An operand that is exactly at the jump stays there."""
+        name, read, x = node.output[0], node.input[0], copy.input[0]
+        dtype = self.exact[read].dtype
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        size = self.product(2 * self.unit, self.op("Abs", name, x), dtype)
+        size = self.op("Add", name, size, self.scalar(self.smallest_step, dtype))
+        if x == self.rounded(read) and f"{read}::plain" in self.plain:
+            moved = self.op("Abs", name, self.op("Sub", name, x, f"{read}::plain"))
+            size = self.op("Add", name, size, self.product(JUMP_DEVIATIONS, moved, dtype))
+        sides = [x, self.op("Add", name, x, size), self.op("Sub", name, x, size)]
+        made = []
+        for number, side in enumerate(sides):
+            again = onnx.NodeProto()
+            again.CopyFrom(copy)
+            again.name, again.input[0] = f"{node.name}::side{number}", side
+            again.output.append(f"{name}::side{number}")
+            self.nodes.append(again)
+            floats = self.exact[name].dtype.kind == "f"
+            made.append(again.output[0] if floats else self.op("Cast", name, again.output[0], to=kind))
+        plain, up, down = made
+        far = [self.op("Abs", name, self.op("Sub", name, side, plain)) for side in (up, down)]
+        other = self.op("Where", name, self.op("Less", name, *far), down, up)
+        jumped = self.op("Less", name, self.product(2.0, size, dtype), self.op("Max", name, *far))
+        at = copy.input[1] if len(copy.input) > 1 else plain
+        exact = self.op("Equal", name, x, at)
+        free = self.op("And", name, jumped, self.op("Not", name, exact))
+        result = self.op("Where", name, free, other, plain)
+        back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
+        self.nodes.append(helper.make_node("Cast", [result], [self.rounded(name)], to=back))
 
     def one(self, node: onnx.NodeProto, name: str) -> str:
         """The square of the numbers of which a function of FROM_ONE is a difference: of ones, which a norm multiplies

@@ -160,8 +160,9 @@ class VerifyReport:
         if first:
             return first
         sizes = [result.label for result in self.extremes if result.outcome == "held"]
-        outputs = len({result.tensor for result in self.logits})
-        said = f"{len(self.layers)} layers and {outputs} outputs are within their bounds for {self.inputs} inputs"
+        judged = ((len(self.layers), "layer"), (len({result.tensor for result in self.logits}), "output"))
+        what = " and ".join(f"{count} {word}" + "s" * (count != 1) for count, word in judged)
+        said = f"{what} within their bounds for {self.inputs} input" + "s" * (self.inputs != 1)
         return f"{said}, the outputs also for {', '.join(sizes)}" if sizes else said
 
     @property

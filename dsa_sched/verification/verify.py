@@ -46,6 +46,7 @@ from dsa_sched.verification.evidence import (
     file_name,
     isolated_shares,
     logits_names,
+    misshapen_outputs,
     of_file,
     probe_loads,
     stored_values,
@@ -192,8 +193,8 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    figures = program_figures(whole)
-    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles)
+    figures = program_figures(whole) if extremes else None
+    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles if figures else None)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
@@ -205,8 +206,8 @@ def verify_compiled(
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
         clock.lap("network")
         judged = plain or whole
-        rounding = start_floors(judged, exact, pool, tuple(each.exact for each in far))
-        ends = end_names(whole, exact[0])
+        ends = end_names(whole, exact[0]) if far else ()
+        rounding = start_floors(judged, exact, pool, tuple(each.exact for each in far), ends)
         beyond = [whole.artifact.encode(each.extreme.feed) for each in far]
         extreme = start(whole.artifact, beyond, [ends] * len(far), "ran the network on inputs of extreme size")
         values = stored_values(judged)
@@ -233,6 +234,7 @@ def verify_compiled(
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
     findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said)
+    figures = figures or program_figures(whole)
     programs = (figures,) if judged is whole else (program_figures(judged), figures)
     return _report(whole, judged, findings, programs, clock.laps)
 
@@ -306,6 +308,7 @@ def _report(
         total=add_work(work.values()),
         failures=(
             *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
+            *misshapen_outputs(judged.model, found.exact[0]),
             *changed_constants(whole, found.ours[0]),
             *(
                 sentence

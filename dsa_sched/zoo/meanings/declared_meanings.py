@@ -66,7 +66,7 @@ class Range:
     most: float
 
     def __str__(self) -> str:
-        return f"range {self.least:g} {self.most:g}"
+        return "range " + " ".join(str(int(end)) if end == int(end) else repr(end) for end in (self.least, self.most))
 
 
 Meaning = Indices | Mask | Lengths | Range
