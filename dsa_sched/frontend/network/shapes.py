@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from dsa_sched.frontend.network.network import Array, Value, array_of
+from dsa_sched.frontend.network.pool_windows import drop_windows_in_padding
 from hw_models.errors import ModelError
 
 __all__ = [
@@ -96,18 +97,25 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
     """
     nested = any(attribute.HasField("g") for node in model.graph.node for attribute in node.attribute)
     try:  # the branch of an If that is not taken may contradict what is known of the shapes
-        inferred = shape_inference.infer_shapes(
-            skeleton(model), check_type=True, strict_mode=not nested, data_prop=True
-        )
+        values = _inferred(model, strict=not nested)
     except Exception as error:  # onnx raises several unrelated classes here
         who, said = _node_and_reason(first_line(error))
         raise ModelError(who, needs="shapes that agree", has=said) from error
-    values = _static_values(inferred, model)
     for node in model.graph.node:
         value = values.get(node.input[0]) if node.input else None
         if value is not None and node.op_type in ("Transpose", "LayerNormalization", "RMSNormalization"):
             _require_axes(node, len(value.shape))
     return values
+
+
+def _inferred(model: onnx.ModelProto, *, strict: bool) -> dict[str, Value]:
+    """Raises what inference raises. Where windows are fewer than it counts, it goes on from what there is of them."""
+    light = skeleton(model)
+    while True:
+        inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict, data_prop=True)
+        values = _static_values(inferred, model)
+        if not drop_windows_in_padding(light, values):
+            return values
 
 
 def _require_axes(node: onnx.NodeProto, rank: int) -> None:
@@ -140,7 +148,7 @@ def _static_values(inferred: onnx.ModelProto, model: onnx.ModelProto) -> dict[st
 def known_values(model: onnx.ModelProto) -> dict[str, Value]:
     """Whatever shapes can be found, of a model that may be wrong; for messages only."""
     try:
-        return _static_values(shape_inference.infer_shapes(skeleton(model)), model)
+        return _inferred(model, strict=False)
     except Exception:  # a message with fewer shapes is better than none
         return {}
 

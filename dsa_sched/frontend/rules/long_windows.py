@@ -43,9 +43,7 @@ def long_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window:
     return image_conv(steps, x, weights, bias, window, groups)
 
 
-def _blocked(
-    steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int, axis: int
-) -> str:
+def _blocked(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int, axis: int) -> str:
     """With blocks of one axis as channels."""
     writer = steps.writer
     n, c, *extents = writer.shape(x)
