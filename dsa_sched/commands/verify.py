@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options, host_option, roll_option, runner_option, schedule_option
+from dsa_sched.commands.options import (
+    Binding,
+    Shape,
+    compile_options,
+    host_option,
+    roll_option,
+    runner_option,
+    schedule_option,
+)
 from partitioner.planners.levels import NO_SPILLS
 
 if TYPE_CHECKING:
@@ -67,6 +75,7 @@ def verify(
     roll: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     inputs: int,
     seed: int,
     host: bool,
@@ -128,6 +137,7 @@ def verify(
         force_groups=force_groups,
         tune=tune,
         roll=roll,
+        bindings=bindings,
     )
     options = VerifyOptions(inputs, seed, feeds=feeds)
     if host:

@@ -20,6 +20,7 @@ from dsa_sched.frontend.graph.build import Built, build_graph
 from dsa_sched.frontend.graph.tables import with_tables
 from dsa_sched.frontend.integers.preparation import prepare
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
+from dsa_sched.frontend.network.bindings import Bindings
 from dsa_sched.frontend.network.branches import with_chosen_branches
 from dsa_sched.frontend.network.constant_folding import fold_constants
 from dsa_sched.frontend.network.network import Found, Network, Origin, Value
@@ -81,10 +82,10 @@ class Model:
     found: tuple[Found, ...] = ()
 
 
-def open_model(source: str | Path) -> Opened:
-    """Read and check a file or a network of the zoo. Raises ModelError, for unknown operators only where the model is
-    loaded."""
-    return Opened(*_open(source))
+def open_model(source: str | Path, bindings: Bindings | None = None) -> Opened:
+    """Read and check a file or a network of the zoo, in which inputs among the `bindings` are constants. Raises
+    ModelError, for unknown operators only where the model is loaded."""
+    return Opened(*_open(source, bindings=bindings))
 
 
 def load_model(
@@ -92,16 +93,18 @@ def load_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     judge: Judge | None = None,
+    bindings: Bindings | None = None,
 ) -> Model:
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
-    taken over: its nodes get names, its inputs the shapes.
+    taken over: its nodes get names, its inputs the shapes. Inputs among the `bindings` become constants; of an opened
+    model they are already.
 
     The graph is as the target of `judge` wants it; without one, as a target of which nothing is known. Raises
     ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
     of `judge` cannot compute. Raises TargetError for a target that wants what the frontend cannot give.
     """
     judge = judge or NOBODY
-    who, file = _open(source)
+    who, file = _open(source, bindings=bindings)
     if file.refused:
         refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
         raise _unsupported(who, file.model, refused, judge)
@@ -176,18 +179,24 @@ def load_network(
 
 
 def load_source(
-    source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+    source: str | Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    bindings: Bindings | None = None,
 ) -> onnx.ModelProto:
     """The checked model with static input shapes, of any standard operators: those that onnxruntime may know and the
     compiler does not. Raises ModelError."""
-    return read_source(source, shapes, batch).model
+    return read_source(source, shapes, batch, bindings).model
 
 
 def read_source(
-    source: str | Path | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+    source: str | Path | onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    bindings: Bindings | None = None,
 ) -> ModelFile:
     """The same with the hash of its file. Raises ModelError."""
-    file = _known(source, any_standard=True)
+    file = _known(source, any_standard=True, bindings=bindings)
     _with_shapes(file.model, shapes or {}, batch, any_standard=True)
     return file
 
@@ -222,27 +231,31 @@ def _with_shapes(
     return fix_shapes(model, {}, None)
 
 
-def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:
+def _known(
+    source: str | Path | onnx.ModelProto, *, any_standard: bool = False, bindings: Bindings | None = None
+) -> ModelFile:
     """Raises ModelError for nodes of unknown types too."""
-    who, file = _open(source, any_standard=any_standard)
+    who, file = _open(source, any_standard=any_standard, bindings=bindings)
     if file.refused:
         raise Unsupported(who, file.refused)
     return file
 
 
-def _open(source: str | Path | onnx.ModelProto | Opened, *, any_standard: bool = False) -> tuple[str, ModelFile]:
+def _open(
+    source: str | Path | onnx.ModelProto | Opened, *, any_standard: bool = False, bindings: Bindings | None = None
+) -> tuple[str, ModelFile]:
     """What messages call the model, and the model. A path wins over a zoo name when the file exists."""
     if isinstance(source, Opened):
         return source.who, source.copy()
     if isinstance(source, onnx.ModelProto):
         who = source.graph.name or "model"
-        return who, checked_model(source, who, any_standard=any_standard)
+        return who, checked_model(source, who, any_standard=any_standard, bindings=bindings)
     path = Path(source)
     if path.is_file():
-        return str(path), read_model(path, any_standard=any_standard)
+        return str(path), read_model(path, any_standard=any_standard, bindings=bindings)
     if str(source) in zoo_names():
         model, sha256 = zoo_file(str(source))
-        return str(source), checked_model(model, str(source), sha256=sha256)
+        return str(source), checked_model(model, str(source), sha256=sha256, bindings=bindings)
     close = difflib.get_close_matches(str(source), zoo_names(), n=1)
     raise ModelError(
         f"model {source}",

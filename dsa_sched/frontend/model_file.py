@@ -17,6 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
+from dsa_sched.frontend.network.bindings import Bindings, bind_inputs
 from dsa_sched.frontend.network.functions import inline_functions
 from dsa_sched.frontend.network.names import keep_names_apart
 from dsa_sched.frontend.network.network import name_nodes
@@ -47,10 +48,11 @@ class ModelFile:
     refused: tuple[RefusedNode, ...] = ()
 
 
-def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
+def read_model(path: Path, *, any_standard: bool = False, bindings: Bindings | None = None) -> ModelFile:
     """Read and check one ONNX file. Raises ModelError naming the file, tensor or node, but not for `refused` ones.
 
-    With `any_standard`, operators may be any of standard ONNX, not only those that can be compiled.
+    With `any_standard`, operators may be any of standard ONNX, not only those that can be compiled; inputs among the
+    `bindings` become constants.
     """
     raw = _bytes_of(path)
     model = onnx.ModelProto()
@@ -67,6 +69,7 @@ def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
     _require_text(model, path)
     digest = hashlib.sha256(raw)
     _resolve_external(path, model, digest, len(raw))
+    bind_inputs(model, bindings or {})
     return _checked(model, str(path), digest.hexdigest(), any_standard)
 
 
@@ -96,11 +99,17 @@ def _names(model: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def checked_model(
-    model: onnx.ModelProto, who: str, *, sha256: str | None = None, any_standard: bool = False
+    model: onnx.ModelProto,
+    who: str,
+    *,
+    sha256: str | None = None,
+    any_standard: bool = False,
+    bindings: Bindings | None = None,
 ) -> ModelFile:
     """The same checks for a model in memory. Its hash is that of its deterministic serialisation, which is found where
     the caller does not say it."""
     digest = sha256 or hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    bind_inputs(model, bindings or {})
     return _checked(model, who, digest, any_standard)
 
 

@@ -117,12 +117,14 @@ def bisect(
     `report` is that of the failing verification; None when the run ended in a fault, which is then what is looked for.
     Raises UserError for a model that cannot be read.
     """
-    model = load_model(source, dict(compile_options.shapes), compile_options.batch).source
+    model = load_model(
+        source, dict(compile_options.shapes), compile_options.batch, bindings=dict(compile_options.bindings)
+    ).source
     feeds = seeded_or_given(model, options)
     reference = Reference(model)
     values = tuple(reference.values(feed) for feed in feeds)
     check = failing_check(report)[0] if report else "fault"
-    plain = replace(compile_options, batch=None, shapes=(), isolated=False, keep_values=True)
+    plain = replace(compile_options, batch=None, shapes=(), bindings=(), isolated=False, keep_values=True)
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     total = len(model.graph.node)
     with scratch_folder(Path(gettempdir())) as scratch:
