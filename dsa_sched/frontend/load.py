@@ -34,6 +34,7 @@ from dsa_sched.frontend.network.refusals import (
 )
 from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.rewrites.row_lookups import with_row_lookups
 from dsa_sched.frontend.rewrites.simplify import simplify
 from dsa_sched.frontend.rules.operators import RefusedNodes, require_whole, unknown_nodes
 from dsa_sched.zoo import zoo_file, zoo_names
@@ -205,7 +206,7 @@ def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
     network = fold_constants(model, _with_shapes(model, shapes, batch))
-    network = prepare(network) if wants.words else network
+    network = prepare(with_row_lookups(network)) if wants.words else network
     halves = wants.dtype("float32") == "float16"
     return simplify(
         network,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.dsa_sched.frontend.onnx_models import Attribute, ModelBuilder
 from tests.reference_runs import drawn, reference, require_near
@@ -206,6 +206,32 @@ GATHERED: dict[str, Build] = {
     "first axis": gathered((6, 5), (2, 2), 0),
 }
 
+
+def one_hot(first: int, swapped: bool = False, dtype: type[np.generic] = np.int64) -> Build:
+    """Of indices of which some are beyond the rows."""
+
+    def build(b: ModelBuilder) -> str:
+        ids = b.input(2, 5, dtype=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        places = b.constant(np.arange(first, first + 3).reshape(1, 1, 3), dtype=dtype)
+        pair = (b.node("Unsqueeze", ids, b.integers(2)), places)
+        ones = b.node("Cast", b.node("Equal", *(pair[::-1] if swapped else pair)), to=TensorProto.FLOAT)
+        return b.node("MatMul", ones, b.weights(3, 4))
+
+    return build
+
+
+def hot(b: ModelBuilder) -> str:
+    ones = b.node("OneHot", b.input(2, 5, dtype=TensorProto.INT64), b.constant(3, dtype=np.int64), b.constant([0, 1]))
+    return b.node("MatMul", ones, b.weights(3, 4))
+
+
+LOOKED_UP: dict[str, Build] = {
+    "places from 0": one_hot(0),
+    "places from 1, first": one_hot(1, swapped=True),
+    "int32, from below": one_hot(-1, dtype=np.int32),
+    "OneHot": hot,
+}
+
 CASES = {
     f"{kind}: {name}": build
     for kind, builds in {
@@ -219,6 +245,7 @@ CASES = {
         "Conv": CONVOLUTIONS,
         "Pool": POOLS,
         "Gather": GATHERED,
+        "rows": LOOKED_UP,
     }.items()
     for name, build in builds.items()
 }
@@ -259,3 +286,14 @@ def test_windows_in_the_padding_whatever_the_operator_set(opset: int, tmp_path: 
     """onnxruntime leaves them out in all sets, ONNX says so from 22 on."""
     builder = ModelBuilder(opset=opset)
     require_near(builder.model(POOLS["the same, padding counted"](builder)), tmp_path)
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_ones_in_front_of_a_product_are_a_look_up(name: str, tmp_path: Path) -> None:
+    """Indices on both sides of the rows, too."""
+    builder = ModelBuilder()
+    model = builder.model(LOOKED_UP[name](builder))
+    dtype = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
+    ids = np.array([[0, 1, 2, 3, -1], [-2, -3, -4, 99, 1]]).astype(dtype)
+    made = require_near(model, tmp_path, feed={"x0": ids})
+    assert "matmul" not in {op.kind for op in made.model.graph.ops}

@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from dsa_sched.frontend.network.network import Array, Value, array_of
+from dsa_sched.frontend.network.other_extents import require_free_extents
 from dsa_sched.frontend.network.pool_windows import drop_windows_in_padding
 from hw_models.errors import ModelError
 
@@ -164,12 +165,41 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
 
     Raises ModelError for an unknown input name, a rank that differs, a dimension left open, a batch that cannot be set.
     """
+    as_fixed = _values_as_fixed(model, shapes)
     before = _size_inputs(model, shapes, batch)
     values = infer_values(model)
     if before is not None:
         _require_same_but_batch(model, before, values)
+    if as_fixed is not None:
+        require_free_extents(model, as_fixed, values)
     _declare(model, values)
     return values
+
+
+def _values_as_fixed(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value] | None:
+    """The values as the file fixes them, open dimensions as given; None where nothing that is fixed is to change."""
+    inputs = {item.name: item for item in model.graph.input}
+    declared = {name: _dims(inputs[name]) for name in shapes if name in inputs}
+    if all(_agrees(dims, shapes[name]) or len(dims) != len(shapes[name]) for name, dims in declared.items()):
+        return None
+    old = onnx.ModelProto()
+    old.CopyFrom(model)
+    _size_inputs(
+        old,
+        {
+            name: tuple(d if isinstance(d, int) else s for d, s in zip(dims, shapes[name], strict=True))
+            for name, dims in declared.items()
+            if len(dims) == len(shapes[name])
+        },
+        None,
+    )
+    return infer_values(old)
+
+
+def _agrees(declared: list[int | str], shape: tuple[int, ...]) -> bool:
+    return len(declared) == len(shape) and all(
+        d == s or isinstance(d, str) for d, s in zip(declared, shape, strict=True)
+    )
 
 
 def sized_values(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> dict[str, Value]:
@@ -208,15 +238,12 @@ def _dims(item: onnx.ValueInfoProto) -> list[int | str]:
 def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     declared = _dims(item)
     has_rank = item.type.tensor_type.HasField("shape")
-    fits = len(declared) == len(shape) and all(
-        d == s or isinstance(d, str) for d, s in zip(declared, shape, strict=True)
-    )
-    if not all(1 <= extent <= LARGEST_EXTENT for extent in shape) or (has_rank and not fits):
+    if not all(1 <= extent <= LARGEST_EXTENT for extent in shape) or (has_rank and len(declared) != len(shape)):
         raise ModelError(
             f"--shape {item.name}={','.join(map(str, shape))}",
             needs=f"a shape that agrees with the model's [{', '.join(map(str, declared))}]",
             has=f"[{', '.join(map(str, shape))}]",
-            change="size the open dimensions and leave the fixed ones as they are; --batch replaces a fixed batch",
+            change="give as many extents, each from 1 on",
         )
     del item.type.tensor_type.shape.dim[:]
     for extent in shape:
