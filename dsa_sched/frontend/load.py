@@ -36,7 +36,7 @@ from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.rewrites.row_lookups import with_row_lookups
 from dsa_sched.frontend.rewrites.simplify import simplify
-from dsa_sched.frontend.rules.operators import RefusedNodes, require_whole, unknown_nodes
+from dsa_sched.frontend.rules.operators import Known, RefusedNodes, require_whole, unknown_nodes
 from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
@@ -195,10 +195,11 @@ def read_source(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     bindings: Bindings | None = None,
+    known: Known = "standard",
 ) -> ModelFile:
-    """The same with the hash of its file. Raises ModelError."""
-    file = _known(source, any_standard=True, bindings=bindings)
-    _with_shapes(file.model, shapes or {}, batch, any_standard=True)
+    """The same with the hash of its file, and of as many operators as are to be `known`. Raises ModelError."""
+    file = _known(source, known=known, bindings=bindings)
+    _with_shapes(file.model, shapes or {}, batch, known)
     return file
 
 
@@ -218,7 +219,7 @@ def _simplified(
 
 
 def _with_shapes(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, *, any_standard: bool = False
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, known: Known = "compiled"
 ) -> dict[str, Value]:
     """Shape of every value. Writes into `model` the shapes of inputs and outputs and, in the place of each If whose
     condition is known, the branch that it chooses. Raises Unsupported for nodes of unknown types in these."""
@@ -227,33 +228,33 @@ def _with_shapes(
     if chosen is model:
         return values
     model.CopyFrom(chosen)
-    if refused := unknown_nodes(model, any_standard=any_standard):
+    if refused := unknown_nodes(model, known):
         raise Unsupported(model.graph.name or "model", refused)
     return fix_shapes(model, {}, None)
 
 
 def _known(
-    source: str | Path | onnx.ModelProto, *, any_standard: bool = False, bindings: Bindings | None = None
+    source: str | Path | onnx.ModelProto, *, known: Known = "compiled", bindings: Bindings | None = None
 ) -> ModelFile:
     """Raises ModelError for nodes of unknown types too."""
-    who, file = _open(source, any_standard=any_standard, bindings=bindings)
+    who, file = _open(source, known=known, bindings=bindings)
     if file.refused:
         raise Unsupported(who, file.refused)
     return file
 
 
 def _open(
-    source: str | Path | onnx.ModelProto | Opened, *, any_standard: bool = False, bindings: Bindings | None = None
+    source: str | Path | onnx.ModelProto | Opened, *, known: Known = "compiled", bindings: Bindings | None = None
 ) -> tuple[str, ModelFile]:
     """What messages call the model, and the model. A path wins over a zoo name when the file exists."""
     if isinstance(source, Opened):
         return source.who, source.copy()
     if isinstance(source, onnx.ModelProto):
         who = source.graph.name or "model"
-        return who, checked_model(source, who, any_standard=any_standard, bindings=bindings)
+        return who, checked_model(source, who, known=known, bindings=bindings)
     path = Path(source)
     if path.is_file():
-        return str(path), read_model(path, any_standard=any_standard, bindings=bindings)
+        return str(path), read_model(path, known=known, bindings=bindings)
     if str(source) in zoo_names():
         model, sha256 = zoo_file(str(source))
         return str(source), checked_model(model, str(source), sha256=sha256, bindings=bindings)

@@ -76,7 +76,7 @@ def compile_with_host(
     target = target_of(described)
     require_able(options, target)
     progress("reading the model")
-    file = read_source(source, dict(options.shapes), options.batch, dict(options.bindings))
+    file = read_source(source, dict(options.shapes), options.batch, dict(options.bindings), known="runtime")
     folded = folded_model(file.model)
     for name in folded.network.outputs:
         if name not in folded.network.producer:
