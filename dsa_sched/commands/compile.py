@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
+    Binding,
     PerPass,
     Shape,
     compile_options,
@@ -62,6 +63,7 @@ def compile_command(
     tune: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     clusters: int,
     per_pass: PerPass,
     stage: str | None,
@@ -123,6 +125,7 @@ def compile_command(
         force_groups=force_groups,
         tune=tune,
         roll=roll,
+        bindings=bindings,
     )
     if host:
         if stage is not None or clusters > 1 or per_pass is not None:
@@ -200,7 +203,9 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)
-            read = load_model(model, dict(options.shapes), options.batch, reader_of(described, target))
+            read = load_model(
+                model, dict(options.shapes), options.batch, reader_of(described, target), dict(options.bindings)
+            )
             text = str(read.graph)
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
+    Binding,
     Shape,
     compile_options,
     feed_option,
@@ -69,6 +70,7 @@ def verify(
     roll: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     inputs: int,
     seed: int,
     host: bool,
@@ -132,6 +134,7 @@ def verify(
         force_groups=force_groups,
         tune=tune,
         roll=roll,
+        bindings=bindings,
     )
     options = VerifyOptions(inputs, seed, feeds=feeds)
     if host:

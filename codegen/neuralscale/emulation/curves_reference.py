@@ -6,13 +6,14 @@ The other half of the bit-for-bit comparison: written from the formulas, it shar
 are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal and root.
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
-* sigmoid: 1 / d times k by `refined`, d = E(-x - 0.875) + k, k = 0.4169921875.
-* swish: p = alpha's power of two, k the first of 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha); w = |x|, at
-  most 64 / p; z = E(-alpha * w + k). But where alpha is not p, b = alpha's first four bits,
-  v = (w + 192 / p) - 192 / p, z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d);
-  h = w * z * ((d * r - 2) * r); max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h.
+* sigmoid: 1 / d times k by `refined`, d = E(-x - 0.3125) + k, k = 0.73193359375.
+* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the
+  last for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where
+  alpha is not p, nor p below 2^-7, b = alpha's first four bits, v = (w + 192 / p) - 192 / p,
+  z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r);
+  max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h; of 0 half of x.
 * tanh: c = x between -1 and 1, s = c * c; ((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c.
-* softplus: z = E(-|x|); max(x, 0) + (P(z) * z * z + z).
+* softplus: c, s as for tanh, n = (c / 2 + Q(s) * s) - a; z = E(-max(|x|, 1)); (max(x, 1) + n) + (P(z) * z * z + z).
 * elu, selu, celu: c = x between -0.75 and 0; e = E(min(x, -0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma),
   added to max(x, 0) (times gamma); of celu x / alpha takes the place of x but there. Where that alpha is negative,
   alpha * (E(min(x, 0) / alpha) - 1).
@@ -21,7 +22,9 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 * erf: c, s as for tanh; w = max(|x|, 1); (((P(s) * s - E(Q(w))) + a) * c) + c.
 * mish: c = min(x, 4.5); e = E(c + 2.5); d = e / k; u = d + 2; n = d * u + 2; r = R(n); m = (n * r - 2) * r * u;
   (x - c) + (c * e * m) / -k, k = 12.1875.
-* sqrt: y = x + 0; g = 1 + 2^-10; Q(max(y, 1)) * g times Q(min(y, 1) * 1024) * g / 32.
+* sqrt: y = x + 0; of v = min(y, 1) * 1024 and of v = max(y, 1) the root is q - (q * q - v) * (R(q) / 2), q = Q(v); the
+  first takes R of at least 2^-8, the second holds q at 255.875 and v at 65504 in the difference. The second times the
+  first / 32.
 * reciprocal: `refined` of max(|x|, 2^-14) times `refined` of x * 2^14 + 2^-14, that between -1 and 1. Of a divisor:
   d = x + 2^-24; r = R(d); p, q are r and d between -65504 and 65504; r - (q * p - 1) * p.
 * hard_swish: x times (x + 3 between 0 and 6) / 6.
@@ -97,26 +100,28 @@ def _exp(_op: Op, x: Halves) -> Halves:
 
 
 def _sigmoid(_op: Op, x: Halves) -> Halves:
-    power = chip.exp(_plus(_times(x, -1.0), -0.875))
-    return _times(refined(_plus(power, 0.4169921875)), 0.4169921875)
+    power = chip.exp(_plus(_times(x, -1.0), -0.3125))
+    return _times(refined(_plus(power, 0.73193359375)), 0.73193359375)
 
 
 def _swish(op: Op, x: Halves) -> Halves:
     alpha = op.number("alpha")
+    if alpha == 0:
+        return _times(x, 0.5)
     size = abs(alpha)
-    unit = 2.0 ** math.floor(math.log2(size)) if size else 1.0
-    needed = math.log(14 / size) if size else 0.0
-    shifts = {2.5: 12.1875, 3.25: 25.796875, 4.0: 54.59375, 5.0: 148.375, 6.0: 403.5, 7.0: 1098.0}
-    shift = min([s for s in shifts if s >= needed], default=7.0)
-    w = chip.minimum(_magnitude(x), _half(64 / unit))
-    if size in (0.0, unit):
+    unit = 2.0 ** math.floor(math.log2(size))
+    powers = {0.0: 1.0, 2.5: 12.1875, 3.25: 25.796875, 4.0: 54.59375, 5.0: 148.375, 6.0: 403.5, 7.0: 1098.0}
+    held = {s: power for s, power in powers.items() if power == 1 or power / (math.e * size) <= 65504}
+    shift = min((s for s in held if s >= math.log(14 / size)), default=max(held))
+    w = chip.minimum(_magnitude(x), _half(min(64 / unit, 65504.0)))
+    if size == unit or unit < 2.0**-7:
         z = chip.exp(_plus(_times(w, -size), shift))
     else:
         bits = math.floor(8 * size / unit) * unit / 8
         v = _plus(_plus(w, 192 / unit), -192 / unit)
         rest = chip.exp(chip.add(_times(chip.sub(w, v), -bits), _times(w, bits - size)))
         z = chip.mul(chip.exp(_plus(_times(v, -bits), shift)), rest)
-    d = _plus(z, shifts[shift])
+    d = _plus(z, powers[shift])
     r = chip.recip(d)
     tail = chip.mul(chip.mul(w, z), chip.mul(_plus(chip.mul(d, r), -2.0), r))
     if alpha < 0:
@@ -134,9 +139,13 @@ def _tanh(_op: Op, x: Halves) -> Halves:
 
 
 def _softplus(_op: Op, x: Halves) -> Halves:
-    z = chip.exp(_times(_magnitude(x), -1.0))
-    bent = chip.mul(chip.mul(_horner(z, (-0.07818603515625, 0.2607421875, -0.48974609375)), z), z)
-    return chip.add(_positive(x), chip.add(bent, z))
+    c = _clip(x, -1.0, 1.0)
+    s = chip.mul(c, c)
+    bend = chip.mul(_plus(_times(s, -0.004001617431640625), 0.1241455078125), s)
+    near = _plus(chip.add(_times(c, 0.5), bend), -0.6201171875)
+    z = chip.exp(_times(chip.maximum(_magnitude(x), _half(1.0)), -1.0))
+    tail = chip.add(chip.mul(chip.mul(_horner(z, (0.237060546875, -0.489990234375)), z), z), z)
+    return chip.add(chip.add(chip.maximum(x, _half(1.0)), near), tail)
 
 
 def _elu(op: Op, x: Halves) -> Halves:
@@ -187,9 +196,17 @@ def _mish(_op: Op, x: Halves) -> Halves:
 
 
 def _sqrt(_op: Op, x: Halves) -> Halves:
-    y, factor = _plus(x, 0.0), 1 + 2.0**-10
-    below = _times(chip.sqrt(_times(chip.minimum(y, _half(1.0)), 1024.0)), factor / 32)
-    return chip.mul(_times(chip.sqrt(chip.maximum(y, _half(1.0))), factor), below)
+    y = _plus(x, 0.0)
+    small = _times(chip.minimum(y, _half(1.0)), 1024.0)
+    root = chip.sqrt(small)
+    off = chip.sub(chip.mul(root, root), small)
+    below = chip.sub(root, chip.mul(off, _times(chip.recip(chip.maximum(root, _half(2.0**-8))), 0.5)))
+    large = chip.maximum(y, _half(1.0))
+    root = chip.sqrt(large)
+    held = chip.minimum(root, _half(255.875))
+    off = chip.sub(chip.mul(held, held), chip.minimum(large, _half(65504.0)))
+    above = chip.sub(root, chip.mul(off, _times(chip.recip(root), 0.5)))
+    return chip.mul(above, _times(below, 1 / 32))
 
 
 def _hard_swish(_op: Op, x: Halves) -> Halves:

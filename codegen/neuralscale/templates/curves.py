@@ -4,15 +4,15 @@
     erf         c + c * (s * P(s) + A - exp(Q(w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
     mish        c * E * r / K + x - c, c = min(x, 9/2), E = exp(c + 5/2), K = exp(5/2), e = E / K,
                 r = (e + 2) / (e * (e + 2) + 2)
-    sqrt        G * G' of min(x, 1) * 2^10 and max(x, 1), G = (1 + 2^-10) times the chip's own, G' a 32nd of that
+    sqrt        G(max(x, 1)) * G(min(x, 1) * 2^10) / 32, G(v) = s - (s * s - v) / (2 * s), s the chip's own
     reciprocal  R(max(|x|, 2^-14)) * R(x * 2^14 between -1 and 1), R(v) = r - r * (v * r - 1), r the chip's own
     hard_swish  x * (min(max(x + 3, 0), 6) / 6)
 
 Those by an exponential alone are in `exponentials.py`, which says how small results and monotone ones are kept. The
 exponent of gelu is taken in two parts, of which the larger is exact: fp16 holds numbers near 10 only to 1/256. The
-chip's root is wrong for operands that are no normal numbers, and 0.09 % too small in the mean; its reciprocal is
-infinite for them. So both are products of that of a normal number and that of what is left, of which one is 1. 1 / 0
-is infinite because a number that nothing else is changed by is added first.
+chip's root is wrong for operands that are no normal numbers, its reciprocal infinite, and neither is monotone. So both
+are products of that of a normal number and that of what is left, of which one is 1, and each is refined by a step of
+Newton's. 1 / 0 is infinite because a number is added first that changes nothing else.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ MISH_END = 4.5
 """From here on x itself is as near as the formula; e^x beyond would leave the range when squared."""
 MISH_SHIFT, MISH_POWER = 2.5, 12.1875
 
-ROOT_FACTOR = 1 + 2.0**-10
 LEAST, NORMAL, LARGEST = 2.0**-24, 2.0**-14, 65504.0
+LARGEST_ROOT = 255.875
 
 
 def _gelu(op: Op) -> tuple[Step, ...]:
@@ -115,17 +115,36 @@ def _mish(op: Op) -> tuple[Step, ...]:
 
 
 def _sqrt(op: Op) -> tuple[Step, ...]:
+    """The roots of both factors, one after the other; infinity keeps its root."""
     del op
     return (
         Step("y", "veadd", "x", 0.0),  # -0 has a root, too
-        Step("s", "vemin", "y", 1.0),
-        Step("s", "veemul", "s", 1024.0),
-        Step("s", "vesqrt.m", "s"),
-        Step("s", "veemul", "s", ROOT_FACTOR / 32),
+        Step("b", "vemin", "y", 1.0),
+        Step("b", "veemul", "b", 1024.0),
+        Step("s", "vesqrt.m", "b"),
+        Step("r", "vemax", "s", 2.0**-8),
+        Step("r", "verecip.m", "r"),
+        *_root_error("t", "s", "b", "r"),
+        Step("s", "vesub", "s", "t"),
+        Step("s", "veemul", "s", 1 / 32),
         Step("y", "vemax", "y", 1.0),
-        Step("y", "vesqrt.m", "y"),
-        Step("y", "veemul", "y", ROOT_FACTOR),
+        Step("b", "vesqrt.m", "y"),
+        Step("r", "verecip.m", "b"),
+        Step("y", "vemin", "y", LARGEST),
+        Step("u", "vemin", "b", LARGEST_ROOT),
+        *_root_error("t", "u", "y", "r"),
+        Step("y", "vesub", "b", "t"),
         Step("y", "veemul", "y", "s"),
+    )
+
+
+def _root_error(off: str, root: str, value: str, reciprocal: str) -> tuple[Step, ...]:
+    """off = (root * root - value) * reciprocal / 2, a step of Newton's; the reciprocal of the root is lost."""
+    return (
+        Step(reciprocal, "veemul", reciprocal, 0.5),
+        Step(off, "veemul", root, root),
+        Step(off, "vesub", off, value),
+        Step(off, "veemul", off, reciprocal),
     )
 
 

@@ -1,24 +1,24 @@
 """Functions of one operand by the vector engine's exponential, as lists of passes (`steps.py`).
 
     exp       max(E(x - 2^-12), E(x - 2^-11)), E the chip's own
-    sigmoid   K / (K + exp(-7/8 - x)), K = exp(-7/8)
+    sigmoid   K / (K + exp(-5/16 - x)), K = exp(-5/16)
     swish     max(x, 0) - w * z / (z + K), w = |x|, z = exp(s - alpha * w), K = exp(s), s = 5/2 for alpha of 1 and
               more; of a negative alpha min(x, 0) + the same
     tanh      c + c * (s * P(s) + A - 2 / (1 + exp(2 w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
-    softplus  max(x, 0) + z + z * z * P(z), z = exp(-|x|)
+    softplus  c / 2 + s * Q(s) - A + max(x, 1) + z + z * z * P(z), c and s as for tanh, z = exp(-max(|x|, 1))
     elu       max(x, 0) + alpha * (c + c * c * P(c) + exp(min(x, -3/4)) - exp(-3/4)), c = x between -3/4 and 0
 
 The chip's exponential is right to 0.23 %, but steps down at three places between 0.21 and 0.25, is 1 + 2^-10 for small
 positive operands, and is wrong where its result is no normal number. So sigmoid keeps its argument off those places,
-swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh or elu acts the other is a
-constant, bit for bit, so that small operands keep their precision and both functions are monotone. Reciprocals of what
-decides small results are refined. Coefficients are those of the smallest largest error, found in float64, rounded to
-fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infinities become the limits.
+swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh, softplus or elu acts, the
+other is a constant, bit for bit, so that small results keep their precision and the functions are monotone. Reciprocals
+of what decides small results are refined. Coefficients are those of the smallest largest error, found in float64,
+rounded to fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infinities become the limits.
 """
 
 from __future__ import annotations
 
-from math import floor, log, log2
+from math import e, floor, log, log2
 
 from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
@@ -27,10 +27,19 @@ __all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
 
 EXP_SHIFT = 2.0**-12
 
-SIGMOID_SHIFT, SIGMOID_POWER = -0.875, 0.4169921875
-SWISH_SHIFTS = ((2.5, 12.1875), (3.25, 25.796875), (4.0, 54.59375), (5.0, 148.375), (6.0, 403.5), (7.0, 1098.0))
+SIGMOID_SHIFT, SIGMOID_POWER = -0.3125, 0.73193359375
+SWISH_SHIFTS = (
+    (0.0, 1.0),
+    (2.5, 12.1875),
+    (3.25, 25.796875),
+    (4.0, 54.59375),
+    (5.0, 148.375),
+    (6.0, 403.5),
+    (7.0, 1098.0),
+)
 """Arguments and what the chip's exponential makes of them."""
 
+SMALLEST_UNIT = 2.0**-7
 EIGHTHS = 192.0
 """Adding it and taking it away rounds numbers below 64 to eighths."""
 
@@ -38,7 +47,10 @@ TANH = (-0.3310546875, 0.11944580078125, -0.0267486572265625)
 TANH_END = 0.2384033203125
 """What the terms of s and of the exponential are at 1, so that their sum there is 0."""
 
-SOFTPLUS = (-0.48974609375, 0.2607421875, -0.07818603515625)
+SOFTPLUS = (-0.489990234375, 0.237060546875)
+SOFTPLUS_BEND = (0.1241455078125, -0.004001617431640625)
+SOFTPLUS_END = -0.6201171875
+"""What takes softplus of 1, without the logarithm that belongs to -1, to 0, and that of -1 to -1, both exactly."""
 
 ELU = (0.491455078125, 0.12890625)
 ELU_END, ELU_POWER = -0.75, 0.472412109375
@@ -71,10 +83,12 @@ def sigmoid(op: Op) -> tuple[Step, ...]:
 def swish(op: Op) -> tuple[Step, ...]:
     """The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than with the right sign."""
     alpha = op.number("alpha")
-    shift, power = _swish_shift(alpha)
+    if alpha == 0:
+        return (Step("y", "veemul", "x", 0.5),)
+    shift, power = _swish_shift(abs(alpha))
     return (
         Step("w", "velkrelu", "x", -1.0),
-        Step("w", "vemin", "w", 64.0 / 2 ** floor(log2(abs(alpha) or 1.0))),
+        Step("w", "vemin", "w", min(64 / _power_of_two(abs(alpha)), 65504.0)),
         *_swish_power(abs(alpha), shift),
         Step("d", "veadd", "z", power),
         Step("w", "veemul", "w", "z"),
@@ -89,18 +103,25 @@ def swish(op: Op) -> tuple[Step, ...]:
 
 
 def _swish_shift(alpha: float) -> tuple[float, float]:
-    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one."""
-    wanted = log(14 / abs(alpha)) if alpha else 0.0
-    return next((pair for pair in SWISH_SHIFTS if pair[0] >= wanted), SWISH_SHIFTS[-1])
+    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one; no more
+    than keeps that product, at most power / (e * alpha), in the range."""
+    most = max(65504 * e * alpha, 1.0)
+    possible = [pair for pair in SWISH_SHIFTS if pair[1] <= most]
+    return next((pair for pair in possible if pair[0] >= log(14 / alpha)), possible[-1])
+
+
+def _power_of_two(alpha: float) -> float:
+    """The one at or below alpha."""
+    return 2.0 ** floor(log2(alpha))
 
 
 def _swish_power(alpha: float, shift: float) -> tuple[Step, ...]:
     """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two it is
     taken in two parts: v, w in steps of an eighth (of one over alpha's power of two), times alpha's first four bits,
-    which is exact, and the rest, which is small."""
-    unit = 2.0 ** floor(log2(alpha)) if alpha else 1.0
+    which is exact, and the rest, which is small. Of an alpha so small that there is no room to round w it is not."""
+    unit = _power_of_two(alpha)
     first = floor(alpha / unit * 8) / 8 * unit
-    if alpha in (0.0, unit):
+    if alpha == unit or unit < SMALLEST_UNIT:
         return (
             Step("z", "veemul", "w", -alpha),
             Step("z", "veadd", "z", shift),
@@ -144,16 +165,28 @@ def tanh(op: Op) -> tuple[Step, ...]:
 
 
 def softplus(op: Op) -> tuple[Step, ...]:
+    """Beyond 1 and -1 the first terms are x or nothing, exactly; between, the last one is a constant."""
     del op
     return (
-        Step("z", "velkrelu", "x", -1.0),
-        Step("z", "veemul", "z", -1.0),
-        Step("z", "veexp.m", "z"),
-        *polynomial("t", "z", SOFTPLUS),
-        Step("t", "veemul", "t", "z"),
-        Step("t", "veemul", "t", "z"),
-        Step("t", "veadd", "t", "z"),
-        Step("y", "vemax", "x", 0.0),
+        Step("c", "vemax", "x", -1.0),
+        Step("c", "vemin", "c", 1.0),
+        Step("s", "veemul", "c", "c"),
+        Step("t", "veemul", "s", SOFTPLUS_BEND[1]),
+        Step("t", "veadd", "t", SOFTPLUS_BEND[0]),
+        Step("t", "veemul", "t", "s"),
+        Step("c", "veemul", "c", 0.5),
+        Step("c", "veadd", "c", "t"),
+        Step("c", "veadd", "c", SOFTPLUS_END),
+        Step("s", "velkrelu", "x", -1.0),
+        Step("s", "vemax", "s", 1.0),
+        Step("s", "veemul", "s", -1.0),
+        Step("s", "veexp.m", "s"),
+        *polynomial("t", "s", SOFTPLUS),
+        Step("t", "veemul", "t", "s"),
+        Step("t", "veemul", "t", "s"),
+        Step("t", "veadd", "t", "s"),
+        Step("y", "vemax", "x", 1.0),
+        Step("y", "veadd", "y", "c"),
         Step("y", "veadd", "y", "t"),
     )
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import onnx
-from onnx import AttributeProto, helper
+from onnx import helper
 
 from dsa_sched.frontend.network.constant_folding import fold_constants
+from dsa_sched.frontend.network.network import graphs_of
 from dsa_sched.frontend.network.shapes import known_values
 
 __all__ = ["with_chosen_branches"]
@@ -43,7 +44,7 @@ def _before_branches(model: onnx.ModelProto, wanted: frozenset[str]) -> onnx.Mod
     """What the wanted values hang on, without what hangs on a node with graphs of its own."""
     lost, kept = set[str](), list[onnx.NodeProto]()
     for node in model.graph.node:
-        if any(_graphs(node)) or any(name in lost for name in node.input):
+        if any(graphs_of(node)) or any(name in lost for name in node.input):
             lost.update(node.output)
         else:
             kept.append(node)
@@ -60,13 +61,6 @@ def _before_branches(model: onnx.ModelProto, wanted: frozenset[str]) -> onnx.Mod
     result.graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in needed)
     result.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(wanted - lost))
     return result
-
-
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _inlined(model: onnx.ModelProto, chosen: Mapping[str, bool]) -> onnx.ModelProto:
@@ -111,7 +105,7 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str], title: str) -> onnx
     for listed in (result.input, result.output):
         for place, name in enumerate(listed):
             listed[place] = names.get(name, name)
-    for graph in _graphs(result):
+    for graph in graphs_of(result):
         _rename_within(graph, names)
     return result
 

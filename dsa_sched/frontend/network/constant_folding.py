@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.frontend.network.network import Array, Network, Value, array_of, network_of
+from dsa_sched.frontend.network.network import Array, Network, Value, array_of, captured_by, network_of
 from dsa_sched.frontend.network.shapes import LARGEST_EMBEDDED_ELEMENTS, first_line, infer_values, typed
 from hw_models.errors import ModelError, size_text
 
@@ -77,7 +77,9 @@ def _one_sweep(
         return remaining
     for output in (name for node in deferred for name in node.output if name in values):
         _require_size(output, values[output].shape)
-    wanted = {name for node in remaining for name in node.input} | {item.name for item in model.graph.output}
+    wanted = {name for node in remaining for name in (*node.input, *captured_by(node))} | {
+        item.name for item in model.graph.output
+    }
     arrays = _run(model, deferred, wanted, constants)
     if arrays is not None:
         constants.update(arrays)
@@ -90,7 +92,8 @@ def _one_sweep(
 def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
     """On constants only, deterministic, and of a size that is known before it is computed."""
     sized = node.op_type in BOUNDED or all(output in values for output in node.output if output)
-    return sized and node.op_type not in RANDOM and known.issuperset(filter(None, node.input))
+    read = (*filter(None, node.input), *captured_by(node))
+    return sized and node.op_type not in RANDOM and known.issuperset(read)
 
 
 def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:
@@ -168,7 +171,7 @@ def _part_of_constants(
 ) -> onnx.ModelProto:
     """A model of these nodes. Small constants are initializers, so that shapes can follow from them; large ones are
     inputs."""
-    read = dict.fromkeys(name for node in nodes for name in node.input if name in constants)
+    read = dict.fromkeys(name for node in nodes for name in (*node.input, *captured_by(node)) if name in constants)
     graph = helper.make_graph(
         nodes,
         "constants",
@@ -219,7 +222,7 @@ def _part(model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: Mappin
     graph.input.extend(item for item in model.graph.input if item.name not in initial)
     graph.output.extend(model.graph.output)
     graph.node.extend(nodes)
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in nodes for name in (*node.input, *captured_by(node))}
     for name, array in constants.items():
         if name in used and array.size <= LARGEST_EMBEDDED_ELEMENTS:
             graph.initializer.append(numpy_helper.from_array(array, name))

@@ -8,7 +8,7 @@ or float64 where a rewrite computed them. `values` gives shape and element type 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -39,6 +39,8 @@ __all__ = [
     "Setting",
     "Value",
     "array_of",
+    "captured_by",
+    "graphs_of",
     "name_nodes",
     "network_of",
     "node_proto",
@@ -87,13 +89,20 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One ONNX node. An absent optional input is an empty name."""
+    """One ONNX node. An absent optional input is an empty name; `captured` are values that graphs inside it read of
+    the graph around them."""
 
     name: str
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     settings: tuple[tuple[str, Setting], ...] = ()
+    captured: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All that must be there before it runs."""
+        return (*filter(None, self.inputs), *self.captured)
 
     def setting(self, name: str, default: Setting) -> Setting:
         return dict(self.settings).get(name, default)
@@ -221,7 +230,7 @@ class Network:
         """Name -> nodes that read it, each once, in order."""
         result: dict[str, list[Node]] = {}
         for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
+            for name in dict.fromkeys((*node.inputs, *node.captured)):
                 result.setdefault(name, []).append(node)
         return {name: tuple(nodes) for name, nodes in result.items()}
 
@@ -238,7 +247,7 @@ class Network:
         needed, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
-                needed.update(node.inputs)
+                needed.update((*node.inputs, *node.captured))
                 kept.append(node)
         read = needed | {name for op in (*self.prepared, *self.concluded) for name in op.inputs}
         constants = {name: array for name, array in self.constants.items() if name in read}
@@ -269,7 +278,27 @@ def node_of(proto: onnx.NodeProto) -> Node:
             settings.append((attribute.name, tuple(value)))
         elif isinstance(value, (list, tuple)) and all(isinstance(v, bytes) for v in value):
             settings.append((attribute.name, tuple(v.decode("utf-8", "replace") for v in value)))
-    return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), tuple(sorted(settings)))
+    inputs, outputs = tuple(proto.input), tuple(proto.output)
+    return Node(proto.name, proto.op_type, inputs, outputs, tuple(sorted(settings)), captured_by(proto))
+
+
+def captured_by(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """What graphs inside a node read of the graph around it."""
+    found: dict[str, None] = {}
+    for graph in graphs_of(proto):
+        own = {item.name for item in (*graph.input, *graph.initializer)}
+        own |= {name for node in graph.node for name in node.output}
+        read = [name for node in graph.node for name in (*node.input, *captured_by(node))]
+        found |= dict.fromkeys(name for name in (*read, *(item.name for item in graph.output)) if name not in own)
+    return tuple(name for name in found if name)
+
+
+def graphs_of(proto: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs inside a node: branches, bodies of loops."""
+    for attribute in proto.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def name_nodes(model: onnx.ModelProto) -> None:

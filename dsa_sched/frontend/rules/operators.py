@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import Literal, cast
 
 import onnx
 
@@ -51,7 +51,16 @@ from dsa_sched.frontend.rules.whole import WHOLE
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.wants import Wants
 
-__all__ = ["OPERATORS", "RefusedNodes", "operations_of", "operator_names", "require_whole", "rule_of", "unknown_nodes"]
+__all__ = [
+    "OPERATORS",
+    "Known",
+    "RefusedNodes",
+    "operations_of",
+    "operator_names",
+    "require_whole",
+    "rule_of",
+    "unknown_nodes",
+]
 
 ENTRY_POINT_GROUP = "dsa_sched.operators"
 
@@ -104,7 +113,8 @@ def operations_of(network: Network, wants: Wants) -> Operations:
             rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
             if rule is None:
                 raise Refusal(_unwritten(node.op_type))
-            _require_computable(writer, node, lost)
+            if node.op_type != "If":  # its condition is a truth value
+                _require_computable(writer, node, lost)
             first = len(writer.operations)
             rule(writer, node)
             give_axes(writer, first)
@@ -164,12 +174,18 @@ def _type_name(dtype: int) -> str:
     return str(onnx.TensorProto.DataType.Name(dtype)).lower()
 
 
-def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tuple[RefusedNode, ...]:
+Known = Literal["compiled", "standard", "runtime"]
+"""Which nodes of a file are known: what can be compiled; all of standard ONNX but graphs inside nodes, for programs
+that leave computing to onnxruntime; or whatever that runs, of other domains and with graphs inside."""
+
+
+def unknown_nodes(model: onnx.ModelProto, known: Known = "compiled") -> tuple[RefusedNode, ...]:
     """Before any work: every node of a type that can never be compiled, with names and shapes.
 
-    Nodes that depend on no input of the model may be of any standard type: they become constants. With `any_standard`,
-    all others may be too, as for programs that leave computing to onnxruntime.
+    Nodes that depend on no input of the model may be of any standard type: they become constants.
     """
+    if known == "runtime":
+        return ()
     values = known_values(model)
     constants = {tensor.name for tensor in model.graph.initializer}
     varying = {item.name for item in model.graph.input} - constants
@@ -177,22 +193,22 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
     for proto in model.graph.node:
         foreign = proto.domain not in ("", "ai.onnx")
         nested = any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute)
-        known = onnx.defs.has(proto.op_type) and not foreign
+        standard = onnx.defs.has(proto.op_type) and not foreign
         live = any(name in varying for name in proto.input) and proto.op_type not in SHAPE_ONLY
         if live:
             varying.update(proto.output)
         if foreign:
             reason = f"domain {proto.domain} is not standard ONNX"
-        elif not known:
+        elif not standard:
             reason = "no such operator in standard ONNX"
         elif nested and proto.op_type != "If":
             reason = "control flow with nested graphs"
-        elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
+        elif live and known == "compiled" and proto.op_type not in SIMPLIFIED_AWAY and rule_of(proto.op_type) is None:
             reason = _unwritten(proto.op_type)
         else:
             continue
         shapes = [shape_text(values[name].shape) if name in values else "?" for name in proto.input if name]
-        found.append(RefusedNode(proto.name, proto.op_type, tuple(shapes), reason, known and not nested))
+        found.append(RefusedNode(proto.name, proto.op_type, tuple(shapes), reason, standard and not nested))
     return tuple(found)
 
 

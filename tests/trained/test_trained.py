@@ -1,0 +1,75 @@
+"""Networks that others have trained, as their packages ship them, decide on the stcp920 as they do in onnxruntime.
+
+Needs the packages of the extra `trained`, see `packages.py`; each network is skipped where its own is not there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import dsa_sched
+from hw_models.errors import UserError
+from tests.trained.judging import CHIP, judge
+from tests.trained.network import Network
+from tests.trained.packages import FOLDER, missing
+from tests.trained.results import SUMMED, Row, rows
+from tests.trained.table import NETWORKS, REFUSED, RIGHT, WRONG
+
+pytestmark = pytest.mark.slow
+
+CONVOLUTIONAL, RECURRENT = 3.0, 4.0
+"""Largest error beside that of fp16 storage alone; where a remark says why, beside what storage and sums make."""
+
+LAST_PLACE = 2.0**-10
+"""Largest relative distance of numbers of fp16: a smaller error of storage is luck, as that of a certain Softmax."""
+
+LARGEST_ERROR = 0.03
+
+
+def named(networks: Iterable[Network]) -> list[object]:
+    return [pytest.param(network, id=network.name) for network in networks]
+
+
+def require(network: Network) -> None:
+    if reason := missing(network.package):
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("network", named(RIGHT))
+def test_decisions_are_equal_and_errors_small(network: Network) -> None:
+    require(network)
+    judged = judge(network, FOLDER)
+    assert judged.our_decision == judged.decision
+    measured = rows().get(network.name, Row())
+    for name, error in judged.errors.items():
+        summed = measured.get(SUMMED, {}).get(name, 0.0) if network.remark else 0.0
+        floor = max(judged.stored[name], summed, LAST_PLACE)
+        assert error <= min(LARGEST_ERROR, (RECURRENT if network.recurrent else CONVOLUTIONAL) * floor), name
+
+
+@pytest.mark.parametrize("network", named(WRONG))
+def test_what_is_wrong_still_is(network: Network) -> None:
+    """A network that is right by now has to lose its `wrong`."""
+    require(network)
+    judged = judge(network, FOLDER)
+    error = max(judged.errors.values(), key=lambda each: math.inf if math.isnan(each) else each)
+    assert judged.our_decision != judged.decision or not error <= LARGEST_ERROR
+
+
+@pytest.mark.parametrize("network", named(REFUSED))
+def test_what_is_refused_is_refused_for_the_reason_that_is_listed(network: Network, tmp_path: Path) -> None:
+    """A network that compiles by now has to lose its `refused`."""
+    require(network)
+    path = network.prepared(FOLDER, tmp_path)
+    shapes = network.shapes(network.all_feeds(FOLDER)[0])
+    with pytest.raises(UserError) as refusal:
+        dsa_sched.compile(path, CHIP, "O0", shapes=shapes)
+    assert network.refused in " ".join(str(refusal.value).split())
+
+
+def test_networks_are_named_once() -> None:
+    assert len({network.name for network in NETWORKS}) == len(NETWORKS)
