@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import numpy_helper
 
 __all__ = ["Arrays", "Network", "Outputs"]
 
@@ -25,6 +26,7 @@ class Network:
 
     `state` names for each output of state the input by which the next run reads it; `constants` are inputs that are
     known when the file is compiled; `opened` lists inputs whose fixed shape the package itself opens before use.
+    `sums` says whether the engine's sums are imitated, which takes an hour for the largest.
     `refused` is a part of what the compiler says as long as it refuses the file, `wrong` why its results are not right
     yet, `remark` why an error is larger than usual."""
 
@@ -39,15 +41,20 @@ class Network:
     constants: Mapping[str, int] = field(default_factory=dict)
     opened: tuple[str, ...] = ()
     recurrent: bool = False
+    sums: bool = True
     refused: str = ""
     wrong: str = ""
     remark: str = ""
 
     def prepared(self, folder: Path, scratch: Path) -> Path:
-        """The file to compile: the package's own, or a copy whose shapes are opened."""
-        if not self.opened:
+        """The file to compile: the package's own, or a copy whose shapes are opened and whose constants are bound."""
+        if not self.opened and not self.constants:
             return folder / self.file
         model = onnx.load(folder / self.file)
+        for name, value in self.constants.items():
+            (item,) = (item for item in model.graph.input if item.name == name)
+            model.graph.input.remove(item)
+            model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
         for item in (*model.graph.input, *model.graph.output):
             shape = item.type.tensor_type.shape.dim
             for place in range(len(shape)):

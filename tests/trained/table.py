@@ -116,7 +116,7 @@ NETWORKS = (
     Network(
         "dnsmos", "speechmos", f"{QUALITY}/dnsmos_models/sig_bak_ovr.onnx", "speech quality",
         "speech-like sound and noise", inputs.quality_samples("input_1", 144_160), decisions.order("Identity:0"),
-        wrong="log(max(power, 1e-12)): squares below 6e-8 and the guard become zero",
+        sums=False, wrong="log(max(power, 1e-12)): squares below 6e-8 and the guard become zero",
     ),
     Network(
         "aecmos", "speechmos", f"{QUALITY}/aecmos_models/Run_1663915512_Stage_0.onnx", "echo quality",
